@@ -1,0 +1,142 @@
+"""What every manager speaks: requests it wants sent, replies it gets, promises it keeps.
+
+A manager never sends. `poll(now)` returns the requests it wants now and how long it may be left alone; the engine
+sends them and calls each request's `handler` with a `Reply`. Blocking calls of the public API are `Promise`s that a
+manager keeps while the engine drives it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from kconsumer.errors import KafkaError
+from kconsumer.schema.dsl import Api
+
+T = TypeVar("T")
+FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class Reply:
+    """The end of a request: a message of the response class, or the error that took its place.
+
+    `error` is a client-side one (connection lost, timed out, no common version); error codes inside `message` are the
+    handler's business. `now` is when it arrived (ms), `version` the version spoken, `node` the connection id.
+    """
+
+    message: Any
+    error: KafkaError | None
+    now: float
+    version: int = -1
+    node: str = ""
+
+
+@dataclass(slots=True)
+class UnsentRequest:
+    """A request a manager wants sent. `node` is a connection id ("3", or "+3" for the coordinator's own
+    connection to broker 3); None means any broker. `timeout_ms` None means `request_timeout_ms`."""
+
+    api: Api
+    message: Any
+    handler: Callable[[Reply], None]
+    node: str | None = None
+    timeout_ms: float | None = None
+    min_version: int = 0
+    max_version: int = 32767
+
+
+@dataclass(slots=True)
+class PollResult:
+    """Requests to send now, and for how many ms the manager need not be polled again unless something happens."""
+
+    requests: list[UnsentRequest] = field(default_factory=list)
+    wait_ms: float = FOREVER
+
+
+class RequestManager(Protocol):
+    """Anything an engine can drive."""
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        ...
+
+
+class Promise(Generic[T]):
+    """A value that a manager will have later. Kept once; callbacks run at once if it is kept already."""
+
+    __slots__ = ("_callbacks", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: T | None = None
+        self.error: KafkaError | None = None
+        self._callbacks: list[Callable[[Promise[T]], None]] = []
+
+    def keep(self, value: T) -> None:
+        """Finish with a value; ignored if already finished."""
+        self._finish(value, None)
+
+    def fail(self, error: KafkaError) -> None:
+        """Finish with an error; ignored if already finished."""
+        self._finish(None, error)
+
+    def when_done(self, callback: Callable[[Promise[T]], None]) -> None:
+        """Call `callback(self)` when finished."""
+        if self.done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def result(self) -> T:
+        """The value, or raise the error. Only for a finished promise."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # kept with a T, which may itself be None
+
+    def _finish(self, value: T | None, error: KafkaError | None) -> None:
+        if self.done:
+            return
+        self.done, self.value, self.error = True, value, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done else f"error={self.error!r}" if self.error else f"value={self.value!r}"
+        return f"<Promise {state}>"
+
+
+class Backoff:
+    """Exponential backoff with jitter: initial × 2ⁿ up to max, ± 20 % (Kafka's ExponentialBackoff)."""
+
+    __slots__ = ("_attempts", "_initial_ms", "_max_ms", "_rng", "until")
+
+    def __init__(self, initial_ms: float, max_ms: float, rng: random.Random | None = None) -> None:
+        self._initial_ms = min(initial_ms, max_ms) if max_ms else initial_ms
+        self._max_ms = max(max_ms, self._initial_ms)
+        self._rng = rng or random.Random()
+        self._attempts = 0
+        self.until = 0.0
+
+    def failed(self, now: float) -> None:
+        """Count a failure and push `until` further away."""
+        delay = min(self._max_ms, self._initial_ms * 2.0**self._attempts)
+        self._attempts += 1
+        self.until = now + min(self._max_ms, delay * self._rng.uniform(0.8, 1.2))
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self._attempts = 0
+        self.until = 0.0
+
+    def remaining_ms(self, now: float) -> float:
+        """How long to wait before the next try."""
+        return max(0.0, self.until - now)
+
+    @property
+    def attempts(self) -> int:
+        """Failures since the last reset."""
+        return self._attempts

@@ -1,0 +1,144 @@
+"""Plain values of the public surface: partitions, offsets, nodes, enums. No behaviour beyond checks and repr."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then partition (Java `TopicPartition`)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Node(NamedTuple):
+    """A broker (Java `Node`)."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.id})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What metadata says of a partition (Java `PartitionInfo`)."""
+
+    topic: str
+    partition: int
+    leader: Node | None = None
+    replicas: tuple[Node, ...] = ()
+    in_sync_replicas: tuple[Node, ...] = ()
+    offline_replicas: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """An offset to commit or seek to: the next one to read, with a note and the leader epoch when known.
+
+    Raises ValueError for a negative offset (Java `OffsetAndMetadata`).
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset < 0:
+            raise ValueError(f"an offset cannot be negative: {self.offset}")
+        if self.metadata is None:
+            object.__setattr__(self, "metadata", "")
+        if self.leader_epoch is not None and self.leader_epoch < 0:
+            object.__setattr__(self, "leader_epoch", None)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """The first record at or after a time: its offset and timestamp (ms) (Java `OffsetAndTimestamp`)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """This member's place in its group (Java `ConsumerGroupMetadata`)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class IsolationLevel(enum.Enum):
+    """Which records of transactions are returned; the value is the option's text."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class TimestampType(enum.IntEnum):
+    """Who set a record's timestamp (Java `TimestampType`)."""
+
+    NO_TIMESTAMP = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression in RE2 syntax that the broker evaluates (KIP-848)."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if not self.pattern:
+            raise ValueError("a subscription pattern cannot be empty")
+
+
+class PartitionCondition(enum.Enum):
+    """Why an assigned partition is or is not being fetched."""
+
+    INITIALIZING = "initializing"
+    FETCHING = "fetching"
+    AWAIT_RESET = "await_reset"
+    AWAIT_VALIDATION = "await_validation"
+    PAUSED = "paused"
+    REVOKING = "revoking"
+    AWAIT_CALLBACK = "await_callback"
+    NO_LEADER = "no_leader"
+    BUFFERED = "buffered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One row of `Consumer.partition_states()`. `since`: seconds in this state."""
+
+    state: PartitionCondition
+    reason: str
+    since: float
+    position: int | None
+    high_watermark: int | None
+    lag: int | None
+    buffered_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """A metric's name and group as in the Java client; tags make it unique."""
+
+    name: str
+    group: str
+    description: str = field(default="", compare=False)
+    tags: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,46 @@
+"""The extension table and the three build kinds; everything else is in pyproject.toml.
+
+KCONSUMER_BUILD=release (default) | trace (line tracing for coverage) | asan (address and undefined-behaviour checks)
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+KIND = os.environ.get("KCONSUMER_BUILD", "release")
+WARNINGS = ["-Wall", "-Wsign-compare", "-Wconversion"]
+KINDS = {
+    "release": {"extra_compile_args": ["-O2", *WARNINGS]},
+    "trace": {
+        "extra_compile_args": ["-O0", *WARNINGS],
+        "define_macros": [
+            ("CYTHON_TRACE", "1"),
+            ("CYTHON_TRACE_NOGIL", "1"),
+            ("CYTHON_USE_SYS_MONITORING", "0"),
+        ],
+    },
+    "asan": {
+        "extra_compile_args": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", *WARNINGS],
+        "extra_link_args": ["-fsanitize=address,undefined"],
+    },
+}
+if KIND not in KINDS:
+    raise SystemExit(f"KCONSUMER_BUILD={KIND!r} is not one of {', '.join(KINDS)}")
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "linetrace": KIND == "trace",
+}
+
+# One extension per .pyx; code is shared through .pxd files only.
+EXTENSIONS = [
+    Extension(f"kconsumer._core.{path.stem}", [path.as_posix()], **KINDS[KIND])
+    for path in sorted(Path("kconsumer/_core").glob("*.pyx"))
+]
+
+setup(ext_modules=cythonize(EXTENSIONS, compiler_directives=DIRECTIVES))
