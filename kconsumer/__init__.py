@@ -1,0 +1,1 @@
+"""The Kafka consumer for Python."""

@@ -1,0 +1,1 @@
+"""From fetchable partitions to records: requests, buffer, collecting."""

@@ -1,0 +1,1 @@
+"""Managers of group membership."""

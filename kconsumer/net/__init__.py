@@ -1,0 +1,1 @@
+"""Sockets: connections to brokers; knows brokers, not groups."""

@@ -1,0 +1,1 @@
+"""Wire facts as tables; imports nothing of ours."""

@@ -1,0 +1,1 @@
+"""What we believe of the cluster and of our own partitions; no I/O."""
