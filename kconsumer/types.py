@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -93,6 +93,49 @@ class TimestampType(enum.IntEnum):
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """Where to start when a partition has no usable position (`auto_offset_reset`, Java `AutoOffsetResetStrategy`).
+
+    Use the constants `LATEST`, `EARLIEST`, `NONE`, or `by_duration(ms)` (KIP-1106). `str()` gives `latest`,
+    `earliest`, `none` or `by_duration:<ms>ms`.
+    """
+
+    kind: str
+    duration_ms: int | None = None
+
+    LATEST: ClassVar[OffsetReset]
+    EARLIEST: ClassVar[OffsetReset]
+    NONE: ClassVar[OffsetReset]
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("latest", "earliest", "none", "by_duration"):
+            raise ValueError(f"unknown offset reset: {self.kind!r}")
+        if (self.kind == "by_duration") != (self.duration_ms is not None):
+            raise ValueError("a duration belongs to by_duration, and only to it")
+        if self.duration_ms is not None and self.duration_ms < 0:
+            raise ValueError(f"a reset duration cannot be negative: {self.duration_ms} ms")
+
+    @classmethod
+    def by_duration(cls, duration_ms: int) -> OffsetReset:
+        """Start at the first record not older than this many milliseconds."""
+        return cls("by_duration", duration_ms)
+
+    def timestamp(self, wall_ms: int) -> int | None:
+        """What ListOffsets asks for: -1 latest, -2 earliest, a time (ms) for a duration, None for `NONE`."""
+        if self.duration_ms is not None:
+            return max(0, wall_ms - self.duration_ms)
+        return {"latest": -1, "earliest": -2}.get(self.kind)
+
+    def __str__(self) -> str:
+        return self.kind if self.duration_ms is None else f"{self.kind}:{self.duration_ms}ms"
+
+
+OffsetReset.LATEST = OffsetReset("latest")
+OffsetReset.EARLIEST = OffsetReset("earliest")
+OffsetReset.NONE = OffsetReset("none")
 
 
 @dataclass(frozen=True, slots=True)
