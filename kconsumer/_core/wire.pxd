@@ -1,0 +1,198 @@
+"""Bytes with bounds: Span (pointer and end), its inline reads, and the two classes that own memory.
+
+Contents:
+    Span                      a position in bytes and where they end
+    read_i8 … read_varlong    take one value off the front of a Span; False, and the Span unmoved, if it does not fit
+    take                      take n bytes off the front of a Span
+    Frame                     one received block; the only owner of network bytes
+    Slice                     a piece of somebody's bytes, which it keeps alive
+
+A read never raises and never looks past `end`: the caller, who knows the topic or the offset, turns False into an
+error. Everything here may run without the GIL except what touches Frame and Slice.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "endian.h" nogil:
+    uint16_t kc_load_be16(const unsigned char* p) noexcept
+    uint32_t kc_load_be32(const unsigned char* p) noexcept
+    uint64_t kc_load_be64(const unsigned char* p) noexcept
+    void kc_store_be16(unsigned char* p, uint16_t value) noexcept
+    void kc_store_be32(unsigned char* p, uint32_t value) noexcept
+    void kc_store_be64(unsigned char* p, uint64_t value) noexcept
+
+
+ctypedef struct Span:
+    const unsigned char* p
+    const unsigned char* end
+
+
+cdef inline Py_ssize_t remaining(const Span* span) noexcept nogil:
+    """Bytes left."""
+    return span.end - span.p
+
+
+cdef inline bint take(Span* span, Py_ssize_t size, Span* out) noexcept nogil:
+    """Move the first `size` bytes from `span` to `out`; False if size is negative or more than is left."""
+    if size < 0 or size > span.end - span.p:
+        return False
+    out.p = span.p
+    out.end = span.p + size
+    span.p = out.end
+    return True
+
+
+cdef inline bint skip(Span* span, Py_ssize_t size) noexcept nogil:
+    """Drop the first `size` bytes; False if size is negative or more than is left."""
+    if size < 0 or size > span.end - span.p:
+        return False
+    span.p += size
+    return True
+
+
+cdef inline bint read_i8(Span* span, int8_t* out) noexcept nogil:
+    if span.end - span.p < 1:
+        return False
+    out[0] = <int8_t> span.p[0]
+    span.p += 1
+    return True
+
+
+cdef inline bint read_i16(Span* span, int16_t* out) noexcept nogil:
+    if span.end - span.p < 2:
+        return False
+    out[0] = <int16_t> kc_load_be16(span.p)
+    span.p += 2
+    return True
+
+
+cdef inline bint read_u16(Span* span, uint16_t* out) noexcept nogil:
+    if span.end - span.p < 2:
+        return False
+    out[0] = kc_load_be16(span.p)
+    span.p += 2
+    return True
+
+
+cdef inline bint read_i32(Span* span, int32_t* out) noexcept nogil:
+    if span.end - span.p < 4:
+        return False
+    out[0] = <int32_t> kc_load_be32(span.p)
+    span.p += 4
+    return True
+
+
+cdef inline bint read_u32(Span* span, uint32_t* out) noexcept nogil:
+    if span.end - span.p < 4:
+        return False
+    out[0] = kc_load_be32(span.p)
+    span.p += 4
+    return True
+
+
+cdef inline bint read_i64(Span* span, int64_t* out) noexcept nogil:
+    if span.end - span.p < 8:
+        return False
+    out[0] = <int64_t> kc_load_be64(span.p)
+    span.p += 8
+    return True
+
+
+cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
+    """Seven bits a byte, lowest first, at most five bytes. Bits that do not fit in 32 are dropped, as Java does."""
+    cdef const unsigned char* p = span.p
+    cdef Py_ssize_t left = span.end - p
+    cdef uint32_t value
+    cdef unsigned int shift = 7
+    cdef Py_ssize_t i
+    if left < 1:
+        return False
+    value = p[0]
+    if value < 0x80:
+        out[0] = value
+        span.p = p + 1
+        return True
+    value &= 0x7F
+    if left > 5:
+        left = 5
+    for i in range(1, left):
+        value |= (<uint32_t> (p[i] & 0x7F)) << shift
+        if p[i] < 0x80:
+            out[0] = value
+            span.p = p + i + 1
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
+    """Like `read_uvarint` for 64 bits, at most ten bytes."""
+    cdef const unsigned char* p = span.p
+    cdef Py_ssize_t left = span.end - p
+    cdef uint64_t value
+    cdef unsigned int shift = 7
+    cdef Py_ssize_t i
+    if left < 1:
+        return False
+    value = p[0]
+    if value < 0x80:
+        out[0] = value
+        span.p = p + 1
+        return True
+    value &= 0x7F
+    if left > 10:
+        left = 10
+    for i in range(1, left):
+        value |= (<uint64_t> (p[i] & 0x7F)) << shift
+        if p[i] < 0x80:
+            out[0] = value
+            span.p = p + i + 1
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint read_varint(Span* span, int32_t* out) noexcept nogil:
+    """A zigzag int32: 0, -1, 1, -2… are 0, 1, 2, 3… on the wire."""
+    cdef uint32_t raw
+    if not read_uvarint(span, &raw):
+        return False
+    out[0] = <int32_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint read_varlong(Span* span, int64_t* out) noexcept nogil:
+    """A zigzag int64."""
+    cdef uint64_t raw
+    if not read_uvarlong(span, &raw):
+        return False
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef class Frame:
+    # `data` is malloc'd here, or taken from the pool, and goes back to the pool when the Frame dies. The address
+    # never changes while the Frame lives, so a reference to the Frame is enough to keep pointers into it valid.
+    cdef unsigned char* data
+    cdef Py_ssize_t size          # bytes of this frame
+    cdef Py_ssize_t capacity      # bytes of the block, >= size
+    cdef bint filling             # still being received into: only then may Python write to it
+
+
+cdef class Slice:
+    # `owner` keeps the bytes alive: a Frame, or a memoryview (which holds the export of whatever it shows).
+    cdef readonly object owner
+    cdef Span span
+
+
+cdef Frame new_frame(Py_ssize_t size)
+
+
+cdef inline Slice slice_of(object owner, const unsigned char* p, Py_ssize_t size):
+    """A Slice of `size` bytes at `p`, memory that `owner` keeps alive and in place."""
+    cdef Slice piece = Slice.__new__(Slice)
+    piece.owner = owner
+    piece.span.p = p
+    piece.span.end = p + size
+    return piece

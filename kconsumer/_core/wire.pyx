@@ -1,0 +1,233 @@
+"""Received bytes: the blocks that hold them, views into them, and the cutting of a byte stream into frames.
+
+Decides where received bytes live and for how long. Knows the four-byte size prefix and nothing else of the protocol.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from kconsumer.errors import ProtocolError
+
+
+# --- the pool of receive blocks -------------------------------------------------------------------------------------
+# A fetch response of a megabyte comes again and again; giving its block back to the system each time costs more in
+# page faults than receiving it. The pool is guarded by the GIL: blocks are taken and returned with it held.
+
+cdef enum:
+    POOL_BLOCKS = 8
+    SMALLEST_POOLED = 1 << 16
+    LARGEST_POOLED = 1 << 24
+
+cdef struct Block:
+    unsigned char* data
+    Py_ssize_t capacity
+
+cdef Block[POOL_BLOCKS] pool
+cdef int pooled = 0
+
+
+cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
+    """The capacity to ask for: eight steps to each doubling, so that frames of nearly one size share blocks."""
+    cdef Py_ssize_t step = SMALLEST_POOLED >> 3
+    if size < SMALLEST_POOLED:
+        return size if size > 0 else 1
+    while (step << 4) <= size:
+        step <<= 1
+    return (size + step - 1) & ~(step - 1)
+
+
+cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
+    """A block of at least `size` bytes: the best fit in the pool that is not twice too large, or a new one."""
+    global pooled
+    cdef int i, best = -1
+    cdef unsigned char* data
+    if size >= SMALLEST_POOLED:
+        for i in range(pooled):
+            if size <= pool[i].capacity <= 2 * size and (best < 0 or pool[i].capacity < pool[best].capacity):
+                best = i
+    if best >= 0:
+        data = pool[best].data
+        capacity[0] = pool[best].capacity
+        pooled -= 1
+        pool[best] = pool[pooled]
+        return data
+    capacity[0] = rounded(size)
+    data = <unsigned char*> malloc(<size_t> capacity[0])
+    if data == NULL:
+        raise MemoryError()
+    return data
+
+
+cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
+    """Take a block back: into the pool, in place of the oldest one if it is full, or to the system."""
+    global pooled
+    cdef int i
+    if not SMALLEST_POOLED <= capacity <= LARGEST_POOLED:
+        free(data)
+        return
+    if pooled == POOL_BLOCKS:
+        free(pool[0].data)
+        pooled -= 1
+        for i in range(pooled):
+            pool[i] = pool[i + 1]
+    pool[pooled].data = data
+    pool[pooled].capacity = capacity
+    pooled += 1
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+cdef Frame new_frame(Py_ssize_t size):
+    """An empty Frame of `size` bytes, to be filled by the caller."""
+    cdef Frame frame = Frame.__new__(Frame)
+    frame.data = take_block(size, &frame.capacity)
+    frame.size = size
+    frame.filling = True
+    return frame
+
+
+cdef class Frame:
+    """One received frame without its size prefix. Read-only to Python, through the buffer protocol."""
+
+    def __init__(self):
+        raise TypeError("frames come out of a FrameBuffer")
+
+    def __dealloc__(self):
+        if self.data != NULL:
+            give_block(self.data, self.capacity)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if flags & PyBUF_WRITABLE and not self.filling:
+            raise BufferError("a received frame is read-only")
+        PyBuffer_FillInfo(view, self, self.data, self.size, not self.filling, flags)
+
+    def __len__(self):
+        return self.size
+
+    def __bytes__(self):
+        return PyBytes_FromStringAndSize(<char*> self.data, self.size)
+
+    def __repr__(self):
+        return f"<Frame of {self.size} bytes>"
+
+
+cdef class Slice:
+    """A read-only piece of bytes that somebody else owns and that this object keeps alive.
+
+    `Slice(obj)` wraps any contiguous buffer without copying; `bytes(piece)` copies it out.
+    """
+
+    def __cinit__(self, source=None):
+        cdef Py_buffer* view
+        if source is None:
+            return
+        self.owner = memoryview(source)
+        view = PyMemoryView_GET_BUFFER(self.owner)
+        if not self.owner.c_contiguous:
+            raise BufferError("the buffer is not contiguous")
+        self.span.p = <const unsigned char*> view.buf
+        self.span.end = self.span.p + view.len
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, <void*> self.span.p, self.span.end - self.span.p, True, flags)
+
+    def __len__(self):
+        return self.span.end - self.span.p
+
+    def __bytes__(self):
+        return PyBytes_FromStringAndSize(<const char*> self.span.p, self.span.end - self.span.p)
+
+    def __eq__(self, other):
+        if isinstance(other, Slice):
+            return bytes(self) == bytes(other)
+        if isinstance(other, (bytes, bytearray, memoryview)):
+            return bytes(self) == bytes(other)
+        return NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"<Slice of {len(self)} bytes>"
+
+
+# --- the byte stream ------------------------------------------------------------------------------------------------
+
+cdef enum:
+    SCRATCH_BYTES = 1 << 16
+    PREFIX_BYTES = 4
+
+
+cdef class FrameBuffer:
+    """Cuts one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
+
+    Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived gets its
+    own block and the rest of it is received there, without a copy.
+    """
+
+    cdef readonly Py_ssize_t max_frame_bytes
+    cdef Frame scratch            # whatever has arrived of prefixes and small frames
+    cdef Py_ssize_t scratched     # bytes of it in use
+    cdef Frame partial            # the frame being received into its own block, or None
+    cdef Py_ssize_t filled        # bytes of it in use
+
+    def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
+        self.max_frame_bytes = max_frame_bytes
+        self.scratch = new_frame(SCRATCH_BYTES)
+
+    def recv_view(self):
+        """The writable memory the next bytes belong in; never empty. Valid until `received` is called."""
+        if self.partial is not None:
+            return memoryview(self.partial)[self.filled:]
+        return memoryview(self.scratch)[self.scratched:]
+
+    def received(self, Py_ssize_t count):
+        """Account for `count` bytes written to `recv_view()`; the frames they complete, in order.
+
+        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`; the stream is then unusable.
+        """
+        cdef list frames = []
+        if self.partial is not None:
+            if not 0 <= count <= self.partial.size - self.filled:
+                raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
+            self.filled += count
+            if self.filled == self.partial.size:
+                self.partial.filling = False
+                frames.append(self.partial)
+                self.partial = None
+            return frames
+        if not 0 <= count <= self.scratch.size - self.scratched:
+            raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
+        self.scratched += count
+        self.cut(frames)
+        return frames
+
+    cdef int cut(self, list frames) except -1:
+        """Move whole frames out of the scratch block, and start the last, incomplete one in a block of its own."""
+        cdef unsigned char* base = self.scratch.data
+        cdef Py_ssize_t at = 0, size, have
+        cdef Frame frame
+        while self.scratched - at >= PREFIX_BYTES:
+            size = <int32_t> kc_load_be32(base + at)
+            if size < 0 or size > self.max_frame_bytes:
+                raise ProtocolError(f"a frame of {size} bytes was announced, at most {self.max_frame_bytes} are allowed")
+            have = min(size, self.scratched - at - PREFIX_BYTES)
+            frame = new_frame(size)
+            memcpy(frame.data, base + at + PREFIX_BYTES, <size_t> have)
+            at += PREFIX_BYTES + have
+            if have < size:
+                self.partial, self.filled = frame, have
+                break
+            frame.filling = False
+            frames.append(frame)
+        self.scratched -= at
+        if at and self.scratched:
+            memcpy(base, base + at, <size_t> self.scratched)   # at most three bytes of the next prefix
+        return 0
+
+    @property
+    def pending(self):
+        """Bytes received of a frame that is not complete."""
+        return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
