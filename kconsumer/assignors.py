@@ -1,0 +1,522 @@
+"""The assignor plugin contract, how a plugin is found by name, and the check of what it returns.
+
+An assignor decides which member of a classic group gets which partition. It sees plain data (`ClusterView`,
+`Subscription`) and returns plain data (`Assignment`); it knows neither wire format nor network, and runs at
+the group's leader only. Plugins are entry points of the group ``kconsumer.assignors``; the entry's name is the
+protocol name that members agree on. Our own four are found the same way: nothing here imports them.
+
+This module does not decide when a group rebalances, nor what a member does with its assignment.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import enum
+import importlib
+import inspect
+import os
+import re
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import chain
+from typing import Any, ClassVar, Final
+
+from kconsumer.errors import AssignorError, AssignorLoadError, ConfigError, UnknownAssignorError
+from kconsumer.types import GroupMetadata, PartitionInfo, TopicPartition
+
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINT_GROUP",
+    "Assignment",
+    "Assignor",
+    "AssignorInfo",
+    "ClusterView",
+    "RebalanceProtocol",
+    "Subscription",
+    "assign",
+    "available",
+    "common_protocol",
+    "load",
+    "load_all",
+    "origin",
+    "register",
+    "validate",
+]
+
+ENTRY_POINT_GROUP: Final = "kconsumer.assignors"
+DISABLE_VARIABLE: Final = "KCONSUMER_DISABLE_PLUGINS"
+BUILT_IN: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""Names that no other distribution can take: members of one group must mean the same algorithm by them."""
+
+_OWN_DISTRIBUTION = "kconsumer"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_JAVA_CLASSES = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+# --- the contract -------------------------------------------------------------------------------------------
+
+
+class RebalanceProtocol(enum.Enum):
+    """How members give up partitions: all before each join, or only those that move (KIP-429)."""
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One member, as the leader sees it (Java `ConsumerPartitionAssignor.Subscription`).
+
+    `owned_partitions` is what the member had in generation `generation_id` (-1: not told). `user_data` is what
+    the member's own assignor put there. An empty `rack_id` means the same as None.
+    """
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation_id: int = -1
+    rack_id: str | None = None
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one member gets, with bytes for its own assignor's `on_assignment` (Java `Assignment`)."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
+
+
+class ClusterView:
+    """The topics' partitions and where their replicas are. Plain data, buildable by hand in tests."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, partitions: Iterable[PartitionInfo]) -> None:
+        by_topic: dict[str, dict[int, PartitionInfo]] = {}
+        for info in partitions:
+            by_topic.setdefault(info.topic, {})[info.partition] = info
+        self._topics: dict[str, tuple[PartitionInfo, ...]] = {
+            topic: tuple(found[partition] for partition in sorted(found)) for topic, found in by_topic.items()
+        }
+
+    def topics(self) -> frozenset[str]:
+        """The topics that are known."""
+        return frozenset(self._topics)
+
+    def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """The topic's partitions in ascending order; empty when the topic is unknown."""
+        return self._topics.get(topic, ())
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has; None when it is unknown."""
+        found = self._topics.get(topic)
+        return None if found is None else len(found)
+
+    def __eq__(self, other: object) -> bool:
+        return self._topics == other._topics if isinstance(other, ClusterView) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content, so not a key
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self._topics.values()))
+        return f"<ClusterView of {len(self._topics)} topics, {count} partitions>"
+
+
+class Assignor(abc.ABC):
+    """Base of every assignor; subclass it, name it, and write `assign` (Java `ConsumerPartitionAssignor`).
+
+    `protocols` lists what the assignor can do; a group uses the highest that all its assignors share. `version`
+    is the assignor's own, for its own use. One instance serves one consumer for its whole life, on one thread.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 0
+    protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+
+    def configure(self, options: Mapping[str, object]) -> None:  # noqa: B027  # optional hook
+        """Take the consumer's options. Called once, after construction, on instances that `load` made."""
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Bytes to send with this member's subscription; the leader's assignor sees them."""
+        return None
+
+    @abc.abstractmethod
+    def assign(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Divide the partitions of subscribed topics among the members, by member id. Runs at the leader."""
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: B027  # optional hook
+        """See what this member got, after each rebalance."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignorInfo:
+    """Where an assignor comes from; `distribution` and `version` are empty if it is not an installed plugin."""
+
+    name: str
+    distribution: str
+    version: str
+    target: str
+
+    def __str__(self) -> str:
+        origin = f"{self.distribution} {self.version}, " if self.distribution else ""
+        return f'assignor "{self.name}" ({origin}{self.target})'
+
+
+# --- finding one --------------------------------------------------------------------------------------------
+
+Factory = Callable[..., Assignor]
+_registered: dict[str, Factory] = {}
+_origins: weakref.WeakKeyDictionary[type[Assignor], AssignorInfo] = weakref.WeakKeyDictionary()
+
+
+def register(name: str, factory: Factory) -> None:
+    """Make `factory` loadable as `name` in this process; registering a name again replaces it.
+
+    `factory` is a class, or a callable of no argument or of one, the options. Raises ConfigError for a built-in's
+    name or one that is not a plain lowercase word.
+    """
+    if name in BUILT_IN:
+        raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f'"{name}" cannot name an assignor: use lowercase letters, digits, ".", "_" and "-"'
+        )
+    if not callable(factory):
+        raise ConfigError(f'the factory registered for assignor "{name}" is not callable: {factory!r}')
+    _registered[name] = factory
+
+
+def available() -> dict[str, AssignorInfo]:
+    """Every assignor that can be loaded by name, sorted. Reads metadata only; imports no plugin.
+
+    A name that two distributions offer appears once for each, as "distribution::name", which `load` takes too.
+    """
+    found: dict[str, AssignorInfo] = {}
+    for name, entries in _entries().items():
+        for entry in entries:
+            info = _entry_info(entry)
+            found[name if len(entries) == 1 else f"{info.distribution}::{name}"] = info
+    for name, factory in _registered.items():
+        found[name] = AssignorInfo(name, "", "", _target(factory))
+    return dict(sorted(found.items()))
+
+
+def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = None) -> Assignor:
+    """An assignor ready for use, from a name, a class, a factory or an instance (which is taken as it is).
+
+    A name is looked up among registered ones, built-ins, then installed plugins; "distribution::name" picks
+    one plugin, "package.module:Class" imports it, and the class names of Java's four assignors are understood.
+    Raises UnknownAssignorError, or AssignorLoadError saying what is wrong and where the plugin comes from.
+    """
+    if isinstance(spec, Assignor):
+        return _checked(spec, AssignorInfo(getattr(spec, "name", "?"), "", "", _target(type(spec))), None)
+    if isinstance(spec, str):
+        return _load_named(spec, options or {})
+    if not callable(spec):
+        raise ConfigError(f"an assignor is given as a name, a class, a factory or an instance, not {spec!r}")
+    name = getattr(spec, "name", None)
+    info = AssignorInfo(name if isinstance(name, str) else "?", "", "", _target(spec))
+    return _build(spec, info, None, options or {})
+
+
+def load_all(
+    specs: Iterable[str | Factory | Assignor], options: Mapping[str, object] | None = None
+) -> tuple[Assignor, ...]:
+    """Load a consumer's list of assignors.
+
+    Raises ConfigError if two share a name or no rebalance protocol is common to all.
+    """
+    loaded = tuple(load(spec, options) for spec in specs)
+    if not loaded:
+        raise ConfigError("at least one assignor is needed")
+    names = [assignor.name for assignor in loaded]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f'two of the configured assignors are named "{name}"; a group tells them apart by name'
+            )
+    common_protocol(loaded)
+    return loaded
+
+
+def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
+    """The highest rebalance protocol that all of them support; ConfigError if there is none."""
+    given = tuple(assignors)
+    shared = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in given))
+    if not shared:
+        listing = ", ".join(f"{a.name}: {'/'.join(p.name for p in a.protocols)}" for a in given)
+        raise ConfigError(f"the configured assignors share no rebalance protocol ({listing})")
+    return max(shared, key=lambda protocol: protocol.value)
+
+
+def origin(assignor: Assignor) -> AssignorInfo:
+    """Where an assignor came from, as `load` found it."""
+    known = _origins.get(type(assignor))
+    return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
+
+
+def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
+    spec = _JAVA_CLASSES.get(spec.strip(), spec.strip())
+    distribution, separator, name = spec.rpartition("::")
+    if not separator and ":" in spec:
+        info = AssignorInfo(spec, "", "", spec)
+        return _build(_imported(spec, info), info, None, options)
+    if not separator and name in _registered:
+        info = AssignorInfo(name, "", "", _target(_registered[name]))
+        return _build(_registered[name], info, name, options)
+    entry = _entry(name, distribution)
+    info = _entry_info(entry)
+    try:
+        factory = entry.load()
+    except Exception as error:
+        raise _load_error(info, f"cannot be imported: {_brief(error)}") from error
+    return _build(factory, info, name, options)
+
+
+def _entry(name: str, distribution: str) -> metadata.EntryPoint:
+    """The one entry point of this name, or of this name in this distribution."""
+    entries = _entries()
+    matching = [
+        entry
+        for entry in entries.get(name, [])
+        if not distribution or _normal(_entry_info(entry).distribution) == _normal(distribution)
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise _unknown(f"{distribution}::{name}" if distribution else name, entries)
+    found = [_entry_info(entry) for entry in matching]
+    offers = " and ".join(f"{info.distribution} {info.version} ({info.target})" for info in found)
+    ways = " or ".join(f'"{info.distribution}::{name}"' for info in found)
+    raise AssignorLoadError(f'assignor "{name}" is offered by {offers}; say which one you mean: {ways}')
+
+
+def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError:
+    names = sorted({*entries, *_registered})
+    text = f'no assignor named "{wanted}" is installed; there are: {", ".join(names) or "none at all"}'
+    close = difflib.get_close_matches(wanted.lower(), names, n=3)
+    if close:
+        text += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
+    if not _plugins_enabled():
+        text += f" ({DISABLE_VARIABLE} is set, so plugins of other distributions are not looked at)"
+    elif not set(BUILT_IN) <= set(names):
+        text += " (kconsumer's own assignors are missing: its package metadata is not installed)"
+    return UnknownAssignorError(text)
+
+
+def _entries() -> dict[str, list[metadata.EntryPoint]]:
+    """Entry points by name. A stranger's entry under a built-in's name is left out: it can never be meant."""
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    strangers_welcome = _plugins_enabled()
+    for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        own = _normal(_entry_info(entry).distribution) == _OWN_DISTRIBUTION
+        if own or (strangers_welcome and entry.name not in BUILT_IN):
+            found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def _plugins_enabled() -> bool:
+    return os.environ.get(DISABLE_VARIABLE, "") in ("", "0")
+
+
+def _entry_info(entry: metadata.EntryPoint) -> AssignorInfo:
+    dist = entry.dist
+    return AssignorInfo(entry.name, dist.name if dist else "?", dist.version if dist else "?", entry.value)
+
+
+def _normal(distribution: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _imported(spec: str, info: AssignorInfo) -> Any:
+    module_name, _, path = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for attribute in path.split("."):
+            found = getattr(found, attribute)
+    except Exception as error:
+        raise _load_error(info, f"cannot be imported: {_brief(error)}") from error
+    return found
+
+
+def _build(factory: Any, info: AssignorInfo, name: str | None, options: Mapping[str, object]) -> Assignor:
+    if not callable(factory):
+        raise _load_error(info, f"is neither a class nor a factory but {factory!r}")
+    try:
+        instance = factory(options) if _takes_options(factory) else factory()
+    except Exception as error:
+        raise _load_error(info, f"cannot be made: {_brief(error)}") from error
+    _checked(instance, info, name)
+    try:
+        instance.configure(options)
+    except Exception as error:
+        raise _load_error(info, f"refused its configuration: {_brief(error)}") from error
+    return instance  # type: ignore[no-any-return]  # _checked saw that it is an Assignor
+
+
+def _takes_options(factory: Any) -> bool:
+    """Whether a factory function wants the options; a class never does, it has `configure`."""
+    if inspect.isclass(factory):
+        return False
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is p.empty for p in parameters)
+
+
+def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
+    """The instance, if it keeps the contract that needs no run to see."""
+    if not isinstance(instance, Assignor):
+        raise _load_error(info, f"gave {type(instance).__qualname__}, which is not a kconsumer.Assignor")
+    own = getattr(instance, "name", None)
+    if not isinstance(own, str) or not _NAME.fullmatch(own):
+        raise _load_error(info, f"has no usable `name`: {own!r} (lowercase letters, digits, '.', '_', '-')")
+    if name is not None and own != name:
+        raise _load_error(info, f'calls itself "{own}"; its name must be the one it is found by')
+    protocols = instance.protocols
+    if isinstance(protocols, (str, RebalanceProtocol)) or not isinstance(protocols, Iterable):
+        raise _load_error(info, f"has `protocols` that is no tuple of RebalanceProtocol: {protocols!r}")
+    if not tuple(protocols):
+        raise _load_error(info, "supports no rebalance protocol: `protocols` is empty")
+    strange = [protocol for protocol in protocols if not isinstance(protocol, RebalanceProtocol)]
+    if strange:
+        raise _load_error(info, f"supports an unknown rebalance protocol: {strange[0]!r}")
+    if not isinstance(instance.version, int):
+        raise _load_error(info, f"has a `version` that is no int: {instance.version!r}")
+    _origins.setdefault(type(instance), AssignorInfo(own, info.distribution, info.version, info.target))
+    return instance
+
+
+def _load_error(info: AssignorInfo, problem: str) -> AssignorLoadError:
+    return AssignorLoadError(f"{info} {problem}")
+
+
+def _target(factory: Any) -> str:
+    kind = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# --- running one and checking what it says ------------------------------------------------------------------
+
+
+def assign(
+    assignor: Assignor, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+) -> dict[str, Assignment]:
+    """Run an assignor and check its result. A member it left out is given nothing.
+
+    Raises AssignorError, with the plugin's own exception as cause if it raised one.
+    """
+    try:
+        assignments = assignor.assign(cluster, subscriptions)
+    except Exception as error:
+        raise AssignorError(f"{origin(assignor)} failed to assign: {_brief(error)}") from error
+    validate(assignor, cluster, subscriptions, assignments)
+    nothing = Assignment(())
+    return {member: assignments.get(member, nothing) for member in subscriptions}
+
+
+def validate(
+    assignor: Assignor,
+    cluster: ClusterView,
+    subscriptions: Mapping[str, Subscription],
+    assignments: Mapping[str, Assignment],
+) -> None:
+    """Check an assignor's result: members and partitions are real and subscribed, no partition goes to two.
+
+    For a cooperative assignor that is not built in, also that no partition is given to one member in the same
+    generation in which another loses it. Raises AssignorError naming the plugin and the partition.
+    """
+    if not isinstance(assignments, Mapping):
+        raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")
+    known: dict[str, frozenset[int]] = {}
+    count = 0
+    for member, assignment in assignments.items():
+        if member not in subscriptions:
+            raise _broken(assignor, f'gave partitions to "{member}", which is no member of the group')
+        if not isinstance(assignment, Assignment):
+            raise _broken(assignor, f'gave member "{member}" {assignment!r}, which is no Assignment')
+        _check_member(assignor, cluster, member, subscriptions[member], assignment, known)
+        count += len(assignment.partitions)
+    everything = set(chain.from_iterable(assignment.partitions for assignment in assignments.values()))
+    if len(everything) != count:
+        raise _broken(assignor, _doubled(assignments))
+    if RebalanceProtocol.COOPERATIVE in assignor.protocols and assignor.name not in BUILT_IN:
+        _check_cooperative(assignor, subscriptions, assignments)
+
+
+def _check_member(
+    assignor: Assignor,
+    cluster: ClusterView,
+    member: str,
+    subscription: Subscription,
+    assignment: Assignment,
+    known: dict[str, frozenset[int]],
+) -> None:
+    """Every partition exists and belongs to a topic of the member's. `known` caches the ids of each topic."""
+    topics = subscription.topics if len(subscription.topics) < 8 else frozenset(subscription.topics)
+    for topic, partition in assignment.partitions:
+        ids = known.get(topic)
+        if ids is None:
+            ids = known[topic] = frozenset(info.partition for info in cluster.partitions(topic))
+        if topic not in topics:
+            raise _broken(
+                assignor,
+                f'gave {topic}-{partition} to member "{member}", which does not subscribe to {topic}',
+            )
+        if partition not in ids:
+            raise _broken(
+                assignor, f'gave {topic}-{partition} to member "{member}"; there is no such partition'
+            )
+
+
+def _doubled(assignments: Mapping[str, Assignment]) -> str:
+    owners: dict[TopicPartition, str] = {}
+    for member, assignment in assignments.items():
+        for partition in assignment.partitions:
+            if partition in owners:
+                return f'gave {partition} twice: to "{owners[partition]}" and to "{member}"'
+            owners[partition] = member
+    return "gave a partition twice"
+
+
+def _check_cooperative(
+    assignor: Assignor, subscriptions: Mapping[str, Subscription], assignments: Mapping[str, Assignment]
+) -> None:
+    """Added and revoked must not meet: the loser revokes first, the winner gets it in the next round."""
+    added: dict[TopicPartition, str] = {}
+    revoked: dict[TopicPartition, str] = {}
+    for member, subscription in subscriptions.items():
+        owned = subscription.owned_partitions
+        given = assignments[member].partitions if member in assignments else ()
+        added.update(dict.fromkeys(set(given).difference(owned), member))
+        revoked.update(dict.fromkeys(set(owned).difference(given), member))
+    clash = added.keys() & revoked.keys()
+    if clash:
+        partition = min(clash)
+        raise _broken(
+            assignor,
+            f'gave {TopicPartition(*partition)} to "{added[partition]}" while "{revoked[partition]}" still owns '
+            "it; a cooperative assignor takes it away first and gives it in the next rebalance",
+        )
+
+
+def _broken(assignor: Assignor, problem: str) -> AssignorError:
+    return AssignorError(f"{origin(assignor)} {problem}")
