@@ -1,0 +1,289 @@
+"""What the value of an option may look like: one `Kind` per shape, each able to read a typed value or its text.
+
+A kind says in words what it allows and turns what a user gave into what the client works with. It knows neither the
+option's name nor the other options; `config.py` puts the name into the error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kconsumer.types import OffsetReset
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A shape of values. `parse` returns the value to keep; ValueError means that it does not fit, its text (if
+    any) says why."""
+
+    text: str
+    parse: Callable[[Any], Any]
+
+
+def integer(low: int, high: int) -> Kind:
+    """An int, or its decimal digits."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"an int from {low} to {high}", parse)
+
+
+def int32(low: int = 0) -> Kind:
+    """What Java calls an int."""
+    return integer(low, INT32_MAX)
+
+
+def int64(low: int = 0) -> Kind:
+    """What Java calls a long."""
+    return integer(low, INT64_MAX)
+
+
+def number(low: float, high: float) -> Kind:
+    """A float (or int), or its text."""
+
+    def parse(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError
+        result = float(value)
+        if not low <= result <= high:
+            raise ValueError
+        return result
+
+    return Kind(f"a number from {low} to {high}", parse)
+
+
+def choice(*allowed: str, ignore_case: bool = False) -> Kind:
+    """One of a few words; `ignore_case` as Java does for protocol names."""
+    spellings = {word.lower() if ignore_case else word: word for word in allowed}
+
+    def parse(value: object) -> str:
+        key = getattr(value, "value", value)  # an enum of ours carries the option's text as its value
+        if not isinstance(key, str):
+            raise ValueError
+        key = key.strip()
+        try:
+            return spellings[key.lower() if ignore_case else key]
+        except KeyError:
+            raise ValueError from None
+
+    return Kind(f"one of {', '.join(allowed)}", parse)
+
+
+def text(*, allow_empty: bool = True) -> Kind:
+    """A string."""
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not (value or allow_empty):
+            raise ValueError
+        return value
+
+    return Kind("a str" if allow_empty else "a str that is not empty", parse)
+
+
+def _parse_boolean(value: object) -> bool:
+    words = {"true": True, "false": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _parse_callable(value: object) -> object:
+    if not callable(value):
+        raise ValueError
+    return value
+
+
+def split_list(value: object) -> list[object]:
+    """A sequence as it is, or a str cut at its commas; ValueError for an empty entry."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",")]
+        if parts[-1] == "":  # a trailing comma, or nothing at all
+            parts.pop()
+        value = parts
+    if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
+        raise ValueError
+    entries = list(value)
+    if any(entry is None or entry == "" for entry in entries):
+        raise ValueError("it has an empty entry")
+    return entries
+
+
+def _parse_words(value: object) -> tuple[str, ...]:
+    words = split_list(value)
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError
+    return tuple(str(word) for word in words)
+
+
+def _parse_objects(value: object) -> tuple[object, ...]:
+    return tuple(split_list(value))
+
+
+# --- addresses -----------------------------------------------------------------------------------------------------
+
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z0-9_-]+://)?(?:\[(?P<six>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>[^\s\[\]/:@]+)):(?P<port>[0-9]+)"
+)
+
+
+def parse_address(entry: str) -> tuple[str, int]:
+    """`host:port`, `[v6]:port`, with or without a listener name (`PLAINTEXT://`) -> (host, port)."""
+    entry = entry.strip()
+    if re.match(r"https?://", entry, re.IGNORECASE):
+        raise ValueError(f"{entry!r} is a web address, Kafka speaks its own protocol")
+    match = _ADDRESS.fullmatch(entry)
+    if match is None:
+        bare = entry.rpartition("://")[2]
+        if bare.count(":") > 1 and "[" not in bare:
+            raise ValueError(f"{entry!r}: an IPv6 address goes in brackets, as in [::1]:9092")
+        if re.fullmatch(r"\[[^\]]+\]|[^\s:/\[\]@]+", bare):
+            raise ValueError(f"{entry!r} has no port, write {bare}:9092")
+        raise ValueError(f"{entry!r} is not host:port")
+    port = int(match["port"])
+    if not 1 <= port <= 65535:
+        raise ValueError(f"{entry!r}: a port is a number from 1 to 65535")
+    return match["six"] or match["host"], port
+
+
+def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
+    servers: list[tuple[str, int]] = []
+    for entry in split_list(value):
+        if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2:
+            host, port = str(entry[0]), entry[1]
+            entry = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if not isinstance(entry, str):
+            raise ValueError(f"{entry!r} is neither a str nor a (host, port) pair")
+        address = parse_address(entry)
+        if address in servers:
+            log.warning("bootstrap_servers names %s:%d twice; the second is ignored", *address)
+        else:
+            servers.append(address)
+    if not servers:
+        raise ValueError("it names no broker")
+    return tuple(servers)
+
+
+# --- offset reset --------------------------------------------------------------------------------------------------
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-])?P(?:(?P<days>[+-]?\d+)D)?"
+    r"(?P<time>T(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?(?:(?P<seconds>[+-]?\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def parse_duration_ms(value: str) -> int:
+    """An ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`) in ms, as Java's Duration reads it."""
+    match = _DURATION.fullmatch(value.strip())
+    parts = [match[name] for name in ("days", "hours", "minutes", "seconds")] if match else []
+    if match is None or not any(parts) or (match["time"] and not any(parts[1:])):
+        raise ValueError(f"{value!r} is not an ISO-8601 duration such as PT1H or P7D")
+    units = (86_400_000, 3_600_000, 60_000, 1000)
+    total = sum(
+        float((part or "0").replace(",", ".")) * unit for part, unit in zip(parts, units, strict=True)
+    )
+    return int(-total if match["sign"] == "-" else total)
+
+
+def _parse_reset(value: object) -> OffsetReset:
+    if isinstance(value, OffsetReset):
+        return value
+    if not isinstance(value, str):
+        raise ValueError
+    named = {"latest": OffsetReset.LATEST, "earliest": OffsetReset.EARLIEST, "none": OffsetReset.NONE}
+    if value in named:
+        return named[value]
+    kind, _, duration = value.partition(":")
+    if kind != "by_duration":
+        raise ValueError
+    return OffsetReset.by_duration(parse_duration_ms(duration))
+
+
+# --- names and plugins ---------------------------------------------------------------------------------------------
+
+
+def _parse_instance_id(value: object) -> str:
+    if (
+        not isinstance(value, str)
+        or value in (".", "..")
+        or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value)
+    ):
+        raise ValueError
+    return value
+
+
+def _parse_assignors(value: object) -> tuple[object, ...]:
+    if isinstance(value, type) or hasattr(value, "assign"):
+        value = [value]  # one assignor, not a list of them
+    entries = split_list(value)
+    if not entries:
+        raise ValueError("it names no assignor")
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, str | type) and not hasattr(entry, "assign") and not callable(entry):
+            raise ValueError(f"{entry!r} is no assignor")
+        if any(entry is other or entry == other for other in entries[:position]):
+            raise ValueError(f"it names {entry!r} twice")
+    return tuple(entries)
+
+
+def _signed(size: int) -> Callable[[bytes], int]:
+    def decode(data: bytes) -> int:
+        if len(data) != size:
+            raise ValueError(f"{len(data)} bytes where {size} are needed")
+        return int.from_bytes(data, "big", signed=True)
+
+    return decode
+
+
+def _decode_utf8(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
+JAVA_DESERIALIZERS: dict[str, Callable[[bytes], object] | None] = {
+    "ByteArrayDeserializer": None,
+    "BytesDeserializer": None,
+    "StringDeserializer": _decode_utf8,
+    "ShortDeserializer": _signed(2),
+    "IntegerDeserializer": _signed(4),
+    "LongDeserializer": _signed(8),
+}
+
+
+def _parse_deserializer(value: object) -> object:
+    if isinstance(value, str):
+        package, _, name = value.strip().rpartition(".")
+        if package not in ("", "org.apache.kafka.common.serialization") or name not in JAVA_DESERIALIZERS:
+            raise ValueError("as text only Kafka's own " + ", ".join(JAVA_DESERIALIZERS) + " are understood")
+        return JAVA_DESERIALIZERS[name]
+    if isinstance(value, type) and hasattr(value, "deserialize"):
+        raise ValueError(f"pass an instance of {value.__name__}, not the class")
+    if not (callable(value) or hasattr(value, "deserialize")):
+        raise ValueError
+    return value
+
+
+BOOLEAN = Kind("True or False", _parse_boolean)
+CALLABLE = Kind("a callable", _parse_callable)
+OBJECT = Kind("an object", lambda value: value)
+WORDS = Kind("a list of str (or one str with commas)", _parse_words)
+OBJECTS = Kind("a list of objects", _parse_objects)
+SERVERS = Kind('host:port addresses, as "a:9092,b:9092" or a list', _parse_servers)
+RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", _parse_reset)
+INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", _parse_instance_id)
+ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", _parse_assignors)
+DESERIALIZER = Kind("a callable (bytes) -> object, or an object with deserialize()", _parse_deserializer)

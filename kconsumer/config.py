@@ -1,0 +1,536 @@
+"""Every option of the consumer in one table, and the checked, frozen result of filling it in.
+
+`ConsumerConfig` is the table: one line per option with its type, default, allowed values and meaning. Names are the
+Java consumer's keys with `_` for `.`, defaults and units are Java's (ConsumerConfig of Kafka 4.4); a few options of
+our own stand in their own section. What an option does is decided by the code that reads it, not here.
+
+Everything wrong with a configuration is a `ConfigError` at construction: an unknown name, a value that does not fit,
+two options that contradict each other, an option whose feature this version does not have.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from kconsumer import _values as kinds
+from kconsumer.errors import ConfigError
+from kconsumer.types import OffsetReset
+
+REQUIRED: Any = object()
+TLS = "TLS", "connect to a PLAINTEXT listener"
+SASL = "SASL", "connect to a PLAINTEXT listener"
+METRICS = "a choice of how metrics are sampled", "leave it out"
+
+
+class Option:
+    """One row of the table. A `default` of None means that None is allowed, too.
+
+    `protocol`: the only group_protocol it belongs to. `later`: the feature that is still missing and what to do
+    until then; any value but the default is refused. `secret`: never shown.
+    """
+
+    def __init__(
+        self,
+        kind: kinds.Kind,
+        default: Any,
+        meaning: str,
+        *,
+        protocol: str | None = None,
+        later: tuple[str, str] | None = None,
+        secret: bool = False,
+        own: bool = False,
+    ) -> None:
+        self.kind, self.default, self.meaning = kind, default, meaning
+        self.protocol, self.later, self.secret, self.own = protocol, later, secret, own
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @property
+    def java_key(self) -> str:
+        """The dotted spelling."""
+        return self.name.replace("_", ".")
+
+    def read(self, value: object, given: str) -> Any:
+        """The value to keep for what the user gave under the name `given`; ConfigError if it does not fit."""
+        if value is None:
+            if self.default is None:
+                return None
+            self._refuse(value, given, "it cannot be None, leave it out for the default")
+        try:
+            result = self.kind.parse(value)
+        except (ValueError, OverflowError) as error:
+            self._refuse(value, given, str(error))
+        if self.later and result != self.default:
+            feature, advice = self.later
+            raise ConfigError(
+                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {advice}"
+            )
+        return result
+
+    def _refuse(self, value: object, given: str, why: str) -> NoReturn:
+        none = " or None" if self.default is None else ""
+        reason = f" ({why})" if why and not self.secret else ""
+        raise ConfigError(
+            f"{given}={self.show(value)} is not allowed{reason}: it takes {self.kind.text}{none}"
+        ) from None
+
+    def show(self, value: object) -> str:
+        """The value for an error or a repr."""
+        return "<hidden>" if self.secret else repr(value)
+
+
+def _option(kind: kinds.Kind, default: Any, meaning: str, **traits: Any) -> Any:
+    """A row, typed as what its annotation says the attribute of a config holds."""
+    return Option(kind, default, meaning, **traits)
+
+
+class _Table:
+    """The rows. The annotation is the type of the value after checking."""
+
+    # --- group and consumption ---
+    bootstrap_servers: tuple[tuple[str, int], ...] = _option(
+        kinds.SERVERS, REQUIRED, "Brokers to ask first; the rest of the cluster is found through them."
+    )
+    bootstrap_resolve_timeout_ms: int = _option(
+        kinds.int64(), 0, "How long names may stay unresolved (KIP-909).",
+        later=("waiting for names to resolve", "leave it out; names are resolved on each connection attempt"),
+    )  # fmt: skip
+    client_dns_lookup: str = _option(
+        kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",
+        "Try every address of a name in turn.",
+        later=("expanding names to canonical ones (for Kerberos)", "use use_all_dns_ips"),
+    )  # fmt: skip
+    group_id: str | None = _option(
+        kinds.text(allow_empty=False), None, "The consumer group. Without one: assign() only, no commits."
+    )
+    group_instance_id: str | None = _option(
+        kinds.INSTANCE_ID,
+        None,
+        "Static membership: a restart within session_timeout_ms moves no partition (KIP-345).",
+    )
+    group_protocol: str = _option(
+        kinds.choice("classic", "consumer", ignore_case=True), "classic", "How the group agrees on an assignment.",
+        later=("the consumer group protocol of KIP-848", "use group_protocol=\"classic\""),
+    )  # fmt: skip
+    group_remote_assignor: str | None = _option(
+        kinds.text(allow_empty=False),
+        None,
+        "The broker's assignor to use (uniform, range).",
+        protocol="consumer",
+    )
+    session_timeout_ms: int = _option(
+        kinds.int32(1),
+        45_000,
+        "Without a heartbeat for this long the broker removes the member.",
+        protocol="classic",
+    )
+    heartbeat_interval_ms: int = _option(
+        kinds.int32(1),
+        3_000,
+        "How often to send heartbeats; less than session_timeout_ms.",
+        protocol="classic",
+    )
+    assignors: tuple[Any, ...] = _option(
+        kinds.ASSIGNORS, ("range", "cooperative-sticky"),
+        "Assignors in order of preference: names, classes or instances. Alias: partition_assignment_strategy.",
+        protocol="classic",
+    )  # fmt: skip
+    max_poll_interval_ms: int = _option(
+        kinds.int32(1),
+        300_000,
+        "Longest time between two polls before the member leaves; also the rebalance timeout.",
+    )
+    max_poll_records: int = _option(
+        kinds.int32(1), 500, "Most records one poll returns; does not limit fetching."
+    )
+    enable_auto_commit: bool = _option(
+        kinds.BOOLEAN,
+        None,
+        "Commit positions every auto_commit_interval_ms. Default: True with a group, else False.",
+    )
+    auto_commit_interval_ms: int = _option(kinds.int32(), 5_000, "Time between automatic commits.")
+    auto_offset_reset: OffsetReset = _option(
+        kinds.RESET, OffsetReset.LATEST,
+        "Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H (KIP-1106).",
+    )  # fmt: skip
+    isolation_level: str = _option(
+        kinds.choice("read_uncommitted", "read_committed"), "read_uncommitted", "Which records of transactions to return.",
+        later=("leaving out records of aborted transactions", "use isolation_level=\"read_uncommitted\""),
+    )  # fmt: skip
+    exclude_internal_topics: bool = _option(
+        kinds.BOOLEAN, True, "A subscribed re.Pattern does not match internal topics."
+    )
+    allow_auto_create_topics: bool = _option(
+        kinds.BOOLEAN, True, "The broker may create topics that are asked for (if it is set up to)."
+    )
+    client_rack: str = _option(
+        kinds.text(), "", "The rack of this client, for fetching from a near replica (KIP-392)."
+    )
+    key_deserializer: Any = _option(
+        kinds.DESERIALIZER, None, "Turns a key's bytes into an object; None: bytes."
+    )
+    value_deserializer: Any = _option(
+        kinds.DESERIALIZER, None, "Turns a value's bytes into an object; None: bytes."
+    )
+
+    # --- fetching ---
+    fetch_min_bytes: int = _option(
+        kinds.int32(), 1, "A broker answers when it has this much, or after fetch_max_wait_ms."
+    )
+    fetch_max_bytes: int = _option(
+        kinds.int32(), 52_428_800, "Most bytes of one fetch; a first batch that is larger still comes whole."
+    )
+    fetch_max_wait_ms: int = _option(
+        kinds.int32(), 500, "Longest time a broker holds a fetch; keep < request_timeout_ms."
+    )
+    max_partition_fetch_bytes: int = _option(
+        kinds.int32(),
+        1_048_576,
+        "Most bytes of one partition in a fetch; a first batch that is larger comes whole.",
+    )
+    check_crcs: bool = _option(kinds.BOOLEAN, True, "Check the CRC of every batch.")
+
+    # --- client, network, metadata, metrics ---
+    client_id: str = _option(
+        kinds.text(),
+        "",
+        "Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>.",
+    )
+    request_timeout_ms: int = _option(
+        kinds.int32(), 30_000, "A request older than this closes its connection."
+    )
+    default_api_timeout_ms: int = _option(
+        kinds.int32(), 60_000, "Timeout of methods that are called without one."
+    )
+    retry_backoff_ms: int = _option(
+        kinds.int64(), 100, "First wait before a retry; doubles with each failure."
+    )
+    retry_backoff_max_ms: int = _option(kinds.int64(), 1_000, "Longest wait before a retry.")
+    reconnect_backoff_ms: int = _option(
+        kinds.int64(), 50, "First wait before connecting to a broker again; doubles."
+    )
+    reconnect_backoff_max_ms: int = _option(
+        kinds.int64(),
+        1_000,
+        "Longest wait before connecting again. Default: reconnect_backoff_ms if only that is set.",
+    )
+    socket_connection_setup_timeout_ms: int = _option(
+        kinds.int64(), 10_000, "How long a connection may take to open; doubles with each failure."
+    )
+    socket_connection_setup_timeout_max_ms: int = _option(kinds.int64(), 30_000, "Longest of these.")
+    connections_max_idle_ms: int = _option(
+        kinds.int64(-1), 540_000, "Close a connection unused this long; -1: never."
+    )
+    send_buffer_bytes: int = _option(kinds.int32(-1), 131_072, "SO_SNDBUF; -1: the system's default.")
+    receive_buffer_bytes: int = _option(kinds.int32(-1), 65_536, "SO_RCVBUF; -1: the system's default.")
+    metadata_max_age_ms: int = _option(
+        kinds.int64(), 300_000, "Refresh metadata at least this often; also how long a near replica is used."
+    )
+    metadata_recovery_strategy: str = _option(
+        kinds.choice("none", "rebootstrap", ignore_case=True), "rebootstrap",
+        "What to do when no known broker answers: go back to bootstrap_servers or not (KIP-899).",
+    )  # fmt: skip
+    metadata_recovery_rebootstrap_trigger_ms: int = _option(
+        kinds.int64(), 300_000, "Without metadata for this long, bootstrap again (KIP-1102)."
+    )
+    metadata_cluster_check_enable: bool = _option(
+        kinds.BOOLEAN, True, "Tell brokers which cluster and node this client means to reach (KIP-1242)."
+    )
+    metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample.", later=METRICS)
+    metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples kept.", later=METRICS)
+    metrics_recording_level: str = _option(
+        kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO", "How much to record.", later=METRICS
+    )
+    enable_metrics_push: bool = _option(
+        kinds.BOOLEAN,
+        True,
+        "Let the cluster ask for client metrics (KIP-714); this version sends none either way.",
+    )
+
+    # --- our own ---
+    buffer_memory: int = _option(
+        kinds.int64(1),
+        64 << 20,
+        "Hard bound on fetched data held, in bytes, compressed and decompressed counted.",
+        own=True,
+    )
+    consumer_timeout_ms: int | None = _option(
+        kinds.int64(),
+        None,
+        "Iterating over the consumer ends after this long without a record; None: never.",
+        own=True,
+    )
+    on_commit: Callable[..., object] | None = _option(
+        kinds.CALLABLE,
+        None,
+        "Called as (offsets, error) after each automatic or asynchronous commit.",
+        own=True,
+    )
+    interceptors: tuple[Any, ...] = _option(
+        kinds.OBJECTS, (), "Objects with on_consume and on_commit. Alias: interceptor_classes.", own=True,
+        later=("a chain of interceptors", "call your code around poll() and in on_commit"),
+    )  # fmt: skip
+    metrics_reporters: tuple[Any, ...] = _option(
+        kinds.OBJECTS, (), "Objects told of every metric. Alias: metric_reporters.", own=True,
+        later=("pushing metrics to reporters", "read metrics() where you need them"),
+    )  # fmt: skip
+
+    # --- security: names as in kafka-python, and Java's PEM keys ---
+    security_protocol: str = _option(
+        kinds.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True), "PLAINTEXT",
+        "How connections are protected.", later=("TLS or SASL", "connect to a PLAINTEXT listener"),
+    )  # fmt: skip
+    ssl_context: Any = _option(kinds.OBJECT, None, "A ready ssl.SSLContext.", own=True, later=TLS)
+    ssl_cafile: str | None = _option(
+        kinds.text(), None, "PEM file of trusted certificates.", own=True, later=TLS
+    )
+    ssl_certfile: str | None = _option(
+        kinds.text(), None, "PEM file of the client's certificate.", own=True, later=TLS
+    )
+    ssl_keyfile: str | None = _option(
+        kinds.text(), None, "PEM file of the client's key.", own=True, later=TLS
+    )
+    ssl_password: str | None = _option(
+        kinds.text(), None, "Password of ssl_keyfile.", own=True, later=TLS, secret=True
+    )
+    ssl_check_hostname: bool = _option(
+        kinds.BOOLEAN, True, "The certificate must name the host.", own=True, later=TLS
+    )
+    ssl_protocol: str = _option(kinds.text(), "TLSv1.3", "Highest TLS version.", later=TLS)
+    ssl_enabled_protocols: tuple[str, ...] = _option(
+        kinds.WORDS, ("TLSv1.2", "TLSv1.3"), "TLS versions allowed.", later=TLS
+    )
+    ssl_cipher_suites: tuple[str, ...] = _option(
+        kinds.WORDS, (), "Ciphers allowed; empty: the default.", later=TLS
+    )
+    ssl_endpoint_identification_algorithm: str = _option(
+        kinds.text(), "https", 'Java\'s spelling of ssl_check_hostname; "" disables the check.', later=TLS
+    )
+    ssl_keystore_type: str = _option(
+        kinds.choice("JKS", "PKCS12", "PEM"), "JKS", "Form of the keystore.", later=TLS
+    )
+    ssl_keystore_location: str | None = _option(kinds.text(), None, "File of certificate and key.", later=TLS)
+    ssl_keystore_password: str | None = _option(kinds.text(), None, "Its password.", later=TLS, secret=True)
+    ssl_keystore_key: str | None = _option(kinds.text(), None, "The key as PEM text.", later=TLS, secret=True)
+    ssl_keystore_certificate_chain: str | None = _option(
+        kinds.text(), None, "Certificates as PEM text.", later=TLS
+    )
+    ssl_key_password: str | None = _option(kinds.text(), None, "Password of the key.", later=TLS, secret=True)
+    ssl_truststore_type: str = _option(
+        kinds.choice("JKS", "PKCS12", "PEM"), "JKS", "Form of the truststore.", later=TLS
+    )
+    ssl_truststore_location: str | None = _option(
+        kinds.text(), None, "File of trusted certificates.", later=TLS
+    )
+    ssl_truststore_password: str | None = _option(kinds.text(), None, "Its password.", later=TLS, secret=True)
+    ssl_truststore_certificates: str | None = _option(
+        kinds.text(), None, "Trusted certificates as PEM text.", later=TLS
+    )
+    sasl_mechanism: str = _option(
+        kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
+        "How to log in.", later=SASL,
+    )  # fmt: skip
+    sasl_plain_username: str | None = _option(
+        kinds.text(), None, "User for PLAIN and SCRAM.", own=True, later=SASL
+    )
+    sasl_plain_password: str | None = _option(
+        kinds.text(), None, "Password for PLAIN and SCRAM.", own=True, later=SASL, secret=True
+    )
+    sasl_oauth_token_provider: Any = _option(
+        kinds.CALLABLE, None, "Returns a token, or (token, expires_at_s).", own=True, later=SASL
+    )
+    sasl_jaas_config: str | None = _option(
+        kinds.text(), None, "One JAAS login entry.", later=SASL, secret=True
+    )
+    sasl_kerberos_service_name: str | None = _option(
+        kinds.text(), None, "The brokers' service name.", later=SASL
+    )
+    sasl_login_refresh_window_factor: float = _option(
+        kinds.number(0.5, 1.0), 0.8, "Refresh a token after this share of its life.", later=SASL
+    )
+    sasl_login_refresh_window_jitter: float = _option(
+        kinds.number(0.0, 0.25), 0.05, "Random part added to it.", later=SASL
+    )
+    sasl_login_refresh_min_period_seconds: int = _option(
+        kinds.integer(0, 900), 60, "Least time between refreshes.", later=SASL
+    )
+    sasl_login_refresh_buffer_seconds: int = _option(
+        kinds.integer(0, 3600), 300, "Time to keep before a token expires.", later=SASL
+    )
+    sasl_login_connect_timeout_ms: int | None = _option(
+        kinds.int32(), None, "Token endpoint: connect.", later=SASL
+    )
+    sasl_login_read_timeout_ms: int | None = _option(kinds.int32(), None, "Token endpoint: read.", later=SASL)
+    sasl_login_retry_backoff_ms: int = _option(
+        kinds.int64(), 100, "First wait before logging in again.", later=SASL
+    )
+    sasl_login_retry_backoff_max_ms: int = _option(kinds.int64(), 10_000, "Longest of these.", later=SASL)
+    sasl_oauthbearer_token_endpoint_url: str | None = _option(
+        kinds.text(), None, "Where tokens come from.", later=SASL
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = _option(
+        kinds.text(), None, "Client id.", later=SASL
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _option(
+        kinds.text(), None, "Client secret.", later=SASL, secret=True
+    )
+    sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to ask for.", later=SASL)
+
+
+OPTIONS: dict[str, Option] = {name: row for name, row in vars(_Table).items() if isinstance(row, Option)}
+
+# Other names of the same option.
+ALIASES = {
+    "partition_assignment_strategy": "assignors",
+    "interceptor_classes": "interceptors",
+    "metric_reporters": "metrics_reporters",
+}
+
+# Options that people bring along from other clients, and what to do about each.
+FOREIGN = {
+    "metadata_broker_list": "the name here is bootstrap_servers",
+    "default_offset_commit_callback": "the name here is on_commit",
+    "queued_max_messages_kbytes": "use buffer_memory (bytes)",
+    "queued_min_messages": "use buffer_memory (bytes)",
+    "enable_partition_eof": "compare position() with end_offsets(), or read current_lag()",
+    "enable_auto_offset_store": "set enable_auto_commit=False and commit(records) what you have processed",
+    "statistics_interval_ms": "read metrics() when you need them",
+    "api_version": "versions are negotiated with each broker; leave it out",
+    "broker_version_fallback": "versions are negotiated with each broker; leave it out",
+    "security_providers": "it configures a JVM; leave it out",
+    "config_providers": "it configures a JVM; leave it out",
+    "ssl_provider": "it configures a JVM; leave it out",
+    "ssl_keymanager_algorithm": "it configures a JVM; leave it out",
+    "ssl_trustmanager_algorithm": "it configures a JVM; leave it out",
+    "ssl_secure_random_implementation": "it configures a JVM; leave it out",
+    "ssl_engine_factory_class": "it configures a JVM; use ssl_context",
+    "sasl_login_class": "it configures a JVM; leave it out",
+    "sasl_login_callback_handler_class": "it configures a JVM; use sasl_oauth_token_provider",
+    "sasl_client_callback_handler_class": "it configures a JVM; leave it out",
+    "share_acknowledgement_mode": "it belongs to share groups, which kconsumer does not have",
+    "share_acquire_mode": "it belongs to share groups, which kconsumer does not have",
+}
+
+_client_numbers = itertools.count(1)  # next() on it is atomic, so threads may make consumers at the same time
+
+
+class ConsumerConfig(_Table):
+    """A checked configuration: one attribute per option, never changed after construction.
+
+    `explicit` holds the names (snake_case) the user gave, equal to the default or not. Raises ConfigError.
+    """
+
+    explicit: frozenset[str]
+
+    def __init__(self, **options: object) -> None:
+        given = _canonical(options)
+        values = {name: row.default for name, row in OPTIONS.items() if row.default is not REQUIRED}
+        for name, spelling in given.items():
+            values[name] = OPTIONS[name].read(options[spelling], spelling)
+        if "bootstrap_servers" not in given:
+            raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
+        _derive(values, given)
+        _check_together(values, given)
+        self.__dict__.update(values, explicit=frozenset(given))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object]) -> ConsumerConfig:
+        """From dotted Java keys or snake_case ones, mixed as they come; values typed or as text."""
+        for key in mapping:
+            if not isinstance(key, str):
+                raise ConfigError(f"an option's name is a str, not {key!r}")
+        return cls(**mapping)
+
+    @property
+    def partition_assignment_strategy(self) -> tuple[Any, ...]:
+        """Java's name of `assignors`."""
+        return self.assignors
+
+    def as_mapping(self) -> dict[str, Any]:
+        """All options by snake_case name, as plugins are configured with."""
+        return {name: self.__dict__[name] for name in OPTIONS}
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a ConsumerConfig does not change; make a new one to set {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a ConsumerConfig does not change; {name} stays")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={OPTIONS[name].show(self.__dict__[name])}" for name in sorted(self.explicit)
+        )
+        return f"ConsumerConfig({shown})"
+
+
+def _canonical(options: Mapping[str, object]) -> dict[str, str]:
+    """Option name -> the spelling the user gave it under. ConfigError for an unknown or a doubled one."""
+    given: dict[str, str] = {}
+    for spelling in options:
+        snake = spelling.replace(".", "_")
+        name = ALIASES.get(snake, snake)
+        if name not in OPTIONS:
+            raise ConfigError(_unknown(spelling))
+        if name in given:
+            raise ConfigError(f"{given[name]} and {spelling} are two names of one option; give one of them")
+        given[name] = spelling
+    return given
+
+
+def _unknown(spelling: str) -> str:
+    snake = spelling.replace(".", "_")
+    if snake in FOREIGN:
+        return f"{spelling} is not an option of kconsumer: {FOREIGN[snake]}"
+    near = difflib.get_close_matches(snake.lower(), [*OPTIONS, *ALIASES], n=1, cutoff=0.5)
+    dotted = "." in spelling
+    hint = (
+        f"did you mean {near[0].replace('_', '.') if dotted else near[0]}?" if near else "see docs/options.md"
+    )
+    return f"{spelling} is not an option of kconsumer; {hint}"
+
+
+def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Defaults that depend on other options, by Java's rules."""
+    group, instance = values["group_id"], values["group_instance_id"]
+    if not values["client_id"]:
+        suffix = instance or next(_client_numbers)
+        values["client_id"] = f"consumer-{'null' if group is None else group}-{suffix}"
+    if values["enable_auto_commit"] is None:
+        values["enable_auto_commit"] = group is not None
+    if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
+        values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
+
+
+def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """ConfigError for options that contradict each other; both are named."""
+    protocol = values["group_protocol"]
+    for name, spelling in given.items():
+        belongs_to = OPTIONS[name].protocol
+        if belongs_to not in (None, protocol):
+            raise ConfigError(
+                f"{spelling} belongs to group_protocol={belongs_to!r} and cannot be set with group_protocol={protocol!r}"
+            )
+    session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
+    if heartbeat >= session:
+        raise ConfigError(
+            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session}, a third of it at most"
+        )
+    if values["group_id"] is None:
+        if values["enable_auto_commit"]:
+            raise ConfigError(
+                "enable_auto_commit=True needs a group to commit to; set group_id, too, or leave it out"
+            )
+        if values["group_instance_id"] is not None:
+            raise ConfigError(
+                "group_instance_id makes a static member of a group; set group_id, too, or leave it out"
+            )
+    wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
+    if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
+        raise ConfigError(
+            f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, or every fetch times out"
+        )
