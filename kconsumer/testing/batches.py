@@ -1,0 +1,264 @@
+"""Builds Kafka record batches (magic 2) as bytes, for tests and examples.
+
+Decides nothing about decoding: it writes what the protocol guide says a batch looks like, with every field
+open to be set to something else, so that a test can also build what a broker should never send.
+
+    build_batch([b"a", b"b"])                                     two values at offsets 0 and 1
+    build_batch([(b"key", b"value")], base_offset=7, codec="zstd")
+    build_batch([Rec(b"v", headers=[("h", b"x")], offset=9)], base_offset=5)
+    control_batch("abort", 12, producer_id=4)
+    empty_batch(20, 25)                                           what compaction leaves of a batch
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+CONTROL_TYPES = {"abort": 0, "commit": 1, "leader_change": 2}
+
+# crc covers everything from the attributes on; the fields before it are the broker's to change.
+_BEFORE_CRC = struct.Struct(">qiib")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+
+
+class Rec(NamedTuple):
+    """One record to write. `offset` and `timestamp` are absolute; None means the next one and the batch's."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
+    timestamp: int | None = None
+    offset: int | None = None
+    attributes: int = 0
+
+
+RecordLike = Rec | bytes | None | tuple[bytes | None, bytes | None]
+
+
+def build_batch(
+    records: Iterable[RecordLike],
+    *,
+    base_offset: int = 0,
+    codec: str = "none",
+    timestamp: int = 0,
+    max_timestamp: int | None = None,
+    log_append_time: bool = False,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon: bool = False,
+    last_offset_delta: int | None = None,
+    record_count: int | None = None,
+    attributes: int = 0,
+    snappy_framing: str = "xerial",
+    crc: int | None = None,
+) -> bytes:
+    """One v2 batch.
+
+    `records`: `Rec`, or a value (bytes or None), or a pair (key, value). `timestamp` (ms) is the base and
+    each record's default; `attributes` is or-ed to the flags the other arguments set. `last_offset_delta`,
+    `max_timestamp`, `record_count` and `crc` are worked out unless given. `snappy_framing`: "xerial" (as Java
+    writes) or "raw".
+    """
+    encoded, last_offset, newest = _encode_records(records, base_offset, timestamp)
+    flags = attributes | CODECS[codec]
+    flags |= LOG_APPEND_TIME if log_append_time else 0
+    flags |= TRANSACTIONAL if transactional else 0
+    flags |= CONTROL if control else 0
+    flags |= DELETE_HORIZON if delete_horizon else 0
+    return frame_batch(
+        compress(codec, b"".join(encoded), snappy_framing=snappy_framing),
+        base_offset=base_offset,
+        attributes=flags,
+        last_offset_delta=last_offset - base_offset if last_offset_delta is None else last_offset_delta,
+        base_timestamp=timestamp,
+        max_timestamp=newest if max_timestamp is None else max_timestamp,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(encoded) if record_count is None else record_count,
+        crc=crc,
+    )
+
+
+def control_batch(
+    kind: str | int,
+    offset: int,
+    *,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    leader_epoch: int = -1,
+    timestamp: int = 0,
+) -> bytes:
+    """A transaction marker: a batch of one record whose key says "abort", "commit", or a type number."""
+    number = CONTROL_TYPES[kind] if isinstance(kind, str) else kind
+    marker = Rec(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, number))
+    return build_batch(
+        [marker],
+        base_offset=offset,
+        timestamp=timestamp,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def empty_batch(
+    base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1
+) -> bytes:
+    """A batch that compaction emptied and kept: no records, but its last offset still counts."""
+    return build_batch(
+        [],
+        base_offset=base_offset,
+        last_offset_delta=last_offset - base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        max_timestamp=-1,
+    )
+
+
+def frame_batch(
+    body: bytes,
+    *,
+    base_offset: int = 0,
+    attributes: int = 0,
+    last_offset_delta: int = 0,
+    base_timestamp: int = 0,
+    max_timestamp: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    record_count: int = 1,
+    magic: int = 2,
+    crc: int | None = None,
+    length: int | None = None,
+) -> bytes:
+    """The 61-byte header in front of `body`, which is taken as it is: the place to build broken batches."""
+    after = _AFTER_CRC.pack(
+        _int16(attributes),
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    covered = after + body
+    size = _BEFORE_CRC.size - 12 + 4 + len(covered) if length is None else length
+    before = _BEFORE_CRC.pack(base_offset, size, leader_epoch, magic)
+    return before + struct.pack(">I", _crc32c(covered) if crc is None else crc) + covered
+
+
+def encode_record(record: Rec, *, offset_delta: int = 0, timestamp_delta: int = 0) -> bytes:
+    """One v2 record with its length in front."""
+    body = bytearray(struct.pack("b", record.attributes))
+    body += encode_varint(timestamp_delta) + encode_varint(offset_delta)
+    body += _nullable(record.key) + _nullable(record.value)
+    body += encode_varint(len(record.headers))
+    for key, value in record.headers:
+        name = key.encode() if isinstance(key, str) else key
+        body += encode_varint(len(name)) + name + _nullable(value)
+    return encode_varint(len(body)) + bytes(body)
+
+
+def encode_varint(value: int) -> bytes:
+    """A zigzag varint (or varlong) of up to 64 bits."""
+    left = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
+    """`data` as a producer would compress it for a batch."""
+    match codec:
+        case "none":
+            return data
+        case "gzip":
+            return gzip.compress(data, mtime=0)
+        case "snappy":
+            return _snappy(data, snappy_framing)
+        case "lz4":
+            import lz4.frame
+
+            compressed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+            return compressed
+        case "zstd":
+            import zstandard
+
+            return zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    raise ValueError(f"no codec is called {codec!r}; there are {', '.join(CODECS)}")
+
+
+def _snappy(data: bytes, framing: str) -> bytes:
+    import snappy
+
+    if framing == "raw":
+        raw: bytes = snappy.compress(data)
+        return raw
+    if framing != "xerial":
+        raise ValueError(f'snappy framing is "xerial" or "raw", not {framing!r}')
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = snappy.compress(data[start : start + _XERIAL_BLOCK])
+        out += struct.pack(">i", len(block)) + block
+    return bytes(out)
+
+
+def _encode_records(records: Iterable[RecordLike], base: int, timestamp: int) -> tuple[list[bytes], int, int]:
+    """The encoded records, the last offset (one before `base` if there is none) and the newest timestamp."""
+    encoded: list[bytes] = []
+    offset, newest = base - 1, -1
+    for like in records:
+        record = _as_record(like)
+        offset = offset + 1 if record.offset is None else record.offset
+        at = timestamp if record.timestamp is None else record.timestamp
+        newest = max(newest, at)
+        encoded.append(encode_record(record, offset_delta=offset - base, timestamp_delta=at - timestamp))
+    return encoded, offset, newest
+
+
+def _as_record(like: RecordLike) -> Rec:
+    if isinstance(like, Rec):
+        return like
+    if like is None or isinstance(like, bytes):
+        return Rec(like)
+    key, value = like
+    return Rec(value, key)
+
+
+def _nullable(data: bytes | None) -> bytes:
+    return encode_varint(-1) if data is None else encode_varint(len(data)) + data
+
+
+def _int16(value: int) -> int:
+    return value - 0x10000 if value > 0x7FFF else value
+
+
+def _crc32c(data: bytes) -> int:
+    import crc32c
+
+    return crc32c.crc32c(data)
