@@ -1,11 +1,11 @@
 """Every option of the consumer in one table, and the checked, frozen result of filling it in.
 
-`ConsumerConfig` is the table: one line per option with its type, default, allowed values and meaning. Names are the
-Java consumer's keys with `_` for `.`, defaults and units are Java's (ConsumerConfig of Kafka 4.4); a few options of
-our own stand in their own section. What an option does is decided by the code that reads it, not here.
+The table has one row per option: type, allowed values, default and meaning. Names are the Java consumer's
+keys with `_` for `.`, defaults and units are Java's (ConsumerConfig of Kafka 4.4); options of our own have a
+section to themselves. What an option does is decided by the code that reads it, not here.
 
-Everything wrong with a configuration is a `ConfigError` at construction: an unknown name, a value that does not fit,
-two options that contradict each other, an option whose feature this version does not have.
+Everything wrong with a configuration is a `ConfigError` at construction: an unknown name, a value that does
+not fit, two options that contradict each other, an option whose feature this version does not have.
 """
 
 from __future__ import annotations
@@ -15,82 +15,22 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from kconsumer import _values as kinds
+from kconsumer import _options as kinds
+from kconsumer._options import Option
+from kconsumer._options import option as _option
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
-REQUIRED: Any = object()
+REQUIRED: Any = object()  # the default of an option that has none
 TLS = "TLS", "connect to a PLAINTEXT listener"
 SASL = "SASL", "connect to a PLAINTEXT listener"
 METRICS = "a choice of how metrics are sampled", "leave it out"
 
 
-class Option:
-    """One row of the table. A `default` of None means that None is allowed, too.
-
-    `protocol`: the only group_protocol it belongs to. `later`: the feature that is still missing and what to do
-    until then; any value but the default is refused. `secret`: never shown.
-    """
-
-    def __init__(
-        self,
-        kind: kinds.Kind,
-        default: Any,
-        meaning: str,
-        *,
-        protocol: str | None = None,
-        later: tuple[str, str] | None = None,
-        secret: bool = False,
-        own: bool = False,
-    ) -> None:
-        self.kind, self.default, self.meaning = kind, default, meaning
-        self.protocol, self.later, self.secret, self.own = protocol, later, secret, own
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @property
-    def java_key(self) -> str:
-        """The dotted spelling."""
-        return self.name.replace("_", ".")
-
-    def read(self, value: object, given: str) -> Any:
-        """The value to keep for what the user gave under the name `given`; ConfigError if it does not fit."""
-        if value is None:
-            if self.default is None:
-                return None
-            self._refuse(value, given, "it cannot be None, leave it out for the default")
-        try:
-            result = self.kind.parse(value)
-        except (ValueError, OverflowError) as error:
-            self._refuse(value, given, str(error))
-        if self.later and result != self.default:
-            feature, advice = self.later
-            raise ConfigError(
-                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {advice}"
-            )
-        return result
-
-    def _refuse(self, value: object, given: str, why: str) -> NoReturn:
-        none = " or None" if self.default is None else ""
-        reason = f" ({why})" if why and not self.secret else ""
-        raise ConfigError(
-            f"{given}={self.show(value)} is not allowed{reason}: it takes {self.kind.text}{none}"
-        ) from None
-
-    def show(self, value: object) -> str:
-        """The value for an error or a repr."""
-        return "<hidden>" if self.secret else repr(value)
-
-
-def _option(kind: kinds.Kind, default: Any, meaning: str, **traits: Any) -> Any:
-    """A row, typed as what its annotation says the attribute of a config holds."""
-    return Option(kind, default, meaning, **traits)
-
-
 class _Table:
     """The rows. The annotation is the type of the value after checking."""
+
+    # fmt: off
 
     # --- group and consumption ---
     bootstrap_servers: tuple[tuple[str, int], ...] = _option(
@@ -98,70 +38,63 @@ class _Table:
     )
     bootstrap_resolve_timeout_ms: int = _option(
         kinds.int64(), 0, "How long names may stay unresolved (KIP-909).",
-        later=("waiting for names to resolve", "leave it out; names are resolved on each connection attempt"),
-    )  # fmt: skip
+        later=("waiting for names to resolve", "leave it out; names are resolved on each connection attempt")
+    )
     client_dns_lookup: str = _option(
         kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",
         "Try every address of a name in turn.",
-        later=("expanding names to canonical ones (for Kerberos)", "use use_all_dns_ips"),
-    )  # fmt: skip
+        later=("expanding names to canonical ones (for Kerberos)", "use use_all_dns_ips")
+    )
     group_id: str | None = _option(
         kinds.text(allow_empty=False), None, "The consumer group. Without one: assign() only, no commits."
     )
     group_instance_id: str | None = _option(
-        kinds.INSTANCE_ID,
-        None,
-        "Static membership: a restart within session_timeout_ms moves no partition (KIP-345).",
+        kinds.INSTANCE_ID, None,
+        "Static membership: a restart within session_timeout_ms moves no partition (KIP-345)."
     )
     group_protocol: str = _option(
-        kinds.choice("classic", "consumer", ignore_case=True), "classic", "How the group agrees on an assignment.",
-        later=("the consumer group protocol of KIP-848", "use group_protocol=\"classic\""),
-    )  # fmt: skip
+        kinds.choice("classic", "consumer", ignore_case=True), "classic",
+        "How the group agrees on an assignment.",
+        later=("the consumer group protocol of KIP-848", "use group_protocol=\"classic\"")
+    )
     group_remote_assignor: str | None = _option(
-        kinds.text(allow_empty=False),
-        None,
-        "The broker's assignor to use (uniform, range).",
-        protocol="consumer",
+        kinds.text(allow_empty=False), None, "The broker's assignor to use (uniform, range).",
+        protocol="consumer"
     )
     session_timeout_ms: int = _option(
-        kinds.int32(1),
-        45_000,
-        "Without a heartbeat for this long the broker removes the member.",
-        protocol="classic",
+        kinds.int32(1), 45_000, "Without a heartbeat for this long the broker removes the member.",
+        protocol="classic"
     )
     heartbeat_interval_ms: int = _option(
-        kinds.int32(1),
-        3_000,
-        "How often to send heartbeats; less than session_timeout_ms.",
-        protocol="classic",
+        kinds.int32(1), 3_000, "How often to send heartbeats; less than session_timeout_ms.",
+        protocol="classic"
     )
     assignors: tuple[Any, ...] = _option(
         kinds.ASSIGNORS, ("range", "cooperative-sticky"),
-        "Assignors in order of preference: names, classes or instances. Alias: partition_assignment_strategy.",
-        protocol="classic",
-    )  # fmt: skip
+        "Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy.",
+        protocol="classic"
+    )
     max_poll_interval_ms: int = _option(
-        kinds.int32(1),
-        300_000,
-        "Longest time between two polls before the member leaves; also the rebalance timeout.",
+        kinds.int32(1), 300_000,
+        "Longest time between two polls before the member leaves; also the rebalance timeout."
     )
     max_poll_records: int = _option(
         kinds.int32(1), 500, "Most records one poll returns; does not limit fetching."
     )
     enable_auto_commit: bool = _option(
-        kinds.BOOLEAN,
-        None,
-        "Commit positions every auto_commit_interval_ms. Default: True with a group, else False.",
+        kinds.BOOLEAN, None,
+        "Commit positions every auto_commit_interval_ms. Default: True with a group, else False."
     )
     auto_commit_interval_ms: int = _option(kinds.int32(), 5_000, "Time between automatic commits.")
     auto_offset_reset: OffsetReset = _option(
         kinds.RESET, OffsetReset.LATEST,
-        "Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H (KIP-1106).",
-    )  # fmt: skip
+        "Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H."
+    )
     isolation_level: str = _option(
-        kinds.choice("read_uncommitted", "read_committed"), "read_uncommitted", "Which records of transactions to return.",
-        later=("leaving out records of aborted transactions", "use isolation_level=\"read_uncommitted\""),
-    )  # fmt: skip
+        kinds.choice("read_uncommitted", "read_committed"), "read_uncommitted",
+        "Which records of transactions to return.",
+        later=("leaving out records of aborted transactions", "use isolation_level=\"read_uncommitted\"")
+    )
     exclude_internal_topics: bool = _option(
         kinds.BOOLEAN, True, "A subscribed re.Pattern does not match internal topics."
     )
@@ -183,23 +116,22 @@ class _Table:
         kinds.int32(), 1, "A broker answers when it has this much, or after fetch_max_wait_ms."
     )
     fetch_max_bytes: int = _option(
-        kinds.int32(), 52_428_800, "Most bytes of one fetch; a first batch that is larger still comes whole."
+        kinds.int32(), 52_428_800,
+        "Most bytes of one fetch; a first batch that is larger still comes whole."
     )
     fetch_max_wait_ms: int = _option(
         kinds.int32(), 500, "Longest time a broker holds a fetch; keep < request_timeout_ms."
     )
     max_partition_fetch_bytes: int = _option(
-        kinds.int32(),
-        1_048_576,
-        "Most bytes of one partition in a fetch; a first batch that is larger comes whole.",
+        kinds.int32(), 1_048_576,
+        "Most bytes of one partition in a fetch; a first batch that is larger comes whole."
     )
     check_crcs: bool = _option(kinds.BOOLEAN, True, "Check the CRC of every batch.")
 
     # --- client, network, metadata, metrics ---
     client_id: str = _option(
-        kinds.text(),
-        "",
-        "Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>.",
+        kinds.text(), "",
+        "Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>."
     )
     request_timeout_ms: int = _option(
         kinds.int32(), 30_000, "A request older than this closes its connection."
@@ -215,9 +147,8 @@ class _Table:
         kinds.int64(), 50, "First wait before connecting to a broker again; doubles."
     )
     reconnect_backoff_max_ms: int = _option(
-        kinds.int64(),
-        1_000,
-        "Longest wait before connecting again. Default: reconnect_backoff_ms if only that is set.",
+        kinds.int64(), 1_000,
+        "Longest wait before connecting again. Default: reconnect_backoff_ms if only that is set."
     )
     socket_connection_setup_timeout_ms: int = _option(
         kinds.int64(), 10_000, "How long a connection may take to open; doubles with each failure."
@@ -229,12 +160,13 @@ class _Table:
     send_buffer_bytes: int = _option(kinds.int32(-1), 131_072, "SO_SNDBUF; -1: the system's default.")
     receive_buffer_bytes: int = _option(kinds.int32(-1), 65_536, "SO_RCVBUF; -1: the system's default.")
     metadata_max_age_ms: int = _option(
-        kinds.int64(), 300_000, "Refresh metadata at least this often; also how long a near replica is used."
+        kinds.int64(), 300_000,
+        "Refresh metadata at least this often; also how long a near replica is used."
     )
     metadata_recovery_strategy: str = _option(
         kinds.choice("none", "rebootstrap", ignore_case=True), "rebootstrap",
-        "What to do when no known broker answers: go back to bootstrap_servers or not (KIP-899).",
-    )  # fmt: skip
+        "What to do when no known broker answers: go back to bootstrap_servers or not (KIP-899)."
+    )
     metadata_recovery_rebootstrap_trigger_ms: int = _option(
         kinds.int64(), 300_000, "Without metadata for this long, bootstrap again (KIP-1102)."
     )
@@ -244,47 +176,41 @@ class _Table:
     metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample.", later=METRICS)
     metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples kept.", later=METRICS)
     metrics_recording_level: str = _option(
-        kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO", "How much to record.", later=METRICS
+        kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO", "How much to record.",
+        later=METRICS
     )
     enable_metrics_push: bool = _option(
-        kinds.BOOLEAN,
-        True,
-        "Let the cluster ask for client metrics (KIP-714); this version sends none either way.",
+        kinds.BOOLEAN, True,
+        "Let the cluster ask for client metrics (KIP-714); this version sends none either way."
     )
 
     # --- our own ---
     buffer_memory: int = _option(
-        kinds.int64(1),
-        64 << 20,
-        "Hard bound on fetched data held, in bytes, compressed and decompressed counted.",
-        own=True,
+        kinds.int64(1), 64 << 20,
+        "Hard bound on fetched data held, in bytes, compressed and decompressed counted.", own=True
     )
     consumer_timeout_ms: int | None = _option(
-        kinds.int64(),
-        None,
-        "Iterating over the consumer ends after this long without a record; None: never.",
-        own=True,
+        kinds.int64(), None,
+        "Iterating over the consumer ends after this long without a record; None: never.", own=True
     )
     on_commit: Callable[..., object] | None = _option(
-        kinds.CALLABLE,
-        None,
-        "Called as (offsets, error) after each automatic or asynchronous commit.",
-        own=True,
+        kinds.CALLABLE, None, "Called as (offsets, error) after each automatic or asynchronous commit.",
+        own=True
     )
     interceptors: tuple[Any, ...] = _option(
         kinds.OBJECTS, (), "Objects with on_consume and on_commit. Alias: interceptor_classes.", own=True,
-        later=("a chain of interceptors", "call your code around poll() and in on_commit"),
-    )  # fmt: skip
+        later=("a chain of interceptors", "call your code around poll() and in on_commit")
+    )
     metrics_reporters: tuple[Any, ...] = _option(
         kinds.OBJECTS, (), "Objects told of every metric. Alias: metric_reporters.", own=True,
-        later=("pushing metrics to reporters", "read metrics() where you need them"),
-    )  # fmt: skip
+        later=("pushing metrics to reporters", "read metrics() where you need them")
+    )
 
     # --- security: names as in kafka-python, and Java's PEM keys ---
     security_protocol: str = _option(
         kinds.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True), "PLAINTEXT",
-        "How connections are protected.", later=("TLS or SASL", "connect to a PLAINTEXT listener"),
-    )  # fmt: skip
+        "How connections are protected.", later=("TLS or SASL", "connect to a PLAINTEXT listener")
+    )
     ssl_context: Any = _option(kinds.OBJECT, None, "A ready ssl.SSLContext.", own=True, later=TLS)
     ssl_cafile: str | None = _option(
         kinds.text(), None, "PEM file of trusted certificates.", own=True, later=TLS
@@ -333,8 +259,8 @@ class _Table:
     )
     sasl_mechanism: str = _option(
         kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
-        "How to log in.", later=SASL,
-    )  # fmt: skip
+        "How to log in.", later=SASL
+    )
     sasl_plain_username: str | None = _option(
         kinds.text(), None, "User for PLAIN and SCRAM.", own=True, later=SASL
     )
@@ -380,6 +306,7 @@ class _Table:
         kinds.text(), None, "Client secret.", later=SASL, secret=True
     )
     sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to ask for.", later=SASL)
+    # fmt: on
 
 
 OPTIONS: dict[str, Option] = {name: row for name, row in vars(_Table).items() if isinstance(row, Option)}
@@ -416,7 +343,7 @@ FOREIGN = {
     "share_acquire_mode": "it belongs to share groups, which kconsumer does not have",
 }
 
-_client_numbers = itertools.count(1)  # next() on it is atomic, so threads may make consumers at the same time
+_client_numbers = itertools.count(1)  # next() on it is atomic
 
 
 class ConsumerConfig(_Table):
@@ -427,7 +354,7 @@ class ConsumerConfig(_Table):
 
     explicit: frozenset[str]
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, /, **options: object) -> None:
         given = _canonical(options)
         values = {name: row.default for name, row in OPTIONS.items() if row.default is not REQUIRED}
         for name, spelling in given.items():
@@ -487,11 +414,10 @@ def _unknown(spelling: str) -> str:
     if snake in FOREIGN:
         return f"{spelling} is not an option of kconsumer: {FOREIGN[snake]}"
     near = difflib.get_close_matches(snake.lower(), [*OPTIONS, *ALIASES], n=1, cutoff=0.5)
-    dotted = "." in spelling
-    hint = (
-        f"did you mean {near[0].replace('_', '.') if dotted else near[0]}?" if near else "see docs/options.md"
-    )
-    return f"{spelling} is not an option of kconsumer; {hint}"
+    if not near:
+        return f"{spelling} is not an option of kconsumer; docs/options.md lists them"
+    name = near[0].replace("_", ".") if "." in spelling else near[0]
+    return f"{spelling} is not an option of kconsumer; did you mean {name}?"
 
 
 def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
@@ -513,12 +439,14 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
         belongs_to = OPTIONS[name].protocol
         if belongs_to not in (None, protocol):
             raise ConfigError(
-                f"{spelling} belongs to group_protocol={belongs_to!r} and cannot be set with group_protocol={protocol!r}"
+                f"{spelling} belongs to group_protocol={belongs_to!r} "
+                f"and cannot be set with group_protocol={protocol!r}"
             )
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     if heartbeat >= session:
         raise ConfigError(
-            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session}, a third of it at most"
+            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session} "
+            "(a third of it is usual)"
         )
     if values["group_id"] is None:
         if values["enable_auto_commit"]:
@@ -532,5 +460,6 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
     wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
     if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
         raise ConfigError(
-            f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, or every fetch times out"
+            f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, "
+            "or every fetch without records times out"
         )

@@ -1,17 +1,20 @@
-"""What the value of an option may look like: one `Kind` per shape, each able to read a typed value or its text.
+"""One row of the option table, and the shapes its value may have.
 
-A kind says in words what it allows and turns what a user gave into what the client works with. It knows neither the
-option's name nor the other options; `config.py` puts the name into the error.
+A `Kind` says in words what it allows and turns what a user gave, typed or as text, into what the client
+works with. An `Option` adds the name, the default and the meaning. Neither knows the other options:
+`config.py` has the table and the rules between rows.
 """
 
 from __future__ import annotations
 
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
+from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
 INT32_MAX = 2**31 - 1
@@ -21,11 +24,78 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A shape of values. `parse` returns the value to keep; ValueError means that it does not fit, its text (if
-    any) says why."""
+    """A shape of values. `parse` returns the value to keep, or raises ValueError, perhaps saying why."""
 
     text: str
     parse: Callable[[Any], Any]
+
+
+class Option:
+    """One row of the table. A `default` of None means that None is allowed, too.
+
+    `protocol`: the only group_protocol it belongs to. `later`: the feature that is still missing and what to
+    do until then; any value but the default is refused. `secret`: never shown. `own`: Java does not have it.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        default: Any,
+        meaning: str,
+        *,
+        protocol: str | None = None,
+        later: tuple[str, str] | None = None,
+        secret: bool = False,
+        own: bool = False,
+    ) -> None:
+        self.kind, self.default, self.meaning = kind, default, meaning
+        self.protocol, self.later, self.secret, self.own = protocol, later, secret, own
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @property
+    def java_key(self) -> str:
+        """The dotted spelling."""
+        return self.name.replace("_", ".")
+
+    def read(self, value: object, given: str) -> Any:
+        """The value to keep for what the user gave under the name `given`; ConfigError if it does not fit."""
+        if value is None:
+            if self.default is None:
+                return None
+            self._refuse(value, given, "it cannot be None, leave it out for the default")
+        try:
+            result = self.kind.parse(value)
+        except (ValueError, OverflowError) as error:
+            self._refuse(value, given, str(error))
+        if self.later and result != self.default:
+            feature, advice = self.later
+            raise ConfigError(
+                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; "
+                f"{advice}"
+            )
+        return result
+
+    def _refuse(self, value: object, given: str, why: str) -> NoReturn:
+        none = " or None" if self.default is None else ""
+        reason = f" ({why})" if why and not self.secret else ""
+        raise ConfigError(
+            f"{given}={self.show(value)} is not allowed{reason}: it takes {self.kind.text}{none}"
+        ) from None
+
+    def show(self, value: object) -> str:
+        """The value for an error or a repr."""
+        return "<hidden>" if self.secret else repr(value)
+
+
+def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
+    """A row, typed as what its annotation says the attribute of a config holds."""
+    return Option(kind, default, meaning, **traits)
+
+
+# --- plain values ---
 
 
 def integer(low: int, high: int) -> Kind:
@@ -34,9 +104,12 @@ def integer(low: int, high: int) -> Kind:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise ValueError
-        return value
+        result = operator.index(value)
+        if not low <= result <= high:
+            raise ValueError
+        return result
 
     return Kind(f"an int from {low} to {high}", parse)
 
@@ -134,7 +207,7 @@ def _parse_objects(value: object) -> tuple[object, ...]:
     return tuple(split_list(value))
 
 
-# --- addresses -----------------------------------------------------------------------------------------------------
+# --- addresses ---
 
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_-]+://)?(?:\[(?P<six>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>[^\s\[\]/:@]+)):(?P<port>[0-9]+)"
@@ -178,7 +251,7 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-# --- offset reset --------------------------------------------------------------------------------------------------
+# --- offset reset ---
 
 _DURATION = re.compile(
     r"(?P<sign>[+-])?P(?:(?P<days>[+-]?\d+)D)?"
@@ -188,7 +261,7 @@ _DURATION = re.compile(
 
 
 def parse_duration_ms(value: str) -> int:
-    """An ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`) in ms, as Java's Duration reads it."""
+    """An ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`) in ms, as Java reads it."""
     match = _DURATION.fullmatch(value.strip())
     parts = [match[name] for name in ("days", "hours", "minutes", "seconds")] if match else []
     if match is None or not any(parts) or (match["time"] and not any(parts[1:])):
@@ -214,7 +287,7 @@ def _parse_reset(value: object) -> OffsetReset:
     return OffsetReset.by_duration(parse_duration_ms(duration))
 
 
-# --- names and plugins ---------------------------------------------------------------------------------------------
+# --- names and plugins ---
 
 
 def _parse_instance_id(value: object) -> str:
