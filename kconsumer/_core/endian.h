@@ -15,12 +15,43 @@
 #define KC_BE64(x) __builtin_bswap64(x)
 #endif
 
-static inline uint16_t kc_load_be16(const unsigned char *p) { uint16_t v; memcpy(&v, p, 2); return KC_BE16(v); }
-static inline uint32_t kc_load_be32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return KC_BE32(v); }
-static inline uint64_t kc_load_be64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return KC_BE64(v); }
+static inline uint16_t kc_load_be16(const unsigned char *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return KC_BE16(v);
+}
 
-static inline void kc_store_be16(unsigned char *p, uint16_t v) { v = KC_BE16(v); memcpy(p, &v, 2); }
-static inline void kc_store_be32(unsigned char *p, uint32_t v) { v = KC_BE32(v); memcpy(p, &v, 4); }
-static inline void kc_store_be64(unsigned char *p, uint64_t v) { v = KC_BE64(v); memcpy(p, &v, 8); }
+static inline uint32_t kc_load_be32(const unsigned char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return KC_BE32(v);
+}
+
+static inline uint64_t kc_load_be64(const unsigned char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return KC_BE64(v);
+}
+
+static inline void kc_store_be16(unsigned char *p, uint16_t v)
+{
+    v = KC_BE16(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static inline void kc_store_be32(unsigned char *p, uint32_t v)
+{
+    v = KC_BE32(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static inline void kc_store_be64(unsigned char *p, uint64_t v)
+{
+    v = KC_BE64(v);
+    memcpy(p, &v, sizeof v);
+}
 
 #endif

@@ -1,14 +1,12 @@
 """Bytes with bounds: Span (pointer and end), its inline reads, and the two classes that own memory.
 
-Contents:
-    Span                      a position in bytes and where they end
-    read_i8 … read_varlong    take one value off the front of a Span; False, and the Span unmoved, if it does not fit
-    take                      take n bytes off the front of a Span
-    Frame                     one received block; the only owner of network bytes
-    Slice                     a piece of somebody's bytes, which it keeps alive
+Contents: Span                      a position in bytes and where they end read_i8 … read_varlong    take one
+value off the front of a Span; False, and the Span unmoved, if it does not fit take                      take
+n bytes off the front of a Span Frame                     one received block; the only owner of network bytes
+Slice                     a piece of somebody's bytes, which it keeps alive
 
-A read never raises and never looks past `end`: the caller, who knows the topic or the offset, turns False into an
-error. Everything here may run without the GIL except what touches Frame and Slice.
+A read never raises and never looks past `end`: the caller, who knows the topic or the offset, turns False
+into an error. Everything here may run without the GIL except what touches Frame and Slice.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -100,7 +98,7 @@ cdef inline bint read_i64(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
-    """Seven bits a byte, lowest first, at most five bytes. Bits that do not fit in 32 are dropped, as Java does."""
+    """Seven bits a byte, lowest first, at most five bytes; bits beyond 32 are dropped, as Java does."""
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint32_t value
@@ -172,8 +170,9 @@ cdef inline bint read_varlong(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef class Frame:
-    # `data` is malloc'd here, or taken from the pool, and goes back to the pool when the Frame dies. The address
-    # never changes while the Frame lives, so a reference to the Frame is enough to keep pointers into it valid.
+    # `data` is malloc'd here, or taken from the pool, and goes back to the pool when the Frame dies. The
+    # address never changes while the Frame lives, so a reference to the Frame is enough to keep pointers into
+    # it valid.
     cdef unsigned char* data
     cdef Py_ssize_t size          # bytes of this frame
     cdef Py_ssize_t capacity      # bytes of the block, >= size

@@ -1,6 +1,7 @@
 """Received bytes: the blocks that hold them, views into them, and the cutting of a byte stream into frames.
 
-Decides where received bytes live and for how long. Knows the four-byte size prefix and nothing else of the protocol.
+Decides where received bytes live and for how long. Knows the four-byte size prefix and nothing else of the
+protocol.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
@@ -12,9 +13,10 @@ from libc.string cimport memcpy
 from kconsumer.errors import ProtocolError
 
 
-# --- the pool of receive blocks -------------------------------------------------------------------------------------
-# A fetch response of a megabyte comes again and again; giving its block back to the system each time costs more in
-# page faults than receiving it. The pool is guarded by the GIL: blocks are taken and returned with it held.
+# --- the pool of receive blocks -----------------------------------------------------------------------------
+# A fetch response of a megabyte comes again and again; giving its block back to the system each time costs
+# more in page faults than receiving it. The pool is guarded by the GIL: blocks are taken and returned with it
+# held.
 
 cdef enum:
     POOL_BLOCKS = 8
@@ -30,7 +32,7 @@ cdef int pooled = 0
 
 
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
-    """The capacity to ask for: eight steps to each doubling, so that frames of nearly one size share blocks."""
+    """The capacity to ask for: eight steps to each doubling, so frames of nearly one size share blocks."""
     cdef Py_ssize_t step = SMALLEST_POOLED >> 3
     if size < SMALLEST_POOLED:
         return size if size > 0 else 1
@@ -40,7 +42,7 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """A block of at least `size` bytes: the best fit in the pool that is not twice too large, or a new one."""
+    """A block of at least `size` bytes: the pool's best fit if not twice too large, or a new one."""
     global pooled
     cdef int i, best = -1
     cdef unsigned char* data
@@ -78,7 +80,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
     pooled += 1
 
 
-# --- memory ---------------------------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------------------
 
 cdef Frame new_frame(Py_ssize_t size):
     """An empty Frame of `size` bytes, to be filled by the caller."""
@@ -153,7 +155,7 @@ cdef class Slice:
         return f"<Slice of {len(self)} bytes>"
 
 
-# --- the byte stream ------------------------------------------------------------------------------------------------
+# --- the byte stream ----------------------------------------------------------------------------------------
 
 cdef enum:
     SCRATCH_BYTES = 1 << 16
@@ -163,8 +165,8 @@ cdef enum:
 cdef class FrameBuffer:
     """Cuts one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
 
-    Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived gets its
-    own block and the rest of it is received there, without a copy.
+    Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived
+    gets its own block and the rest of it is received there, without a copy.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes
@@ -186,7 +188,8 @@ cdef class FrameBuffer:
     def received(self, Py_ssize_t count):
         """Account for `count` bytes written to `recv_view()`; the frames they complete, in order.
 
-        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`; the stream is then unusable.
+        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`; the stream is then
+        unusable.
         """
         cdef list frames = []
         if self.partial is not None:
@@ -205,14 +208,14 @@ cdef class FrameBuffer:
         return frames
 
     cdef int cut(self, list frames) except -1:
-        """Move whole frames out of the scratch block, and start the last, incomplete one in a block of its own."""
+        """Move whole frames out of the scratch block; start the last, incomplete one in its own block."""
         cdef unsigned char* base = self.scratch.data
         cdef Py_ssize_t at = 0, size, have
         cdef Frame frame
         while self.scratched - at >= PREFIX_BYTES:
             size = <int32_t> kc_load_be32(base + at)
             if size < 0 or size > self.max_frame_bytes:
-                raise ProtocolError(f"a frame of {size} bytes was announced, at most {self.max_frame_bytes} are allowed")
+                raise ProtocolError(f"a frame of {size} bytes was announced, the limit is {self.max_frame_bytes}")
             have = min(size, self.scratched - at - PREFIX_BYTES)
             frame = new_frame(size)
             memcpy(frame.data, base + at + PREFIX_BYTES, <size_t> have)
