@@ -1,4 +1,5 @@
-"""Plain values of the public surface: partitions, offsets, nodes, enums. No behaviour beyond checks and repr."""
+"""Plain values of the public surface: partitions, offsets, nodes, enums. No behaviour beyond checks and
+repr."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ class TimestampType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Where to start when a partition has no usable position (`auto_offset_reset`, Java `AutoOffsetResetStrategy`).
+    """Where to start when a partition has no usable position (`auto_offset_reset`, Java
+    `AutoOffsetResetStrategy`).
 
     Use the constants `LATEST`, `EARLIEST`, `NONE`, or `by_duration(ms)` (KIP-1106). `str()` gives `latest`,
     `earliest`, `none` or `by_duration:<ms>ms`.

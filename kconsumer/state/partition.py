@@ -1,0 +1,305 @@
+"""What we believe of one assigned partition: its position, its flags, the offsets last heard of.
+
+Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched. It does not
+decide when to ask a broker anything; `requests/offsets.py` does.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from kconsumer.errors import StateError
+from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
+from kconsumer.types import OffsetReset, PartitionCondition, PartitionStatus
+
+
+class FetchState(enum.Enum):
+    """How far a partition is on its way to being fetched (Java `SubscriptionState.FetchStates`)."""
+
+    INITIALIZING = "initializing"
+    FETCHING = "fetching"
+    AWAIT_RESET = "await_reset"
+    AWAIT_VALIDATION = "await_validation"
+
+
+INITIALIZING, FETCHING, AWAIT_RESET, AWAIT_VALIDATION = FetchState
+
+# From each state to those it may become. As in Java, any other change is ignored, not an error: it comes from
+# an answer that arrives after the partition has moved on.
+TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
+    INITIALIZING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
+    FETCHING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
+    AWAIT_RESET: frozenset({FETCHING, AWAIT_RESET}),
+    AWAIT_VALIDATION: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
+}
+HAS_POSITION = frozenset({FETCHING, AWAIT_VALIDATION})
+
+
+class FetchPosition(NamedTuple):
+    """Where to read next: the offset, the epoch of the record before it if known, and the leader it was
+    checked against."""
+
+    offset: int
+    offset_epoch: int | None = None
+    leader: LeaderAndEpoch = NO_LEADER
+
+
+class Tally:
+    """What the states of one assignment share: the last `now` heard of, and how many lack a usable
+    position."""
+
+    __slots__ = ("now", "unchecked_leaders", "without_position")
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self.without_position = 0
+        self.unchecked_leaders = False
+
+
+class PartitionState:
+    """State of one assigned partition. `fetchable` is kept up to date at each change, so that reading it is
+    free."""
+
+    __slots__ = (
+        "_preferred_replica",
+        "_preferred_until",
+        "awaiting_callback",
+        "end_offset_requested",
+        "fetch_state",
+        "fetchable",
+        "flagged_since",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "next_retry",
+        "paused",
+        "pending_revocation",
+        "position",
+        "reset_strategy",
+        "since",
+        "tally",
+        "trouble",
+    )
+
+    def __init__(self, tally: Tally | None = None) -> None:
+        self.tally = tally or Tally()
+        self.tally.without_position += 1
+        self.fetch_state = INITIALIZING
+        self.position: FetchPosition | None = None
+        self.fetchable = False
+        self.paused = False
+        self.pending_revocation = False
+        self.awaiting_callback = False
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.end_offset_requested = False
+        self.reset_strategy: OffsetReset | None = None
+        self.next_retry = 0.0
+        self.trouble = ""
+        self.since = self.flagged_since = self.tally.now
+        self._preferred_replica: int | None = None
+        self._preferred_until = 0.0
+
+    # --- transitions -------------------------------------------------------------------------------------
+
+    def transition(self, to: FetchState, position: FetchPosition | None = None) -> bool:
+        """Become `to`, at `position` (None keeps the present one). False, and nothing changed, if not
+        allowed.
+
+        Raises StateError for a state that needs a position when there is none.
+        """
+        old = self.fetch_state
+        if to not in TRANSITIONS[old]:
+            return False
+        if to in HAS_POSITION:
+            if position is None:
+                position = self.position
+            if position is None:
+                raise StateError(f"a partition cannot become {to.value} without a position")
+            self.position = position
+            if position.leader.leader is None:
+                self.tally.unchecked_leaders = True
+        else:
+            self.position = None
+        if to is not old:
+            self.tally.without_position += (old is FETCHING) - (to is FETCHING)
+            self.fetch_state = to
+            self.since = self.tally.now
+        self.next_retry = 0.0
+        self.trouble = ""
+        self._refresh()
+        return True
+
+    def reset(self, strategy: OffsetReset) -> None:
+        """Drop the position; one will be looked up by `strategy`."""
+        if self.transition(AWAIT_RESET):
+            self.reset_strategy = strategy
+
+    def seek(self, position: FetchPosition) -> None:
+        """Take this position as it is."""
+        if self.transition(FETCHING, position):
+            self.reset_strategy = None
+
+    def seek_unvalidated(self, position: FetchPosition) -> None:
+        """Take this position, to be checked against the leader's log first if the epochs allow it
+        (KIP-320)."""
+        self.seek(position)
+        self.validate(position)
+
+    def validate(self, position: FetchPosition) -> None:
+        """Have `position` checked, or take it at once when an epoch is missing."""
+        checkable = position.offset_epoch is not None and position.leader.epoch is not None
+        self.transition(AWAIT_VALIDATION if checkable else FETCHING, position)
+
+    def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
+        """The partition's leader is now `leader`. True if the position awaits validation."""
+        position = self.position
+        if position is None or leader.leader is None:
+            return False
+        if position.leader is not leader and position.leader != leader:
+            self.validate(position._replace(leader=leader))
+            self.clear_preferred_replica()
+        return self.fetch_state is AWAIT_VALIDATION
+
+    def complete_validation(self) -> None:
+        """The position was found good, or cannot be checked."""
+        if self.fetch_state is AWAIT_VALIDATION:
+            self.transition(FETCHING)
+
+    # --- flags -------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Stop fetching until `resume`."""
+        self.flag(paused=True)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self.flag(paused=False)
+
+    def flag(
+        self,
+        *,
+        paused: bool | None = None,
+        pending_revocation: bool | None = None,
+        awaiting_callback: bool | None = None,
+    ) -> None:
+        """Set or clear what holds the partition back; None leaves a flag alone."""
+        before = self.paused, self.pending_revocation, self.awaiting_callback
+        if paused is not None:
+            self.paused = paused
+        if pending_revocation is not None:
+            self.pending_revocation = pending_revocation
+        if awaiting_callback is not None:
+            self.awaiting_callback = awaiting_callback
+        if before != (self.paused, self.pending_revocation, self.awaiting_callback):
+            self.flagged_since = self.tally.now
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.fetchable = self.fetch_state is FETCHING and not (
+            self.paused or self.pending_revocation or self.awaiting_callback
+        )
+
+    @property
+    def has_valid_position(self) -> bool:
+        """Whether the position may be fetched from, committed and returned."""
+        return self.fetch_state is FETCHING
+
+    # --- what fetches tell -------------------------------------------------------------------------------
+
+    def preferred_replica(self, now: float) -> int | None:
+        """The broker id the leader asked us to fetch from, while its lease lasts (KIP-392)."""
+        if self._preferred_replica is not None and now > self._preferred_until:
+            self._preferred_replica = None
+        return self._preferred_replica
+
+    def set_preferred_replica(self, broker_id: int, until: float) -> None:
+        """Fetch from this broker until then (ms); naming the same one again does not extend the lease."""
+        if self._preferred_replica != broker_id:
+            self._preferred_replica = broker_id
+            self._preferred_until = until
+
+    def clear_preferred_replica(self) -> int | None:
+        """Fetch from the leader again. Returns the broker that was preferred."""
+        old, self._preferred_replica = self._preferred_replica, None
+        return old
+
+    def end_offset(self, read_committed: bool = False) -> int | None:
+        """The end as consumers see it: last stable offset for read_committed, else high watermark."""
+        return self.last_stable_offset if read_committed else self.high_watermark
+
+    def lag(self, read_committed: bool = False) -> int | None:
+        """Records between the position and the end, None when either is unknown."""
+        end = self.end_offset(read_committed)
+        return None if end is None or self.position is None else end - self.position.offset
+
+    # --- for people --------------------------------------------------------------------------------------
+
+    def status(
+        self,
+        now: float,
+        *,
+        leader: LeaderAndEpoch = NO_LEADER,
+        read_committed: bool = False,
+        buffered_bytes: int = 0,
+        failure: str = "",
+        hint: str = "",
+    ) -> PartitionStatus:
+        """The row of `partition_states()`. `failure`: an error that waits for the user (a corrupt record…);
+        `hint`: what metadata says of the topic ("topic x does not exist")."""
+        condition, reason = self._explain(leader, buffered_bytes, failure, hint)
+        flagged = condition in _FLAGGED
+        since = self.flagged_since if flagged else self.since
+        if condition is PartitionCondition.FETCHING:
+            since = max(self.since, self.flagged_since)
+        return PartitionStatus(
+            state=condition,
+            reason=reason,
+            since=max(0.0, now - since) / 1000.0,
+            position=None if self.position is None else self.position.offset,
+            high_watermark=self.high_watermark,
+            lag=self.lag(read_committed),
+            buffered_bytes=buffered_bytes,
+        )
+
+    def _explain(
+        self, leader: LeaderAndEpoch, buffered_bytes: int, failure: str, hint: str
+    ) -> tuple[PartitionCondition, str]:
+        condition = PartitionCondition
+        if self.pending_revocation:
+            return condition.REVOKING, "the group is taking the partition away"
+        if self.awaiting_callback:
+            return condition.AWAIT_CALLBACK, "waiting for on_assign to return; it runs inside poll()"
+        if failure:
+            return condition.FAILED, failure
+        if self.fetch_state is not FETCHING:
+            text = self._waiting_for()
+            details = [part for part in (self.trouble or hint, "paused" if self.paused else "") if part]
+            return condition(self.fetch_state.value), "; ".join([text, *details])
+        if self.paused:
+            return condition.PAUSED, "paused; resume() lets it go on"
+        if leader.leader is None:
+            return condition.NO_LEADER, hint or "no leader is known; metadata is being asked for again"
+        if buffered_bytes:
+            return condition.BUFFERED, "fetched records wait for poll(); the next fetch follows them"
+        return condition.FETCHING, f"fetching from {leader.leader}"
+
+    def _waiting_for(self) -> str:
+        if self.fetch_state is INITIALIZING:
+            return "no position yet; waiting for the committed offset"
+        if self.fetch_state is AWAIT_RESET:
+            return f"looking up the {self.reset_strategy} offset"
+        return "the leader changed; checking that the log was not cut below the position"
+
+    def __repr__(self) -> str:
+        names = ("paused", "pending_revocation", "awaiting_callback")
+        flags = "".join(f" {name}" for name in names if getattr(self, name))
+        at = "" if self.position is None else f" at {self.position.offset}"
+        return f"<PartitionState {self.fetch_state.value}{at}{flags}>"
+
+
+_FLAGGED = frozenset(
+    {PartitionCondition.REVOKING, PartitionCondition.AWAIT_CALLBACK, PartitionCondition.PAUSED}
+)

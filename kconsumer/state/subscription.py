@@ -1,0 +1,444 @@
+"""What the user subscribed to or assigned, and the state of each assigned partition.
+
+Decides how subscriptions exclude each other, which state is kept when the assignment changes, and which
+partitions wait for what. It does not decide who gets a partition (membership does) nor ask brokers (managers
+do).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from kconsumer.errors import NoOffsetForPartitionError, StateError
+from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
+from kconsumer.state.partition import (
+    AWAIT_RESET,
+    AWAIT_VALIDATION,
+    INITIALIZING,
+    FetchPosition,
+    FetchState,
+    PartitionState,
+    Tally,
+)
+from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+
+
+class SubscriptionKind(enum.Enum):
+    """How partitions come to this consumer. Kinds exclude each other until `unsubscribe()`."""
+
+    NONE = "none"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    ASSIGNED = "assigned"
+
+
+class Truncation(NamedTuple):
+    """The log was cut below `position`; `divergent` is where it still agrees with what was read, if known."""
+
+    position: FetchPosition
+    divergent: OffsetAndMetadata | None
+
+
+class SubscriptionState:
+    """Subscription and assignment of one consumer (Java `SubscriptionState`).
+
+    `assignment_version` grows with each change of the assigned set, `topics_version` with each change of the
+    topics that metadata is needed for. Partitions are kept in the order in which they are to be fetched.
+    """
+
+    def __init__(self, default_reset: OffsetReset = OffsetReset.LATEST) -> None:
+        self.default_reset = default_reset
+        self.kind = SubscriptionKind.NONE
+        self.pattern: re.Pattern[str] | None = None
+        self.assignment_version = 0
+        self.topics_version = 0
+        self._topics: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._tally = Tally()
+
+    @property
+    def now(self) -> float:
+        """The last moment (ms) a manager told; stamps the changes of partitions."""
+        return self._tally.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._tally.now = now
+
+    # --- what the user asks for --------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str]) -> bool:
+        """Subscribe to exactly these topics. True if they differ from before. StateError with another
+        kind."""
+        self._become(SubscriptionKind.TOPICS)
+        return self._set_topics(frozenset(topics))
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Subscribe to the topics whose whole name matches. StateError with another kind."""
+        self._become(SubscriptionKind.PATTERN)
+        if self.pattern != pattern:
+            self.pattern = pattern
+            self.topics_version += 1
+
+    def subscribe_matched(self, topics: Iterable[str]) -> bool:
+        """The topics a pattern matches now. True if they differ from before."""
+        if self.kind is not SubscriptionKind.PATTERN:
+            raise StateError("topics can be matched only for a pattern subscription")
+        return self._set_topics(frozenset(topics))
+
+    def update_matched(self, cluster: Cluster, *, exclude_internal: bool) -> bool:
+        """Match the pattern against the cluster's topics. True if the subscription changed."""
+        excluded = cluster.internal_topics if exclude_internal else frozenset()
+        return self.subscribe_matched(t for t in cluster.topics() - excluded if self.matches_subscription(t))
+
+    def assign(self, partitions: Collection[TopicPartition]) -> bool:
+        """Take exactly these partitions, without a group. True if they differ from before. StateError with
+        another kind. Partitions kept keep their state."""
+        self._become(SubscriptionKind.ASSIGNED)
+        if self._states.keys() == set(partitions):
+            return False
+        self._set_assignment(partitions)
+        self._set_topics(frozenset(tp.topic for tp in self._states))
+        return True
+
+    def unsubscribe(self) -> None:
+        """Forget subscription and assignment."""
+        self.kind = SubscriptionKind.NONE
+        self.pattern = None
+        self._group_topics = frozenset()
+        self._set_topics(frozenset())
+        self._set_assignment(())
+
+    def _become(self, kind: SubscriptionKind) -> None:
+        if self.kind not in (SubscriptionKind.NONE, kind):
+            raise StateError(
+                f"subscribing to topics, subscribing to a pattern and assigning partitions exclude each "
+                f"other; this consumer is at {self.kind.value}: call unsubscribe() first"
+            )
+        self.kind = kind
+
+    def _set_topics(self, topics: frozenset[str]) -> bool:
+        if self._topics == topics:
+            return False
+        self._topics = topics
+        self.topics_version += 1
+        return True
+
+    # --- topics ------------------------------------------------------------------------------------------
+
+    @property
+    def is_group_managed(self) -> bool:
+        """Whether the group decides the assignment."""
+        return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+
+    @property
+    def has_pattern(self) -> bool:
+        """Whether metadata of all topics is needed."""
+        return self.kind is SubscriptionKind.PATTERN
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics subscribed to, for a pattern those matched; empty for a manual assignment."""
+        return self._topics if self.is_group_managed else frozenset()
+
+    def metadata_topics(self) -> frozenset[str]:
+        """The topics that metadata is needed for: ours, and for a group leader those of all members."""
+        return self._topics | self._group_topics if self._group_topics else self._topics
+
+    def needs_metadata(self, topic: str) -> bool:
+        """Whether the topic is one of `metadata_topics()`."""
+        return topic in self._topics or topic in self._group_topics
+
+    def matches_subscription(self, topic: str) -> bool:
+        """Whether the topic is subscribed to, by name or by pattern."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        return self.is_group_managed and topic in self._topics
+
+    def group_subscribe(self, topics: Iterable[str]) -> bool:
+        """As group leader, want metadata of all members' topics. True if some are not ours."""
+        if not self.is_group_managed:
+            raise StateError("only a subscription takes part in a group")
+        self._set_group_topics(frozenset(topics))
+        return not self._topics.issuperset(self._group_topics)
+
+    def reset_group_subscription(self) -> None:
+        """Want metadata of our own topics only."""
+        self._set_group_topics(frozenset())
+
+    def _set_group_topics(self, topics: frozenset[str]) -> None:
+        if self._group_topics != topics:
+            self._group_topics = topics
+            self.topics_version += 1
+
+    # --- assignment --------------------------------------------------------------------------------------
+
+    def assign_from_group(self, partitions: Collection[TopicPartition]) -> None:
+        """Take exactly these partitions, given by the group. Partitions kept keep their state."""
+        if not self.is_group_managed:
+            raise StateError("the group cannot assign partitions to a consumer that has no subscription")
+        self._set_assignment(partitions)
+
+    def _set_assignment(self, partitions: Collection[TopicPartition]) -> None:
+        # States that leave get a tally of their own: whoever still holds one cannot disturb ours.
+        old, self._states = self._states, {}
+        tally = Tally(self._tally.now)
+        tally.unchecked_leaders = self._tally.unchecked_leaders
+        self._tally = tally
+        for tp in sorted(set(partitions)):
+            state = old.get(tp)
+            if state is None:
+                state = PartitionState(tally)
+            else:
+                state.tally = tally
+                tally.without_position += not state.has_valid_position
+            self._states[tp] = state
+        self.assignment_version += 1
+
+    def assigned(self) -> tuple[TopicPartition, ...]:
+        """The assigned partitions in the order in which they are to be fetched."""
+        return tuple(self._states)
+
+    def is_assigned(self, tp: TopicPartition) -> bool:
+        """Whether the partition is assigned."""
+        return tp in self._states
+
+    def get(self, tp: TopicPartition) -> PartitionState:
+        """The partition's state. StateError if it is not assigned."""
+        state = self._states.get(tp)
+        if state is None:
+            raise StateError(f"partition {tp} is not assigned to this consumer")
+        return state
+
+    def find(self, tp: TopicPartition) -> PartitionState | None:
+        """The partition's state, None if it is not assigned."""
+        return self._states.get(tp)
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Let the others be fetched before this one; ignored if it is not assigned."""
+        state = self._states.pop(tp, None)
+        if state is not None:
+            self._states[tp] = state
+
+    # --- positions ---------------------------------------------------------------------------------------
+
+    def seek(
+        self, tp: TopicPartition, offset: int, epoch: int | None = None, leader: LeaderAndEpoch = NO_LEADER
+    ) -> None:
+        """Read from `offset` on. With the epoch of the record before it, the position is validated first, as
+        soon as the leader's epoch is known too. `leader`: who leads the partition, if known."""
+        position = FetchPosition(offset, epoch, leader)
+        state = self.get(tp)
+        if epoch is None:
+            state.seek(position)
+        else:
+            state.seek_unvalidated(position)
+
+    def request_reset(
+        self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0
+    ) -> None:
+        """Drop the position and look one up by `strategy` (None: the configured one), not before `retry_at`
+        (ms)."""
+        state = self.get(tp)
+        state.reset(strategy or self.default_reset)
+        state.next_retry = retry_at
+
+    def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Reset those of the partitions (None: all assigned) that are still without a position.
+
+        Raises NoOffsetForPartitionError naming all of them, and changes nothing, when the policy is `none`.
+        """
+        waiting = self.partitions_to_initialize()
+        if partitions is not None:
+            chosen = set(partitions)
+            waiting = [tp for tp in waiting if tp in chosen]
+        if waiting and self.default_reset == OffsetReset.NONE:
+            raise no_offset_error(waiting)
+        for tp in waiting:
+            self._states[tp].reset(self.default_reset)
+
+    def maybe_seek_after_reset(
+        self, tp: TopicPartition, offset: int, strategy: OffsetReset, leader: LeaderAndEpoch = NO_LEADER
+    ) -> bool:
+        """Take the offset that a reset found. False, and nothing changed, if the partition is no longer
+        assigned or no longer awaits a reset by this strategy."""
+        state = self._states.get(tp)
+        if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
+            return False
+        # No offset epoch: the broker has just told the offset, there is nothing to validate.
+        state.seek(FetchPosition(offset, None, leader))
+        return True
+
+    def position(self, tp: TopicPartition) -> FetchPosition | None:
+        """The position, validated or not; None if there is none. StateError if not assigned."""
+        return self.get(tp).position
+
+    def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
+        """Move on after records were returned. StateError unless the partition is being fetched."""
+        state = self.get(tp)
+        if not state.has_valid_position:
+            raise StateError(f"partition {tp} has no valid position to move on from")
+        state.position = position
+
+    def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The valid positions, in the form of commits."""
+        return {
+            tp: OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
+            for tp, state in self._states.items()
+            if state.has_valid_position and state.position is not None
+        }
+
+    def has_all_positions(self) -> bool:
+        """Whether every assigned partition has a valid position. Costs nothing."""
+        return not self._tally.without_position
+
+    def partitions_to_initialize(self) -> list[TopicPartition]:
+        """Those that have never had a position."""
+        return self._in_state(INITIALIZING)
+
+    def partitions_to_reset(self, now: float) -> list[TopicPartition]:
+        """Those that await a reset and are not backing off."""
+        return self._in_state(AWAIT_RESET, now)
+
+    def partitions_to_validate(self, now: float) -> list[TopicPartition]:
+        """Those whose position must be checked and are not backing off."""
+        return self._in_state(AWAIT_VALIDATION, now)
+
+    def next_retry(self, now: float) -> float:
+        """How many ms until the first partition that is backing off may try again; inf if none is."""
+        moments = [s.next_retry for s in self._states.values() if s.fetchable is False and s.next_retry > now]
+        return min(moments) - now if moments else float("inf")
+
+    def _in_state(self, wanted: FetchState, now: float = float("inf")) -> list[TopicPartition]:
+        if not self._tally.without_position:
+            return []
+        items = self._states.items()
+        return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
+
+    def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, trouble: str = "") -> None:
+        """Leave these alone until `at` (ms); `trouble` says why, for `partition_states()`. Those that are no
+        longer assigned are skipped."""
+        for tp in partitions:
+            state = self._states.get(tp)
+            if state is not None:
+                state.next_retry = at
+                state.trouble = trouble or state.trouble
+
+    # --- validation (KIP-320) ----------------------------------------------------------------------------
+
+    def maybe_validate(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        """The partition's leader is now this one. True if its position awaits validation."""
+        state = self._states.get(tp)
+        return state is not None and state.maybe_validate(leader)
+
+    @property
+    def has_unchecked_leaders(self) -> bool:
+        """Whether a position was set without a leader since the last `validate_all`."""
+        return self._tally.unchecked_leaders
+
+    def validate_all(self, cluster: Cluster) -> None:
+        """Compare every position's leader with the cluster's."""
+        self._tally.unchecked_leaders = False
+        leader_of = cluster.leader
+        for tp, state in self._states.items():
+            state.maybe_validate(leader_of(tp))
+
+    def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
+        """Validation of `requested` is not possible at this broker; ignored if the position has changed
+        since."""
+        state = self._awaiting_validation(tp, requested)
+        if state is not None:
+            state.complete_validation()
+
+    def maybe_complete_validation(
+        self, tp: TopicPartition, requested: FetchPosition, end_offset: int, end_epoch: int
+    ) -> Truncation | None:
+        """The leader's log has `end_offset` as the end of the position's epoch (-1: it knows no such epoch).
+
+        A position below it is good. Otherwise the log was cut: with a reset policy the position is moved to
+        where the logs part, or reset when that is not known; without one the truncation is returned, to be
+        raised. Ignored if the position has changed since the request.
+        """
+        state = self._awaiting_validation(tp, requested)
+        if state is None:
+            return None
+        has_policy = self.default_reset != OffsetReset.NONE
+        if end_offset < 0 or end_epoch < 0:
+            if not has_policy:
+                return Truncation(requested, None)
+            state.reset(self.default_reset)
+        elif end_offset < requested.offset:
+            if not has_policy:
+                return Truncation(requested, OffsetAndMetadata(end_offset, "", end_epoch))
+            state.seek(FetchPosition(end_offset, end_epoch, requested.leader))
+        else:
+            state.complete_validation()
+        return None
+
+    def _awaiting_validation(self, tp: TopicPartition, requested: FetchPosition) -> PartitionState | None:
+        state = self._states.get(tp)
+        if state is None or state.fetch_state is not AWAIT_VALIDATION or state.position != requested:
+            return None
+        return state
+
+    # --- flags and fetching ------------------------------------------------------------------------------
+
+    def pause(self, tp: TopicPartition) -> None:
+        """Stop fetching the partition. StateError if not assigned."""
+        self.get(tp).pause()
+
+    def resume(self, tp: TopicPartition) -> None:
+        """Undo `pause`. StateError if not assigned."""
+        self.get(tp).resume()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused partitions."""
+        return frozenset(tp for tp, state in self._states.items() if state.paused)
+
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group takes these away: fetch and return nothing of them any more."""
+        for tp in partitions:
+            self.get(tp).flag(pending_revocation=True)
+
+    def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
+        """Do not fetch these until on_assign has returned (then call again with False)."""
+        for tp in partitions:
+            state = self._states.get(tp)
+            if state is not None:
+                state.flag(awaiting_callback=awaiting)
+
+    def is_fetchable(self, tp: TopicPartition) -> bool:
+        """Whether the partition is assigned, has a valid position and nothing holds it back."""
+        state = self._states.get(tp)
+        return state is not None and state.fetchable
+
+    def fetchable(self, available: Callable[[TopicPartition], bool] | None = None) -> list[TopicPartition]:
+        """The fetchable partitions that are `available`, in the order in which they are to be fetched."""
+        if available is None:
+            return [tp for tp, state in self._states.items() if state.fetchable]
+        return [tp for tp, state in self._states.items() if state.fetchable and available(tp)]
+
+    def states(self) -> Mapping[TopicPartition, PartitionState]:
+        """The live states by partition; not to be changed while iterating."""
+        return self._states
+
+    def __repr__(self) -> str:
+        what = self.pattern.pattern if self.pattern is not None else ", ".join(sorted(self._topics))
+        missing = self._tally.without_position
+        return (
+            f"<SubscriptionState {self.kind.value}({what}), {len(self._states)} assigned "
+            f"(v{self.assignment_version}), {missing} without position>"
+        )
+
+
+def no_offset_error(partitions: Iterable[TopicPartition]) -> NoOffsetForPartitionError:
+    """The error for partitions that have no committed offset while the reset policy is `none`."""
+    names = tuple(sorted(partitions))
+    return NoOffsetForPartitionError(
+        f"no committed offset for {', '.join(map(str, names))} and auto_offset_reset is none: "
+        f"seek() to an offset, or set auto_offset_reset",
+        names,
+    )
