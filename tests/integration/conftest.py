@@ -1,0 +1,47 @@
+"""Brokers for integration tests: shared ones for the run, a cluster of three for tests that kill nodes."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
+from support.kafka_shared import shared_kafka
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs a broker, and may have to wait for one to start."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.broker)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def kafka(run_folder: Path) -> Kafka:
+    """The run's shared single-node broker; KAFKA_VERSION picks another version than the default."""
+    return shared_kafka(run_folder, os.environ.get("KAFKA_VERSION", DEFAULT_VERSION))
+
+
+@pytest.fixture(scope="session")
+def kafka39(run_folder: Path) -> Kafka:
+    """A shared single-node broker of the 3.9 line, which speaks only the classic protocols."""
+    return shared_kafka(run_folder, OLD_VERSION)
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster3() -> Iterator[KafkaCluster]:
+    """Three nodes of this module's own, which its tests may stop and kill; put back whole what you broke."""
+    with KafkaCluster(DEFAULT_VERSION, nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic (or group) name no other test uses."""
+    return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"

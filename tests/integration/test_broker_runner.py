@@ -1,0 +1,155 @@
+"""The broker runner itself: what it starts works, and nothing of it outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.kafka import Kafka, KafkaCluster
+from support.kafka_admin import java_hash, wait_until
+
+TESTS = Path(__file__).parent.parent
+
+OWNER = """
+import sys
+from support.kafka import KafkaCluster
+cluster = KafkaCluster()
+cluster.start()
+print(cluster.nodes[0].pid, cluster.root, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_shared_broker_takes_topics_and_records(kafka: Kafka, topic_name: str) -> None:
+    """A created topic has leaders and keeps what was produced to it."""
+    kafka.create_topic(topic_name, partitions=3)
+    assert 5 == kafka.produce(topic_name, [b"a", b"b", b"c", None, b"e"], partition=1)
+    assert {0: 0, 1: 5, 2: 0} == kafka.end_offsets(topic_name)
+
+
+def test_old_broker_serves(kafka39: Kafka, topic_name: str) -> None:
+    """The 3.9 line runs beside the newest one."""
+    kafka39.create_topic(topic_name)
+    kafka39.produce(topic_name, [b"x"] * 10, compression="lz4")
+    assert {0: 10} == kafka39.end_offsets(topic_name)
+
+
+def test_committed_offsets_and_group_state(kafka: Kafka, topic_name: str) -> None:
+    """A group that never was has no offsets and is dead."""
+    kafka.create_topic(topic_name)
+    assert {} == kafka.committed(topic_name, topic_name)
+    assert "DEAD" == kafka.group_state(topic_name)
+
+
+def test_transactions_leave_markers(kafka: Kafka, topic_name: str) -> None:
+    """A committed and an aborted transaction each add a marker to the log."""
+    kafka.create_topic(topic_name)
+    kafka.produce_transaction(topic_name, [b"kept"])
+    kafka.produce_transaction(topic_name, [b"dropped", b"dropped"], commit=False)
+    assert {0: 5} == kafka.end_offsets(topic_name)
+
+
+def test_log_start_moves(kafka: Kafka, topic_name: str) -> None:
+    """Topics grow, lose old records, take new options and go away."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"x"] * 10)
+    kafka.delete_records(topic_name, {0: 4})
+    kafka.add_partitions(topic_name, 2)
+    kafka.set_topic_config(topic_name, {"retention.ms": "1000000"})
+    assert 2 == len(kafka.metadata().topics[topic_name].partitions)
+    kafka.delete_topic(topic_name)
+    assert topic_name not in kafka.metadata().topics
+
+
+def test_nodes_die_and_come_back(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+    """Killing the leader moves leadership; the node comes back with its data on the same port."""
+    cluster = kafka_cluster3
+    cluster.create_topic(topic_name, replication=3)
+    cluster.produce(topic_name, [b"x"] * 10)
+    leader = cluster.leader_of(topic_name)
+    cluster.node(leader).kill()
+    assert not cluster.node(leader).alive
+    wait_until(lambda: cluster.leader_of(topic_name) not in (leader, -1), 30, "new leader")
+    cluster.node(leader).start()
+    wait_until(lambda: len(cluster.metadata().brokers) == 3, 30, "return of the node")
+    assert {0: 10} == cluster.end_offsets(topic_name)
+
+
+def test_coordinator_is_one_of_the_nodes(kafka_cluster3: KafkaCluster) -> None:
+    """The coordinator of a group is found the way brokers place it."""
+    assert kafka_cluster3.coordinator_of("some group") in {1, 2, 3}
+
+
+def test_paused_node_keeps_its_sockets(kafka_cluster3: KafkaCluster) -> None:
+    """A paused node is alive and silent, and goes on when resumed."""
+    node = kafka_cluster3.nodes[0]
+    node.pause()
+    try:
+        wait_until(lambda: node.pid and process_state(node.pid) == "T", 10, "stop of the JVM")
+    finally:
+        node.resume()
+    wait_until(lambda: len(kafka_cluster3.metadata().brokers) == 3, 30, "return of the node")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("group", 98629247), ("polygenelubricants", -(2**31)), ("Ünïcode-\U0001f600", -671387002)],
+)
+def test_java_hash(text: str, expected: int) -> None:
+    """String.hashCode of Java, surrogate pairs and overflow included."""
+    assert expected == java_hash(text)
+
+
+def test_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a JDK the runner says what to install; it does not skip."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(RuntimeError, match="openjdk-17-jdk-headless"):
+        KafkaCluster().start()
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for a process; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def gone(pid: int) -> bool:
+    """Whether no process has this id; a dead child nobody waited for counts as gone."""
+    return process_state(pid) in ("", "Z")
+
+
+def test_no_broker_outlives_a_killed_owner() -> None:
+    """SIGKILL of the owning process ends the JVM and removes its folder."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        pid, root = owner.stdout.readline().split(maxsplit=1)
+        assert not gone(int(pid))
+        owner.send_signal(signal.SIGKILL)
+    wait_until(lambda: gone(int(pid)), 10, "end of the JVM")
+    wait_until(lambda: not Path(root.strip()).exists(), 10, "removal of the folder")
+
+
+def test_no_broker_outlives_a_killed_guard() -> None:
+    """If the guard itself is killed, the kernel ends the JVM."""
+    with KafkaCluster() as cluster:
+        node = cluster.nodes[0]
+        assert node.guard_pid is not None
+        pid = node.pid
+        assert pid is not None
+        os.kill(node.guard_pid, signal.SIGKILL)
+        wait_until(lambda: gone(pid), 10, "end of the JVM")
+        assert not node.alive

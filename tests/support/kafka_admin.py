@@ -1,0 +1,252 @@
+"""What tests do to a running Kafka from outside: topics, records, who leads what, what a group committed.
+
+Everything goes through confluent-kafka, a client that shares no code with the one under test.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+ADMIN_TIMEOUT_S = 30
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
+    """The first truthy answer of `condition`; TimeoutError naming `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not happen within {timeout_s} s")
+        time.sleep(0.05)
+    return answer
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, which picks a group's partition of __consumer_offsets."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+class Kafka:
+    """A running cluster seen from outside, given its bootstrap servers."""
+
+    def __init__(self, bootstrap_servers: str, version: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.version = version
+        self._admin: AdminClient | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.version}, {self.bootstrap_servers})"
+
+    @property
+    def admin(self) -> AdminClient:
+        """A confluent-kafka admin client, for what the helpers below do not cover."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return self._admin
+
+    # Topics
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic, wait until every partition has a leader, and give its name back."""
+        topic = NewTopic(name, partitions, replication, config=dict(config or {}))
+        self.admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
+        self.wait_for_partitions(name, partitions)
+        return name
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        self.admin.create_partitions([NewPartitions(name, total)])[name].result(ADMIN_TIMEOUT_S)
+        self.wait_for_partitions(name, total)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until metadata no longer lists it."""
+        self.admin.delete_topics([name])[name].result(ADMIN_TIMEOUT_S)
+        wait_until(lambda: name not in self.metadata().topics, ADMIN_TIMEOUT_S, f"deletion of {name}")
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        """Move the log start offset of the given partitions (partition -> first offset to keep)."""
+        wanted = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
+        for future in self.admin.delete_records(wanted).values():
+            future.result(ADMIN_TIMEOUT_S)
+
+    def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Change topic options."""
+        operation = AlterConfigOpType.SET
+        changes = [ConfigEntry(key, value, incremental_operation=operation) for key, value in config.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(ADMIN_TIMEOUT_S)
+
+    def metadata(self, topic: str | None = None) -> Any:
+        """confluent-kafka's ClusterMetadata, asked anew."""
+        return self.admin.list_topics(topic, timeout=ADMIN_TIMEOUT_S)
+
+    def wait_for_partitions(self, name: str, count: int) -> None:
+        """Wait until metadata shows `count` partitions of a topic, each with a leader."""
+
+        def led() -> bool:
+            topic = self.metadata().topics.get(name)
+            partitions = topic.partitions.values() if topic else ()
+            return len(partitions) == count and all(partition.leader >= 0 for partition in partitions)
+
+        wait_until(led, ADMIN_TIMEOUT_S, f"leaders for {count} partitions of {name}")
+
+    # Who is where
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The broker id that leads a partition now; -1 when nobody does."""
+        return int(self.metadata().topics[topic].partitions[partition].leader)
+
+    def coordinator_of(self, group: str) -> int:
+        """The broker id that coordinates a group: the leader of its partition of __consumer_offsets."""
+        if OFFSETS_TOPIC not in self.metadata().topics:
+            self.group_state(group)  # the first lookup of any coordinator makes the broker create the topic
+            wait_until(
+                lambda: OFFSETS_TOPIC in self.metadata().topics,
+                ADMIN_TIMEOUT_S,
+                f"creation of {OFFSETS_TOPIC}",
+            )
+        partitions = len(self.metadata().topics[OFFSETS_TOPIC].partitions)
+        self.wait_for_partitions(OFFSETS_TOPIC, partitions)
+        return self.leader_of(OFFSETS_TOPIC, abs(java_hash(group)) % partitions)
+
+    # Groups and offsets
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of a group in one topic, by partition."""
+        asked = [TopicPartition(topic, partition) for partition in self.metadata().topics[topic].partitions]
+        self.coordinator_of(group)
+        # AdminClient.list_consumer_group_offsets crashes while a coordinator loads (confluent-kafka 2.16).
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0})
+        try:
+            answer = wait_until(lambda: self._ask_committed(consumer, asked), ADMIN_TIMEOUT_S, "OffsetFetch")
+        finally:
+            consumer.close()
+        return {tp.partition: tp.offset for tp in answer if tp.offset >= 0}
+
+    @staticmethod
+    def _ask_committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition] | None:
+        """One OffsetFetch; None while the coordinator moves or loads."""
+        try:
+            return list(consumer.committed(asked, timeout=ADMIN_TIMEOUT_S))
+        except KafkaException as error:
+            if error.args[0].name() in (
+                "NOT_COORDINATOR",
+                "COORDINATOR_LOAD_IN_PROGRESS",
+                "COORDINATOR_NOT_AVAILABLE",
+            ):
+                return None
+            raise
+
+    def group_state(self, group: str) -> str:
+        """The state's name as the broker tells it, such as STABLE or EMPTY; UNKNOWN if nobody could tell."""
+        try:
+            return str(self.admin.describe_consumer_groups([group])[group].result(ADMIN_TIMEOUT_S).state.name)
+        except KafkaException:
+            return "UNKNOWN"
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset after the last record of each partition."""
+        partitions = self.metadata().topics[topic].partitions
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+        answers = self.admin.list_offsets(asked)
+        return {tp.partition: future.result(ADMIN_TIMEOUT_S).offset for tp, future in answers.items()}
+
+    # Records
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        partition: int = -1,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        timestamps: Sequence[int] | None = None,
+        compression: str = "none",
+        config: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Write records, wait for all acknowledgements, and give their number.
+
+        `headers` go on every record; `timestamps` are milliseconds per record; `config` is librdkafka's.
+        """
+        errors: list[object] = []
+        producer = self.producer({"compression.type": compression, **(config or {})})
+        count = 0
+        for count, value in enumerate(values, 1):
+            extra: dict[str, Any] = {"headers": list(headers)} if headers else {}
+            if timestamps is not None:
+                extra["timestamp"] = timestamps[count - 1]
+            self._send(producer, topic, value, partition, keys[count - 1] if keys else None, errors, extra)
+        if producer.flush(ADMIN_TIMEOUT_S) or errors:
+            raise RuntimeError(f"producing to {topic} failed: {errors[:3] or 'not acknowledged in time'}")
+        return count
+
+    @staticmethod
+    def _send(
+        producer: Producer,
+        topic: str,
+        value: bytes | None,
+        partition: int,
+        key: bytes | None,
+        errors: list[object],
+        extra: dict[str, Any],
+    ) -> None:
+        """Queue one record, waiting while the producer's queue is full."""
+
+        def delivered(error: object, _message: object) -> None:
+            if error is not None:
+                errors.append(error)
+
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, on_delivery=delivered, **extra)
+                return
+            except BufferError:
+                producer.poll(0.1)
+
+    def producer(self, config: Mapping[str, Any] | None = None) -> Producer:
+        """A confluent-kafka producer to this cluster."""
+        return Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "linger.ms": 5, **(config or {})}
+        )
+
+    def produce_transaction(
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        *,
+        commit: bool = True,
+        partition: int = 0,
+        transactional_id: str = "",
+    ) -> None:
+        """Write records in one transaction and commit or abort it."""
+        producer = self.producer({"transactional.id": transactional_id or uuid.uuid4().hex})
+        producer.init_transactions(ADMIN_TIMEOUT_S)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        producer.flush(ADMIN_TIMEOUT_S)  # aborted records must have reached the log to be worth testing
+        if commit:
+            producer.commit_transaction(ADMIN_TIMEOUT_S)
+        else:
+            producer.abort_transaction(ADMIN_TIMEOUT_S)

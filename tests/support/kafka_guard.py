@@ -1,0 +1,61 @@
+"""The keeper of one JVM: a tiny process that ends the JVM when nobody needs it any more.
+
+Usage: kafka_guard.py LIFELINE ROOT LOG COMMAND...
+
+LIFELINE is a FIFO whose write end the owner (a test process) holds open.  The kernel closes it however the
+owner ends, SIGKILL included; then this process kills the JVM and removes ROOT.  If this process itself is
+killed, the kernel kills the JVM (PR_SET_PDEATHSIG).  That signal alone would not do in the owner: it fires
+when the starting *thread* ends, and it needs code between fork and exec, unsafe in a threaded parent.
+Prints the JVM's pid, then stays silent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """In the child, before exec: be killed when the parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def owner_alive(lifeline: int) -> bool:
+    """Whether somebody holds the write end: a read would block, where it gives end of file with no writer."""
+    try:
+        return os.read(lifeline, 1) != b""
+    except BlockingIOError:
+        return True
+
+
+def main() -> int:
+    """Run the command until it ends by itself or the lifeline breaks."""
+    path, root, log, *command = sys.argv[1:]
+    lifeline = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(log, "ab") as out:
+        jvm = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=root, preexec_fn=die_with_parent
+        )
+    print(jvm.pid, flush=True)
+    ended = os.pidfd_open(jvm.pid)
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while owner_alive(lifeline):
+        if ended in dict(poll.poll()):
+            return jvm.wait()
+    jvm.kill()
+    jvm.wait()
+    shutil.rmtree(root, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Where the broker's jars come from: Maven resolves them once into a cache outside the tree.
+
+Decides which artifacts make a broker or the Java tools, and how parallel test workers share one download.
+Each set of jars is a folder that appears whole (renamed into place) or not at all.  Nothing is started here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_VERSION = "4.4.0"
+OLD_VERSION = "3.9.1"
+TOOLS_VERSION = "4.3.1"
+
+INSTALL_HINT = (
+    "install a JDK 17 and Maven (`make setup` does; by hand on Debian: "
+    "apt-get install openjdk-17-jdk-headless maven)"
+)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One Maven dependency with what must be left out of its closure."""
+
+    group: str
+    name: str
+    version: str
+    exclude: tuple[tuple[str, str], ...] = ()
+
+    def xml(self) -> str:
+        """The `<dependency>` element of a pom."""
+        excluded = "".join(
+            f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>"
+            for group, name in self.exclude
+        )
+        return (
+            f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
+            f"<version>{self.version}</version><exclusions>{excluded}</exclusions></dependency>"
+        )
+
+
+# Releases bring different logging backends; slf4j-simple, set up by system properties, serves them all.
+OTHER_LOGGING = (("org.slf4j", "slf4j-reload4j"), ("ch.qos.reload4j", "reload4j"))
+# 4.4.0 names a kafka-tools-api that was never published; the broker runs without it.
+UNPUBLISHED = (("org.apache.kafka", "kafka-tools-api"),)
+LOGGING = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion>
+<groupId>kconsumer</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{dependencies}</dependencies>
+</project>
+"""
+
+
+def kafka_jars(version: str = DEFAULT_VERSION) -> list[Path]:
+    """The class path of a Kafka broker of this version; downloads it on first use."""
+    broker = Artifact("org.apache.kafka", "kafka_2.13", version, OTHER_LOGGING + UNPUBLISHED)
+    return resolve(f"broker-{version}", broker, LOGGING)
+
+
+def kafka_tools_jars(version: str = TOOLS_VERSION) -> list[Path]:
+    """The class path of the Java command line tools (ConsumerPerformance, ConsumerGroupCommand)."""
+    tools = Artifact("org.apache.kafka", "kafka-tools", version, OTHER_LOGGING)
+    return resolve(f"tools-{version}", tools, LOGGING)
+
+
+def program(name: str) -> str:
+    """The path of `java`, `javac` or `mvn`; RuntimeError naming what to install when it is missing."""
+    home = os.environ.get("JAVA_HOME")
+    found = (home and shutil.which(name, path=f"{home}/bin")) or shutil.which(name)
+    if not found:
+        raise RuntimeError(f"cannot run a Kafka broker: {name!r} is not on PATH; {INSTALL_HINT}")
+    return found
+
+
+def cache_root() -> Path:
+    """The folder that holds every set of jars, shared by all checkouts of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kconsumer" / "kafka"
+
+
+def resolve(name: str, *artifacts: Artifact) -> list[Path]:
+    """The jars of these artifacts and all they need, from the cache folder `name` or through Maven."""
+    folder = cache_root() / name
+    if not folder.is_dir():
+        with locked(cache_root() / f"{name}.lock"):
+            if not folder.is_dir():  # another worker may have finished while this one waited
+                download(folder, artifacts)
+    return sorted(folder.glob("*.jar"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes; the kernel drops it if the holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def download(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
+    """Let Maven copy the closure of `artifacts` beside `folder`, then rename it into place."""
+    maven = program("mvn")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-part-") as part:
+        pom = Path(part) / "pom.xml"
+        pom.write_text(POM.format(dependencies="".join(artifact.xml() for artifact in artifacts)))
+        jars = Path(part) / "jars"
+        command = [maven, "-q", "-B", "-f", str(pom)]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode or not any(jars.glob("*.jar")):
+            raise RuntimeError(f"Maven could not fetch {folder.name}:\n{(done.stdout + done.stderr)[-4000:]}")
+        jars.rename(folder)
+
+
+def main() -> None:
+    """Fetch the sets named on the command line (`make setup` does so before any test runs)."""
+    for name in sys.argv[1:] or [DEFAULT_VERSION, OLD_VERSION]:
+        jars = kafka_tools_jars() if name == "tools" else kafka_jars(name)
+        print(f"{name}: {len(jars)} jars in {jars[0].parent}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The folder of one test run and the lifelines that brokers hang on.
+
+Kept apart from kafka.py so that sessions without a broker load no client and no Java.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+
+def hold_lifeline(path: Path) -> int:
+    """Make the FIFO that guards watch and hold its write end; it breaks however this process ends."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # read-write, because write-only would wait for a reader
+
+
+class Run:
+    """The run folder, held by the controlling process of a test session."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kconsumer-tests-"))
+        self._lifeline_fd = hold_lifeline(self.folder / "lifeline")
+
+    def close(self) -> None:
+        """Let go of the lifeline; the guards kill their brokers and remove the folder."""
+        started = any(self.folder.glob("*.bootstrap"))
+        os.close(self._lifeline_fd)
+        deadline = time.monotonic() + 10
+        while started and self.folder.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        shutil.rmtree(self.folder, ignore_errors=True)
