@@ -1,0 +1,51 @@
+"""Running the user's code: rebalance callbacks and commit callbacks, on the caller's thread, outside the lock."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.errors import KafkaError
+from kconsumer.listener import RebalanceListener
+from kconsumer.membership.classic import CallbackKind, RebalanceCallback
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+CommitCallback = Callable[[Offsets, KafkaError | None], Any]
+
+
+class Callbacks:
+    """The listener of the current subscription, and commit callbacks that wait for the caller's thread."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.listener: RebalanceListener | None = None
+        self._commits: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
+
+    def run(self, callback: RebalanceCallback) -> None:
+        """Call the listener's method; what it raises goes to the caller."""
+        if self.listener is None or self.consumer is None:
+            return
+        methods = {
+            CallbackKind.ASSIGNED: self.listener.on_partitions_assigned,
+            CallbackKind.REVOKED: self.listener.on_partitions_revoked,
+            CallbackKind.LOST: self.listener.on_partitions_lost,
+        }
+        methods[callback.kind](self.consumer, callback.partitions)
+
+    def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
+        """Keep a commit's outcome until the caller's thread is inside a call."""
+        self._commits.append((callback, offsets, error))
+
+    def run_commits(self) -> None:
+        """Call the commit callbacks in the order in which their commits finished."""
+        while self._commits:
+            callback, offsets, error = self._commits.popleft()
+            callback(offsets, error)

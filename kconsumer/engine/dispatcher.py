@@ -1,0 +1,119 @@
+"""Between managers and the network: holds requests until their broker can take them, hands back replies.
+
+A request waits while its connection is being made; it fails when the connection failed, when no broker can be
+reached, or when it has waited for its whole timeout. Nothing is retried here: that is the managers' decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kconsumer.clock import Clock
+from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
+from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.requests.base import Reply, UnsentRequest
+
+
+class Dispatcher:
+    """Sends what managers want sent. Not thread-safe: the engine's lock guards it."""
+
+    def __init__(self, client: NetworkClient, clock: Clock, request_timeout_ms: float) -> None:
+        self._client = client
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._waiting: list[tuple[UnsentRequest, float]] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not self._waiting and not self._client.in_flight()
+
+    def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send what can be sent at once; keep the rest for `step`."""
+        for request in requests:
+            deadline = now + self._timeout_ms(request)
+            if not self._try(request, deadline, now):
+                self._waiting.append((request, deadline))
+
+    def step(self, timeout_ms: float) -> None:
+        """One network step of at most `timeout_ms`; runs the handlers of what was answered or failed.
+
+        Raises the first KafkaError a handler raised, after all handlers ran.
+        """
+        now = self._clock.now()
+        self._flush(now)
+        if self._waiting:
+            timeout_ms = min(timeout_ms, self._waiting_ms(now))
+        responses = self._client.poll(timeout_ms, now)
+        trouble: KafkaError | None = None
+        for response in responses:
+            try:
+                self._deliver(response)
+            except KafkaError as error:
+                trouble = trouble or error
+        if self._waiting:
+            self._flush(self._clock.now())
+        if trouble is not None:
+            raise trouble
+
+    def drop_waiting(self) -> None:
+        """Forget requests that were not sent yet."""
+        self._waiting.clear()
+
+    def _flush(self, now: float) -> None:
+        # A handler may submit more while we go through the list.
+        waiting, self._waiting = self._waiting, []
+        kept = [(request, deadline) for request, deadline in waiting if not self._try(request, deadline, now)]
+        self._waiting = kept + self._waiting
+
+    def _try(self, request: UnsentRequest, deadline: float, now: float) -> bool:
+        """Send a request, or fail it; False when it has to wait."""
+        node = request.node or self._client.least_loaded_node(now)
+        if node is None:
+            self._fail(request, BrokerConnectionError("no broker can be reached right now"), now)
+            return True
+        if self._client.ready(node, now):
+            timeout_ms = self._timeout_ms(request)
+            outgoing = ClientRequest(
+                node, request.api, request.message, timeout_ms, request.min_version, request.max_version, request
+            )
+            try:
+                self._client.send(outgoing, now)
+            except KafkaError as error:
+                self._fail(request, error, now, node)
+            return True
+        error = self._client.failed(node, now)
+        if error is None and now >= deadline:
+            error = TimeoutError(f"{request.api.name} could not be sent within its timeout: {node} never became ready")
+        if error is not None:
+            self._fail(request, error, now, node)
+            return True
+        return False
+
+    def _waiting_ms(self, now: float) -> float:
+        """How long a step may sleep although requests wait: until a deadline or the end of a throttle."""
+        wait_ms = min(deadline for _, deadline in self._waiting) - now
+        for request, _ in self._waiting:
+            if request.node is not None:
+                delay_ms = self._client.delay_ms(request.node, now)
+                if delay_ms > 0:
+                    wait_ms = min(wait_ms, delay_ms)
+        return max(0.0, wait_ms)
+
+    def _timeout_ms(self, request: UnsentRequest) -> float:
+        return self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms
+
+    def _deliver(self, response: ClientResponse) -> None:
+        request = response.request.tag
+        assert isinstance(request, UnsentRequest)
+        request.handler(
+            Reply(response.message, response.error, response.now, response.version, response.request.node)
+        )
+
+    @staticmethod
+    def _fail(request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
+        request.handler(Reply(None, error, now, node=node))
+
+    def __repr__(self) -> str:
+        names = ", ".join(request.api.name for request, _ in self._waiting)
+        return f"<Dispatcher waiting=[{names}]>"

@@ -1,0 +1,56 @@
+"""Rebalance callbacks: the listener class, and the three callables that may stand for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kconsumer.consumer import Consumer
+    from kconsumer.types import TopicPartition
+
+    Callback = Callable[[Consumer, tuple[TopicPartition, ...]], Any]
+
+
+class RebalanceListener:
+    """Override what you need; each runs on the thread that calls `poll`, `unsubscribe` or `close`.
+
+    `partitions` is sorted by topic and partition. Inside a callback `commit`, `seek`, `position` and `pause` may be
+    called (Java `ConsumerRebalanceListener`).
+    """
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """After a rebalance, with the partitions newly owned (all of them under the eager protocol)."""
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Before partitions are given up; commit here what was processed."""
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Partitions already taken away; commits for them would fail. Calls `on_partitions_revoked` unless overridden."""
+        self.on_partitions_revoked(consumer, partitions)
+
+
+class CallableListener(RebalanceListener):
+    """A listener made of the `on_assign`, `on_revoke` and `on_lost` callables given to `subscribe`."""
+
+    def __init__(self, on_assign: Callback | None, on_revoke: Callback | None, on_lost: Callback | None) -> None:
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Call `on_assign` if given."""
+        if self._on_assign is not None:
+            self._on_assign(consumer, partitions)
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Call `on_revoke` if given."""
+        if self._on_revoke is not None:
+            self._on_revoke(consumer, partitions)
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Call `on_lost` if given, else what revocation would call."""
+        if self._on_lost is not None:
+            self._on_lost(consumer, partitions)
+        else:
+            self.on_partitions_revoked(consumer, partitions)

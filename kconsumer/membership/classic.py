@@ -1,0 +1,518 @@
+"""Membership of the classic protocol: join, sync, and the order of commits and callbacks around them.
+
+One rebalance is: PREPARING (commit, then on_revoke or on_lost) → JOINING (JoinGroup) → SYNCING (the leader assigns,
+SyncGroup) → COMPLETING (on_revoke of what moves away, on_assign) → STABLE. Callbacks are steps in a queue: the engine
+runs the one that is due on the caller's thread and says when it is done. Joins start only when the caller polls; what
+each error code means is in the two tables (Java's AbstractCoordinator and ConsumerCoordinator).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import ConfigError, KafkaError, error_for
+from kconsumer.membership.heartbeat import HeartbeatManager
+from kconsumer.membership.leader import LeaderAssignment, encode_own_subscription, parse_assignment
+from kconsumer.membership.leaving import REASON_LENGTH, leave_request
+from kconsumer.requests.base import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.requests.commits import CommitManager
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
+from kconsumer.schema.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.member import Generation, Member, MemberState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import GroupMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_TYPE = "consumer"
+JOIN_TIMEOUT_SLACK_MS = 5000
+
+
+class Reaction(enum.Enum):
+    """What an error code of JoinGroup or SyncGroup leads to."""
+
+    RETRY = enum.auto()  # after retry_backoff_ms
+    RETRY_NOW = enum.auto()
+    COORDINATOR = enum.auto()  # mark it unknown, retry after backoff
+    RESET = enum.auto()  # forget generation and member id, rejoin now
+    RESET_KEEP_ID = enum.auto()  # forget the generation, rejoin now
+    ADOPT_ID = enum.auto()  # rejoin now with the member id given (KIP-394)
+    RAISE = enum.auto()
+
+
+JOIN_REACTIONS: dict[int, Reaction] = {
+    14: Reaction.RETRY,
+    15: Reaction.COORDINATOR,
+    16: Reaction.COORDINATOR,
+    25: Reaction.RESET,
+    27: Reaction.RETRY_NOW,
+    79: Reaction.ADOPT_ID,
+}
+SYNC_REACTIONS: dict[int, Reaction] = {
+    15: Reaction.COORDINATOR,
+    16: Reaction.COORDINATOR,
+    22: Reaction.RESET_KEEP_ID,
+    25: Reaction.RESET,
+    27: Reaction.RETRY_NOW,
+}
+
+
+class CallbackKind(enum.Enum):
+    """Which of the listener's methods."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RebalanceCallback:
+    """A listener call that is due; `partitions` sorted by topic and partition."""
+
+    kind: CallbackKind
+    partitions: tuple[TopicPartition, ...]
+
+
+Step = RebalanceCallback | Callable[[float], None]
+
+
+class ClassicMembership:
+    """One member's part in its group's rebalances."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: Member,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        coordinator: CoordinatorManager,
+        commits: CommitManager,
+        heartbeat: HeartbeatManager,
+        assignors: Sequence[Assignor],
+    ) -> None:
+        self._config = config
+        self._member = member
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._coordinator = coordinator
+        self._commits = commits
+        self._heartbeat = heartbeat
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self.rebalance_protocol = common_protocol(assignors)
+        self._steps: deque[Step] = deque()
+        self._commit: Promise[object] | None = None
+        self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
+        self._requests = 0
+        self._retry_at = 0.0
+        self._error: KafkaError | None = None
+        self._joined_topics: frozenset[str] = frozenset()
+        self._last_generation = -1
+        self._leader: LeaderAssignment | None = None
+        self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
+        self._seen_metadata = -1
+        self._metadata_wanted: int | None = None
+
+    # --- what the engine asks --------------------------------------------------------------------------------------
+
+    @property
+    def due_callback(self) -> RebalanceCallback | None:
+        """The listener call to run now, before anything else can go on."""
+        if self._steps and isinstance(self._steps[0], RebalanceCallback):
+            return self._steps[0]
+        return None
+
+    def callback_done(self, callback: RebalanceCallback, now: float) -> None:
+        """The callback returned or raised; either way the rebalance goes on."""
+        if self._steps and self._steps[0] is callback:
+            self._steps.popleft()
+            self._advance(now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the member is stable with nothing to do: `poll` need not be called for its sake."""
+        return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
+
+    def take_error(self) -> KafkaError | None:
+        """An error of the rebalance that `poll` must raise; given once, and the rebalance is tried again later."""
+        error, self._error = self._error, None
+        return error
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, generation and member id as a transactional producer needs them."""
+        g = self._member.generation
+        return GroupMetadata(self._member.group_id, g.id, g.member_id, self._member.group_instance_id)
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """Take the rebalance as far as it goes without waiting."""
+        if not self._subscription.is_group_managed:
+            return PollResult()
+        self._advance(now)
+        if self._steps:
+            return PollResult()
+        if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
+            return PollResult()
+        if self._coordinator.connection is None:
+            self._coordinator.wanted = True
+            return PollResult()
+        if now < self._retry_at:
+            return PollResult(wait_ms=self._retry_at - now)
+        return self._rebalance(now)
+
+    def _rebalance(self, now: float) -> PollResult:
+        if self._member.state in (MemberState.UNJOINED, MemberState.STABLE):
+            if self._subscription.has_pattern and not self._metadata.answers:
+                return PollResult()  # the pattern has not been matched against the cluster's topics yet
+            self._begin_prepare(now)
+            if self._steps:
+                return PollResult(wait_ms=self._commit_wait())
+        if self._request:
+            return PollResult()
+        if self._member.state is MemberState.JOINING:
+            return PollResult([self._send_join()])
+        if self._member.state is MemberState.SYNCING:
+            return self._sync(now)
+        return PollResult()
+
+    def _commit_wait(self) -> float:
+        return 0.0 if self._commit is not None else FOREVER
+
+    def _advance(self, now: float) -> None:
+        """Run the steps that are not callbacks; stop at a callback or while a commit is awaited."""
+        while self._steps and not isinstance(self._steps[0], RebalanceCallback):
+            if self._commit is not None and not self._commit.done:
+                return
+            step = self._steps.popleft()
+            assert not isinstance(step, RebalanceCallback)
+            step(now)
+
+    # --- when to rejoin --------------------------------------------------------------------------------------------
+
+    def _rejoin_not_needed(self) -> bool:
+        if self._member.rejoin_reason is not None:
+            return False
+        if self._subscription.subscribed_topics() != self._joined_topics:
+            self._member.request_rejoin("the subscription has changed")
+            return False
+        if self._leader is not None and self._cluster.update_version != self._seen_metadata:
+            self._seen_metadata = self._cluster.update_version
+            if self._leader.outdated(self._cluster):
+                self._member.request_rejoin("cached metadata has changed")
+                return False
+        return True
+
+    # --- before the join -------------------------------------------------------------------------------------------
+
+    def _begin_prepare(self, now: float) -> None:
+        self._member.move(MemberState.PREPARING)
+        if self.rebalance_protocol is RebalanceProtocol.EAGER:
+            self._subscription.mark_pending_revocation(self._subscription.assigned())
+        self._commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+        self._steps.append(self._queue_revocation)
+        self._advance(now)
+
+    def _commit_finished(self, now: float) -> None:
+        if self._commit is not None and self._commit.error is not None:
+            log.warning(
+                "group %s: commit before the rebalance failed: %s", self._member.group_id, self._commit.error
+            )
+        self._commit = None
+
+    def _queue_revocation(self, now: float) -> None:
+        self._commit_finished(now)
+        owned = sorted(self._subscription.assigned())
+        if not self._member.generation.valid:
+            gone = owned
+            if gone:
+                self._steps.append(RebalanceCallback(CallbackKind.LOST, tuple(gone)))
+        elif self.rebalance_protocol is RebalanceProtocol.EAGER:
+            gone = owned
+            self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+        else:
+            gone = [tp for tp in owned if not self._subscription.matches_subscription(tp.topic)]
+            self._subscription.mark_pending_revocation(gone)
+            if gone:
+                self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+        self._steps.append(lambda _now: self._finish_prepare(frozenset(gone)))
+
+    def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
+        self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
+        self._subscription.reset_group_subscription()
+        if self._member.state is MemberState.PREPARING:  # else reset meanwhile: prepare again, what is left is lost
+            self._member.move(MemberState.JOINING)
+
+    # --- JoinGroup -------------------------------------------------------------------------------------------------
+
+    def _send_join(self) -> UnsentRequest:
+        member = self._member
+        number = self._next_request()
+        self._joined_topics = self._subscription.subscribed_topics()
+        self._leader = None
+        self._sync_assignments = None
+        topics = self._joined_topics
+        owned = sorted(self._subscription.assigned())
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=name,
+                metadata=encode_own_subscription(
+                    assignor, topics, owned, self._last_generation, self._config.client_rack
+                ),
+            )
+            for name, assignor in self._assignors.items()
+        ]
+        sent = member.generation
+        message = JoinGroupRequest(
+            group_id=member.group_id,
+            session_timeout_ms=self._config.session_timeout_ms,
+            rebalance_timeout_ms=self._config.max_poll_interval_ms,
+            member_id=sent.member_id,
+            group_instance_id=member.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=(member.rejoin_reason or "")[:REASON_LENGTH],
+        )
+        member.rejoin_reason = None
+        timeout_ms = max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS)
+        return UnsentRequest(
+            JOIN_GROUP,
+            message,
+            lambda reply: self._on_join(number, sent, reply),
+            node=self._coordinator.connection,
+            timeout_ms=timeout_ms,
+            min_version=5 if member.group_instance_id is not None else 0,
+        )
+
+    def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
+        if not self._answers(number):
+            return
+        member = self._member
+        if reply.error is not None:
+            self._request_failed(reply.error, reply.now)
+            return
+        message = reply.message
+        if message.error_code:
+            if message.error_code == 79:
+                self._adopt_member_id(message.member_id)
+                return
+            self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
+            return
+        if member.state is not MemberState.JOINING:
+            return  # left or reset meanwhile; the coordinator will drop this generation
+        if message.protocol_type not in (None, PROTOCOL_TYPE):
+            self._fail(error_for(23, f"group {member.group_id!r} is of type {message.protocol_type!r}"), reply.now)
+            return
+        member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
+        member.move(MemberState.SYNCING)
+        self._heartbeat.joined(reply.now)
+        log.info(
+            "group %s: joined generation %d as %s (%s)",
+            member.group_id,
+            message.generation_id,
+            message.member_id,
+            "leader" if message.leader == message.member_id else "follower",
+        )
+        if message.leader == message.member_id:
+            self._lead(message, reply.now)
+        else:
+            self._sync_assignments = []
+
+    def _adopt_member_id(self, member_id: str) -> None:
+        if self._member.state is MemberState.JOINING:
+            self._member.generation = Generation(member_id=member_id)
+
+    # --- SyncGroup -------------------------------------------------------------------------------------------------
+
+    def _lead(self, message: JoinGroupResponse, now: float) -> None:
+        """Become this generation's leader; assigning waits until metadata covers the topics of all members."""
+        assignor = self._assignors.get(message.protocol_name or "")
+        if assignor is None:
+            self._fail(ConfigError(f"the group chose assignor {message.protocol_name!r}, which is not configured"), now)
+            self._member.reset("the group chose an unknown assignor", keep_member_id=True)
+            return
+        self._leader = LeaderAssignment(assignor, message, self._config.client_rack)
+        self._metadata_wanted = None
+        if self._subscription.group_subscribe(self._leader.topics) or not self._leader.covered_by(self._cluster):
+            self._metadata.request_update()
+            self._metadata_wanted = self._metadata.answers
+
+    def _sync(self, now: float) -> PollResult:
+        if self._sync_assignments is None and not self._assign(now):
+            return PollResult()
+        assert self._sync_assignments is not None
+        number = self._next_request()
+        sent = self._member.generation
+        message = SyncGroupRequest(
+            group_id=self._member.group_id,
+            generation_id=sent.id,
+            member_id=sent.member_id,
+            group_instance_id=self._member.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=sent.protocol,
+            assignments=self._sync_assignments,
+        )
+        request = UnsentRequest(
+            SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection
+        )
+        return PollResult([request])
+
+    def _assign(self, now: float) -> bool:
+        """Compute the assignment when metadata is there; False while waiting or after a failure."""
+        leader = self._leader
+        if leader is None:
+            return False
+        if self._metadata_wanted is not None and self._metadata.answers == self._metadata_wanted:
+            return False  # one answer is enough: a topic that it does not know is assigned to nobody
+        try:
+            assignments = leader.assign(self._cluster)
+        except KafkaError as error:
+            self._fail(error, now)
+            self._member.reset("the assignor failed", keep_member_id=True)
+            return False
+        self._seen_metadata = self._cluster.update_version
+        self._sync_assignments = [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=data) for member_id, data in assignments.items()
+        ]
+        return True
+
+    def _on_sync(self, number: int, sent: Generation, reply: Reply) -> None:
+        if not self._answers(number):
+            return
+        member = self._member
+        if reply.error is not None:
+            self._request_failed(reply.error, reply.now)
+            if member.state is MemberState.SYNCING:
+                member.move(MemberState.JOINING)
+            return
+        message = reply.message
+        if message.error_code:
+            member.request_rejoin(f"SyncGroup failed: {error_for(message.error_code).name}")
+            self._react(SYNC_REACTIONS, message.error_code, sent, "sync", reply.now)
+            if member.state is MemberState.SYNCING:
+                member.move(MemberState.JOINING)
+            return
+        if member.state is not MemberState.SYNCING or member.generation != sent:
+            return  # reset meanwhile: the next poll joins again
+        if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
+            self._fail(error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol"), reply.now)
+            member.move(MemberState.JOINING)
+            return
+        member.move(MemberState.COMPLETING)
+        self._begin_complete(parse_assignment(message.assignment), reply.now)
+
+    # --- after the sync --------------------------------------------------------------------------------------------
+
+    def _begin_complete(self, assignment: Assignment, now: float) -> None:
+        assigned = frozenset(assignment.partitions)
+        stray = {tp.topic for tp in assigned if not self._subscription.matches_subscription(tp.topic)}
+        self._last_generation = self._member.generation.id
+        if stray:
+            # The subscription changed while the group was joining: no callbacks, join again with the new one.
+            self._member.request_rejoin(f"assigned topics that are no longer subscribed: {sorted(stray)}")
+            self._steps.append(self._stable)
+            return
+        owned = frozenset(self._subscription.assigned())
+        revoked = owned - assigned
+        if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
+            # What was consumed while the group joined is not committed yet; the new owner starts from the commit.
+            self._subscription.mark_pending_revocation(revoked)
+            self._commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+            self._steps.append(self._commit_finished)
+            self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
+            self._member.request_rejoin("need to revoke partitions and re-join")
+        self._steps.append(lambda at: self._take(assignment, at))
+        self._steps.append(RebalanceCallback(CallbackKind.ASSIGNED, tuple(sorted(assigned - owned))))
+        self._steps.append(self._stable)
+
+    def _take(self, assignment: Assignment, now: float) -> None:
+        self._subscription.assign_from_group(assignment.partitions)
+        assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
+        assignor.on_assignment(assignment, self.group_metadata())
+        self._commits.reset_auto_commit(now)
+        log.info("group %s: assigned %s", self._member.group_id, ", ".join(map(str, sorted(assignment.partitions))))
+
+    def _stable(self, now: float) -> None:
+        if self._member.state is MemberState.COMPLETING:
+            self._member.move(MemberState.STABLE)
+
+    def _next_request(self) -> int:
+        self._requests += 1
+        self._request = self._requests
+        return self._request
+
+    def _answers(self, number: int) -> bool:
+        """Whether an answer belongs to the request in flight, which it then ends."""
+        if number != self._request:
+            return False
+        self._request = 0
+        return True
+
+    # --- failures --------------------------------------------------------------------------------------------------
+
+    def _request_failed(self, error: KafkaError, now: float) -> None:
+        """No answer: the connection broke or the broker lacks a version."""
+        self._member.request_rejoin("the coordinator did not answer")
+        if error.retriable:
+            self._coordinator.mark_unknown(str(error), now)
+            self._retry_at = now + self._config.retry_backoff_ms
+        else:
+            self._fail(error, now)
+
+    def _react(self, table: dict[int, Reaction], code: int, sent: Generation, what: str, now: float) -> None:
+        reaction = table.get(code, Reaction.RAISE)
+        error = error_for(code, f"group {self._member.group_id!r}, {what}")
+        log.info("%s", error)
+        self._member.request_rejoin(f"{what} failed: {error.name}")
+        if reaction is Reaction.RAISE:
+            self._fail(error, now)
+        elif reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
+            if self._member.generation == sent:
+                self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+        elif reaction is not Reaction.RETRY_NOW:
+            if reaction is Reaction.COORDINATOR:
+                self._coordinator.mark_unknown(str(error), now)
+            self._retry_at = now + self._config.retry_backoff_ms
+
+    def _fail(self, error: KafkaError, now: float) -> None:
+        self._error = error
+        self._retry_at = now + self._config.retry_backoff_ms
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def leave_callback(self) -> RebalanceCallback | None:
+        """The callback to run before leaving: lost when ownership is already gone, else revoked."""
+        self._steps.clear()
+        owned = tuple(sorted(self._subscription.assigned()))
+        if not owned or not self._subscription.is_group_managed:
+            return None
+        gone = not self._member.generation.valid or self._member.rebalancing
+        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, owned)
+
+    def leave(self, reason: str, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
+        request = leave_request(self._member, self._coordinator, reason, leave_group=leave_group)
+        if self._subscription.is_group_managed:
+            self._subscription.assign_from_group(())
+        self._steps.clear()
+        self._request = 0
+        self._commit = None
+        self._member.reset(reason)
+        return request
+

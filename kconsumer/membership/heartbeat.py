@@ -1,0 +1,173 @@
+"""Heartbeats of the classic protocol: when one is due, what its answer means, and when silence means leaving.
+
+Three timers, as in Java: the heartbeat interval (started when one is sent), the session (restarted by each good answer
+and by finding the coordinator), and the poll interval (restarted by each `poll` of the caller). The same manager is
+driven by the caller's thread inside `poll` and by the heartbeat thread outside it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import KafkaError, error_for
+from kconsumer.membership.leaving import leave_request
+from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.schema import HEARTBEAT
+from kconsumer.schema.classic_group import HeartbeatRequest
+from kconsumer.state.member import Generation, Member, MemberState
+
+log = logging.getLogger(__name__)
+
+
+class Reaction(enum.Enum):
+    """What a heartbeat's error code leads to."""
+
+    COORDINATOR = enum.auto()
+    REJOIN = enum.auto()
+    RESET = enum.auto()
+    RESET_KEEP_ID = enum.auto()
+    FENCED = enum.auto()
+    RAISE = enum.auto()
+
+
+HEARTBEAT_REACTIONS: dict[int, Reaction] = {
+    15: Reaction.COORDINATOR,
+    16: Reaction.COORDINATOR,
+    22: Reaction.RESET_KEEP_ID,
+    25: Reaction.RESET,
+    27: Reaction.REJOIN,
+    30: Reaction.RAISE,
+    82: Reaction.FENCED,
+}
+
+
+class HeartbeatManager:
+    """Keeps a joined member alive at the coordinator."""
+
+    def __init__(self, config: ConsumerConfig, member: Member, coordinator: CoordinatorManager) -> None:
+        self._config = config
+        self._member = member
+        self._coordinator = coordinator
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._in_flight = False
+        self._next_heartbeat = 0.0
+        self._session_deadline = FOREVER
+        self._poll_deadline = FOREVER
+        self._error: KafkaError | None = None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._in_flight
+
+    def take_error(self) -> KafkaError | None:
+        """A fatal answer that the caller's next call must raise; given once."""
+        error, self._error = self._error, None
+        return error
+
+    def poll_started(self, now: float) -> None:
+        """The caller polls: it is alive."""
+        self._poll_deadline = now + self._config.max_poll_interval_ms
+
+    def joined(self, now: float) -> None:
+        """A JoinGroup was answered: all timers start anew."""
+        self._next_heartbeat = now + self._config.heartbeat_interval_ms
+        self.session_restarted(now)
+        self._backoff.reset()
+
+    def session_restarted(self, now: float) -> None:
+        """The coordinator was found, or answered."""
+        self._session_deadline = now + self._config.session_timeout_ms
+
+    def due(self, now: float) -> float:
+        """How long (ms) until `poll` has something to do."""
+        if not self._member.heartbeating:
+            return FOREVER
+        if self._in_flight:
+            return max(0.0, min(self._session_deadline, self._poll_deadline) - now)
+        return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
+
+    def poll(self, now: float) -> PollResult:
+        """A heartbeat when due; a LeaveGroup when the caller has not polled for `max_poll_interval_ms`."""
+        if not self._member.heartbeating:
+            return PollResult()
+        if now >= self._poll_deadline:
+            return self._leave_idle_caller(now)
+        if self._coordinator.connection is None:
+            self._coordinator.wanted = True
+            return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
+        if now >= self._session_deadline:
+            self._coordinator.mark_unknown("session_timeout_ms passed without an answered heartbeat", now)
+            self.session_restarted(now)
+            return PollResult(wait_ms=0.0)
+        wait_ms = self.due(now)
+        if self._in_flight or wait_ms > 0:
+            return PollResult(wait_ms=wait_ms)
+        self._in_flight = True
+        self._next_heartbeat = now + self._config.heartbeat_interval_ms
+        return PollResult([self._request()], self.due(now))
+
+    def _leave_idle_caller(self, now: float) -> PollResult:
+        log.warning(
+            "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
+            " max_poll_records if processing takes longer than that",
+            self._member.group_id,
+            self._config.max_poll_interval_ms,
+        )
+        self._poll_deadline = FOREVER
+        leave = leave_request(self._member, self._coordinator, "max_poll_interval_ms passed without a poll()")
+        self._member.reset("max_poll_interval_ms passed without a poll()")
+        return PollResult([leave] if leave else [])
+
+    def _request(self) -> UnsentRequest:
+        generation = self._member.generation
+        message = HeartbeatRequest(
+            group_id=self._member.group_id,
+            generation_id=generation.id,
+            member_id=generation.member_id,
+            group_instance_id=self._member.group_instance_id,
+        )
+        return UnsentRequest(
+            HEARTBEAT, message, lambda reply: self._on_reply(generation, reply), node=self._coordinator.connection
+        )
+
+    def _on_reply(self, sent: Generation, reply: Reply) -> None:
+        self._in_flight = False
+        if reply.error is not None:
+            self._coordinator.mark_unknown(str(reply.error), reply.now)
+            self._failed(reply.now)
+            return
+        code = reply.message.error_code
+        if code == 0:
+            self.session_restarted(reply.now)
+            self._backoff.reset()
+            return
+        self._react(HEARTBEAT_REACTIONS.get(code, Reaction.RAISE), code, sent, reply.now)
+
+    def _failed(self, now: float) -> None:
+        self._backoff.failed(now)
+        self._next_heartbeat = now
+
+    def _react(self, reaction: Reaction, code: int, sent: Generation, now: float) -> None:
+        member = self._member
+        unchanged = member.generation == sent
+        where = f"heartbeat in group {member.group_id!r}"
+        if reaction is Reaction.COORDINATOR:
+            self._coordinator.mark_unknown(str(error_for(code)), now)
+            self._failed(now)
+        elif reaction is Reaction.REJOIN:
+            self.session_restarted(now)
+            if member.state is MemberState.STABLE:
+                member.request_rejoin("the group is rebalancing")
+        elif reaction is Reaction.RAISE:
+            self._error = error_for(code, where)
+        elif not unchanged:
+            log.debug("%s: %s for an older generation ignored", where, error_for(code))
+        elif reaction is Reaction.FENCED:
+            self._error = error_for(code, where)
+            member.reset(str(error_for(code)))
+        else:
+            member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)

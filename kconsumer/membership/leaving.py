@@ -1,0 +1,39 @@
+"""The LeaveGroup request: best effort, logged, never retried."""
+
+from __future__ import annotations
+
+import logging
+
+from kconsumer.errors import error_for
+from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.schema import LEAVE_GROUP
+from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from kconsumer.state.member import Member, MemberState
+
+log = logging.getLogger(__name__)
+
+REASON_LENGTH = 255
+
+
+def leave_request(
+    member: Member, coordinator: CoordinatorManager, reason: str, *, leave_group: bool | None = None
+) -> UnsentRequest | None:
+    """A LeaveGroup for the member, or None when there is nothing to leave.
+
+    `leave_group` None: dynamic members leave, static ones stay (their place is kept until the session times out).
+    """
+    wanted = member.group_instance_id is None if leave_group is None else leave_group
+    member_id = member.generation.member_id
+    if not wanted or not member_id or member.state is MemberState.UNJOINED or coordinator.connection is None:
+        return None
+    log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
+    identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
+    message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])
+    return UnsentRequest(LEAVE_GROUP, message, _on_reply, node=coordinator.connection)
+
+
+def _on_reply(reply: Reply) -> None:
+    code = reply.message.error_code if reply.message is not None else 0
+    if reply.error is not None or code:
+        log.warning("LeaveGroup failed: %s", reply.error or error_for(code))

@@ -1,0 +1,460 @@
+"""Committing offsets and reading committed ones: OffsetCommit and OffsetFetch to the group coordinator.
+
+Decides what to send and what each error code means (tables below, from Java's ConsumerCoordinator); it does not decide
+when a rebalance happens, nor what position a partition gets from a committed offset (`positions.py`).
+Topics go by name here: a classic member never uses the topic-id versions.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaError,
+    RebalanceInProgressError,
+    TimeoutError,
+    TopicAuthorizationError,
+    error_for,
+)
+from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
+from kconsumer.schema.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kconsumer.state.member import Generation, Member
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+LAST_VERSION_WITH_NAMES = 9
+
+
+class Reaction(enum.Enum):
+    """What an error code in an answer leads to."""
+
+    RAISE = enum.auto()
+    RETRY = enum.auto()
+    COORDINATOR = enum.auto()  # mark the coordinator unknown, then retry
+    TOPIC_AUTHORIZATION = enum.auto()  # collected over all partitions, then raised
+    FENCED = enum.auto()  # another member took our instance id
+    REJOIN = enum.auto()  # the group rebalances: join, do not retry
+    RESET = enum.auto()  # the coordinator forgot us
+    RESET_KEEP_ID = enum.auto()  # our generation is old, the member id still good
+
+
+COMMIT_REACTIONS: dict[int, Reaction] = {
+    3: Reaction.RETRY,
+    7: Reaction.COORDINATOR,
+    12: Reaction.RAISE,
+    14: Reaction.RETRY,
+    15: Reaction.COORDINATOR,
+    16: Reaction.COORDINATOR,
+    22: Reaction.RESET_KEEP_ID,
+    25: Reaction.RESET,
+    27: Reaction.REJOIN,
+    28: Reaction.RAISE,
+    29: Reaction.TOPIC_AUTHORIZATION,
+    30: Reaction.RAISE,
+    82: Reaction.FENCED,
+}
+
+# Partition-level codes of OffsetFetch; the group level knows COORDINATOR, and RETRY for what is retriable.
+FETCH_REACTIONS: dict[int, Reaction] = {
+    14: Reaction.RETRY,
+    15: Reaction.COORDINATOR,
+    16: Reaction.COORDINATOR,
+    29: Reaction.TOPIC_AUTHORIZATION,
+    88: Reaction.RETRY,
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """One commit or one look-up: what the caller waits for, and how often it was tried.
+
+    `deadline` None: tried once (an async commit).
+    """
+
+    promise: Promise[Any]
+    backoff: Backoff
+    deadline: float | None
+    in_flight: bool = False
+    last_error: KafkaError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Commit(_Ask):
+    offsets: Offsets = field(default_factory=dict)
+    # Re-read before each try (the commit before a rebalance takes the newest positions); None: `offsets` as they are.
+    refresh: Callable[[], Offsets] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Lookup(_Ask):
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+class CommitManager:
+    """Keeps commits in order and committed offsets at hand; one per consumer with a `group_id`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: Member,
+        subscription: SubscriptionState,
+        coordinator: CoordinatorManager,
+    ) -> None:
+        self._config = config
+        self._member = member
+        self._subscription = subscription
+        self._coordinator = coordinator
+        self._commits: list[_Commit] = []
+        self._lookups: list[_Lookup] = []
+        self._fenced: KafkaError | None = None
+        self._auto_commit = bool(config.enable_auto_commit)
+        self._auto_commit_due: float | None = None
+        self._auto_commit_promise: Promise[Offsets] | None = None
+
+    # --- what the engine asks --------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Offsets,
+        deadline: float | None = None,
+        refresh: Callable[[], Offsets] | None = None,
+    ) -> Promise[Offsets]:
+        """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once."""
+        promise: Promise[Offsets] = Promise()
+        if not offsets and refresh is None:
+            promise.keep({})
+            return promise
+        self._commits.append(_Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh))
+        return promise
+
+    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """What the group committed; None for a partition without a commit."""
+        wanted = frozenset(partitions)
+        for lookup in self._lookups:
+            if lookup.partitions == wanted and not lookup.promise.done and (lookup.deadline or 0) >= deadline:
+                return lookup.promise
+        promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
+        if not wanted:
+            promise.keep({})
+            return promise
+        self._lookups.append(_Lookup(promise, self._new_backoff(), deadline, partitions=wanted))
+        return promise
+
+    def pending_commits(self) -> bool:
+        """Whether any commit is not answered yet."""
+        return bool(self._commits)
+
+    def maybe_auto_commit(self, now: float) -> None:
+        """Start an auto-commit of everything consumed when the interval has passed. Called at each `poll`."""
+        if not self._auto_commit:
+            return
+        if self._auto_commit_due is None:
+            self.reset_auto_commit(now)
+        elif now >= self._auto_commit_due and self._auto_commit_promise is None:
+            self.reset_auto_commit(now)
+            self._start_auto_commit(now)
+
+    def auto_commit_due_ms(self, now: float) -> float:
+        """How long until `maybe_auto_commit` has something to do."""
+        if not self._auto_commit or self._auto_commit_promise is not None:
+            return FOREVER
+        return 0.0 if self._auto_commit_due is None else max(0.0, self._auto_commit_due - now)
+
+    def reset_auto_commit(self, now: float) -> None:
+        """Start the interval anew (after a commit was started, or a new assignment)."""
+        self._auto_commit_due = now + self._config.auto_commit_interval_ms
+
+    def auto_commit_before_rebalance(self, deadline: float) -> Promise[Offsets] | None:
+        """Commit everything consumed with retries, before partitions move; None when auto-commit is off."""
+        if not self._auto_commit or not self._member.generation.valid:
+            return None
+        return self.commit(self._subscription.all_consumed(), deadline, self._subscription.all_consumed)
+
+    @property
+    def auto_commit_enabled(self) -> bool:
+        """Whether positions are committed by the consumer itself."""
+        return self._auto_commit
+
+    def take_error(self) -> KafkaError | None:
+        """An error of a commit nobody waits for that the next call must raise (fenced instance id)."""
+        return self._fenced
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """Requests for what waits; while the coordinator is unknown, only deadlines are watched."""
+        if not self._commits and not self._lookups:
+            return PollResult()
+        self._expire(now)
+        if not self._commits and not self._lookups:
+            return PollResult()
+        if self._coordinator.connection is None:
+            self._coordinator.wanted = True
+            self._fail_tried_once()
+            return PollResult(wait_ms=self._deadline_wait(now))
+        requests = []
+        wait_ms = self._deadline_wait(now)
+        asks: list[tuple[_Ask, Callable[[Any, float], UnsentRequest | None]]] = [
+            *((commit, self._commit_request) for commit in self._commits),
+            *((lookup, self._lookup_request) for lookup in self._lookups),
+        ]
+        for ask, build in asks:
+            if ask.in_flight or ask.promise.done:
+                continue
+            pause_ms = ask.backoff.remaining_ms(now)
+            if pause_ms > 0:
+                wait_ms = min(wait_ms, pause_ms)
+                continue
+            request = build(ask, now)
+            if request is not None:
+                ask.in_flight = True
+                requests.append(request)
+        self._drop_done()
+        return PollResult(requests, wait_ms)
+
+    def _expire(self, now: float) -> None:
+        for ask in (*self._commits, *self._lookups):
+            if ask.deadline is not None and now >= ask.deadline and not ask.promise.done:
+                what = "commit" if isinstance(ask, _Commit) else "fetch of committed offsets"
+                error = TimeoutError(
+                    f"the {what} for group {self._member.group_id!r} did not finish in time"
+                    f" (coordinator {self._coordinator.describe()})"
+                )
+                error.__cause__ = ask.last_error
+                ask.promise.fail(error)
+        self._drop_done()
+
+    def _fail_tried_once(self) -> None:
+        """An async commit waits for the coordinator lookup, and fails with it."""
+        error = self._coordinator.last_error
+        if error is None:
+            return
+        for commit in self._commits:
+            if commit.deadline is None and not commit.in_flight:
+                commit.promise.fail(error)
+        self._drop_done()
+
+    def _deadline_wait(self, now: float) -> float:
+        deadlines = [ask.deadline for ask in (*self._commits, *self._lookups) if ask.deadline is not None]
+        return max(0.0, min(deadlines) - now) if deadlines else FOREVER
+
+    def _drop_done(self) -> None:
+        self._commits = [c for c in self._commits if not c.promise.done]
+        self._lookups = [lookup for lookup in self._lookups if not lookup.promise.done]
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+
+    # --- OffsetCommit ----------------------------------------------------------------------------------------------
+
+    def _commit_request(self, commit: _Commit, now: float) -> UnsentRequest | None:
+        generation = Generation()
+        instance_id = None
+        if self._subscription.is_group_managed:
+            if not self._member.may_commit:
+                commit.promise.fail(self._not_a_member())
+                return None
+            generation, instance_id = self._member.generation, self._member.group_instance_id
+        if commit.refresh is not None:
+            commit.offsets = dict(commit.refresh())
+        if not commit.offsets:
+            commit.promise.keep({})
+            return None
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+        for tp, offset in commit.offsets.items():
+            by_topic[tp.topic].append(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        message = OffsetCommitRequest(
+            group_id=self._member.group_id,
+            generation_id_or_member_epoch=generation.id,
+            member_id=generation.member_id,
+            group_instance_id=instance_id,
+            topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in by_topic.items()],
+        )
+        return UnsentRequest(
+            OFFSET_COMMIT,
+            message,
+            lambda reply: self._on_commit(commit, generation, reply),
+            node=self._coordinator.connection,
+            max_version=LAST_VERSION_WITH_NAMES,
+        )
+
+    def _not_a_member(self) -> KafkaError:
+        group = self._member.group_id
+        if self._member.rebalancing:
+            return RebalanceInProgressError(
+                f"offsets of group {group!r} cannot be committed while it rebalances; poll() to rejoin, then commit"
+            )
+        return CommitFailedError(
+            f"this consumer is not a member of group {group!r} right now, so its partitions may belong to another one;"
+            " poll() to rejoin. If this happens often, raise max_poll_interval_ms or lower max_poll_records"
+        )
+
+    def _on_commit(self, commit: _Commit, sent: Generation, reply: Reply) -> None:
+        commit.in_flight = False
+        if reply.error is not None:
+            if reply.error.retriable:
+                self._coordinator.mark_unknown(str(reply.error), reply.now)
+            self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
+            return
+        unauthorized: set[str] = set()
+        for topic in reply.message.topics:
+            for partition in topic.partitions:
+                if partition.error_code == 0:
+                    continue
+                reaction = COMMIT_REACTIONS.get(partition.error_code, Reaction.RAISE)
+                if reaction is Reaction.TOPIC_AUTHORIZATION:
+                    unauthorized.add(topic.name)
+                    continue
+                where = f"commit of {topic.name}-{partition.partition_index} in group {self._member.group_id!r}"
+                self._react_to_commit(commit, sent, partition.error_code, reaction, where, reply.now)
+                return
+        if unauthorized:
+            topics = frozenset(unauthorized)
+            commit.promise.fail(TopicAuthorizationError(f"commit refused for {sorted(topics)}", topics=topics))
+            return
+        commit.promise.keep(commit.offsets)
+        self._drop_done()
+
+    def _react_to_commit(
+        self, commit: _Commit, sent: Generation, code: int, reaction: Reaction, where: str, now: float
+    ) -> None:
+        member = self._member
+        unchanged = member.generation == sent
+        if reaction in (Reaction.RETRY, Reaction.COORDINATOR):
+            if reaction is Reaction.COORDINATOR:
+                self._coordinator.mark_unknown(str(error_for(code)), now)
+            self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
+        elif reaction is Reaction.REJOIN:
+            member.request_rejoin("a commit met a rebalance")
+            commit.promise.fail(RebalanceInProgressError(where))
+        elif reaction is Reaction.FENCED and unchanged:
+            self._fenced = FencedInstanceIdError(where)
+            commit.promise.fail(self._fenced)
+        elif reaction is Reaction.RAISE:
+            commit.promise.fail(error_for(code, where))
+        elif not unchanged and member.rebalancing:
+            commit.promise.fail(RebalanceInProgressError(where))
+        else:
+            if unchanged and reaction is not Reaction.FENCED:
+                member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+            error = self._not_a_member()
+            error.__cause__ = error_for(code, where)
+            commit.promise.fail(error)
+        self._drop_done()
+
+    def _retry_or_fail(self, ask: _Ask, error: KafkaError, now: float, *, retriable: bool) -> None:
+        ask.last_error = error
+        if retriable and ask.deadline is not None and now < ask.deadline:
+            ask.backoff.failed(now)
+        else:
+            ask.promise.fail(error)
+            self._drop_done()
+
+    def _start_auto_commit(self, now: float) -> None:
+        offsets = self._subscription.all_consumed()
+        if not offsets:
+            return
+        self._auto_commit_promise = self.commit(offsets)
+
+        def finished(promise: Promise[Offsets]) -> None:
+            self._auto_commit_promise = None
+            if promise.error is None:
+                return
+            log.warning("group %s: auto-commit failed, will be tried again: %s", self._member.group_id, promise.error)
+            if promise.error.retriable:
+                self._auto_commit_due = now + self._config.retry_backoff_ms
+
+        self._auto_commit_promise.when_done(finished)
+
+    # --- OffsetFetch -----------------------------------------------------------------------------------------------
+
+    def _lookup_request(self, lookup: _Lookup, now: float) -> UnsentRequest:
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for tp in sorted(lookup.partitions):
+            by_topic[tp.topic].append(tp.partition)
+        group_id = self._member.group_id
+        group = OffsetFetchRequestGroup(
+            group_id=group_id,
+            topics=[OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in by_topic.items()],
+        )
+        message = OffsetFetchRequest(  # versions below 8 carry one group in place of the list
+            group_id=group_id,
+            topics=[OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in by_topic.items()],
+            groups=[group],
+            require_stable=True,
+        )
+        return UnsentRequest(
+            OFFSET_FETCH,
+            message,
+            lambda reply: self._on_lookup(lookup, reply),
+            node=self._coordinator.connection,
+            max_version=LAST_VERSION_WITH_NAMES,
+        )
+
+    def _on_lookup(self, lookup: _Lookup, reply: Reply) -> None:
+        lookup.in_flight = False
+        if reply.error is not None:
+            if reply.error.retriable:
+                self._coordinator.mark_unknown(str(reply.error), reply.now)
+            self._retry_or_fail(lookup, reply.error, reply.now, retriable=reply.error.retriable)
+            return
+        group = reply.message.groups[0] if reply.version >= 8 else reply.message
+        where = f"committed offsets of group {self._member.group_id!r}"
+        if group.error_code:
+            self._react_to_lookup(lookup, group.error_code, where, reply.now)
+            return
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(sorted(lookup.partitions))
+        unauthorized: set[str] = set()
+        for topic in group.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code == 29:
+                    unauthorized.add(topic.name)
+                elif partition.error_code:
+                    self._react_to_lookup(lookup, partition.error_code, f"{where} for {tp}", reply.now)
+                    return
+                elif partition.committed_offset >= 0:
+                    found[tp] = OffsetAndMetadata(
+                        partition.committed_offset, partition.metadata, partition.committed_leader_epoch
+                    )
+        if unauthorized:
+            topics = frozenset(unauthorized)
+            lookup.promise.fail(TopicAuthorizationError(f"{where}: refused for {sorted(topics)}", topics=topics))
+        else:
+            lookup.promise.keep(found)
+        self._drop_done()
+
+    def _react_to_lookup(self, lookup: _Lookup, code: int, where: str, now: float) -> None:
+        reaction = FETCH_REACTIONS.get(code, Reaction.RAISE)
+        error = error_for(code, where)
+        if reaction is Reaction.COORDINATOR:
+            self._coordinator.mark_unknown(str(error), now)
+        self._retry_or_fail(lookup, error, now, retriable=reaction is not Reaction.RAISE)

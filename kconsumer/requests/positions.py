@@ -1,0 +1,81 @@
+"""First positions: what an assigned partition without a position gets, from the group's commit or the reset policy.
+
+It asks CommitManager for committed offsets and hands the rest to the reset policy; finding the offset that a policy
+means (ListOffsets) and validating positions is OffsetsManager's work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
+from kconsumer.requests.base import PollResult, Promise
+from kconsumer.requests.commits import CommitManager
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.partition import FetchState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class PositionsManager:
+    """Moves partitions out of INITIALIZING. `commits` is None for a consumer without a group."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        commits: CommitManager | None,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._commits = commits
+        self._lookup: Promise[dict[TopicPartition, OffsetAndMetadata | None]] | None = None
+        self._error: KafkaError | None = None
+
+    def take_error(self) -> KafkaError | None:
+        """The error the next `poll` or `position` must raise; given once."""
+        error, self._error = self._error, None
+        return error
+
+    def poll(self, now: float) -> PollResult:
+        """Start a look-up when partitions need one; it sends nothing itself."""
+        if self._lookup is not None:
+            return PollResult()
+        waiting = self._subscription.partitions_to_initialize()
+        if not waiting:
+            return PollResult()
+        if self._commits is None:
+            self._apply(dict.fromkeys(waiting))
+            return PollResult()
+        deadline = now + self._config.default_api_timeout_ms
+        self._lookup = self._commits.committed(waiting, deadline)
+        self._lookup.when_done(self._on_committed)
+        return PollResult(wait_ms=0.0)  # the commit manager has a request to send now
+
+    def _on_committed(self, promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
+        self._lookup = None
+        if isinstance(promise.error, TimeoutError):
+            log.warning("%s; trying again", promise.error)
+        elif promise.error is not None:
+            self._error = promise.error
+        elif promise.value is not None:
+            self._apply(promise.value)
+
+    def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        subscription = self._subscription
+        for tp, offset in committed.items():
+            state = subscription.find(tp)
+            if offset is None or state is None or state.fetch_state is not FetchState.INITIALIZING:
+                continue  # nothing committed, or revoked or sought by the user meanwhile
+            log.info("starting %s from committed offset %d", tp, offset.offset)
+            subscription.seek(tp, offset.offset, offset.leader_epoch, self._cluster.leader(tp))
+        try:
+            subscription.reset_initializing(committed)
+        except NoOffsetForPartitionError as error:
+            self._error = error

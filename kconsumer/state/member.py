@@ -1,0 +1,106 @@
+"""What we believe of our own place in the group: generation triple, join state, whether a rejoin is due.
+
+Plain state shared by the managers that need it (membership, heartbeat, commits); it decides nothing about requests.
+The states follow the classic protocol; Java folds PREPARING into STABLE and COMPLETING into STABLE, here they are
+named because callbacks and the commit before a rebalance are steps that the engine runs between them.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import NamedTuple
+
+from kconsumer.errors import StateError
+
+log = logging.getLogger(__name__)
+
+
+class Generation(NamedTuple):
+    """The triple that names a membership: generation id, member id and the assignor the leader chose."""
+
+    id: int = -1
+    member_id: str = ""
+    protocol: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether the coordinator gave both ids and they were not reset since."""
+        return self.id >= 0 and self.member_id != ""
+
+
+class MemberState(enum.Enum):
+    """Where the member stands in the join-sync cycle."""
+
+    UNJOINED = "unjoined"
+    PREPARING = "preparing"  # commit and on_revoke / on_lost before the join; the old generation still holds
+    JOINING = "joining"  # JoinGroup to be sent or in flight (Java PREPARING_REBALANCE)
+    SYNCING = "syncing"  # JoinGroup answered, SyncGroup to be sent or in flight (Java COMPLETING_REBALANCE)
+    COMPLETING = "completing"  # new generation, callbacks still to run
+    STABLE = "stable"
+
+
+S = MemberState
+# Every state may fall back to UNJOINED: a reset can come with any answer.
+TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
+    S.UNJOINED: frozenset({S.PREPARING, S.UNJOINED}),
+    S.PREPARING: frozenset({S.JOINING, S.UNJOINED}),
+    S.JOINING: frozenset({S.SYNCING, S.UNJOINED}),
+    S.SYNCING: frozenset({S.COMPLETING, S.JOINING, S.UNJOINED}),
+    S.COMPLETING: frozenset({S.STABLE, S.PREPARING, S.UNJOINED}),
+    S.STABLE: frozenset({S.PREPARING, S.UNJOINED}),
+}
+
+_COMMIT_STATES = frozenset({S.PREPARING, S.COMPLETING, S.STABLE})
+
+
+class Member:
+    """The member's generation and state; `move` is the only way to change state."""
+
+    __slots__ = ("generation", "group_id", "group_instance_id", "rejoin_reason", "state")
+
+    def __init__(self, group_id: str, group_instance_id: str | None) -> None:
+        self.group_id = group_id
+        self.group_instance_id = group_instance_id
+        self.generation = Generation()
+        self.state = MemberState.UNJOINED
+        self.rejoin_reason: str | None = None
+
+    def move(self, state: MemberState) -> None:
+        """Change state; an illegal change raises and changes nothing."""
+        if state not in TRANSITIONS[self.state]:
+            raise StateError(f"member cannot go from {self.state.name} to {state.name}")
+        self.state = state
+
+    @property
+    def heartbeating(self) -> bool:
+        """Whether the coordinator expects heartbeats (it does not while a JoinGroup is out)."""
+        return self.generation.valid and self.state not in (S.UNJOINED, S.JOINING)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether a join or sync is under way."""
+        return self.state in (S.JOINING, S.SYNCING)
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the coordinator would take a commit of the current generation."""
+        return self.generation.valid and self.state in _COMMIT_STATES
+
+    def request_rejoin(self, reason: str) -> None:
+        """Ask for a join at the next poll; the first reason is kept and sent to the coordinator."""
+        if self.rejoin_reason is None:
+            log.info("group %s: rejoin requested: %s", self.group_id, reason)
+            self.rejoin_reason = reason
+
+    def reset(self, reason: str, *, keep_member_id: bool = False) -> None:
+        """Forget the generation (the coordinator no longer honours it) and ask for a rejoin."""
+        member_id = self.generation.member_id if keep_member_id else ""
+        log.info("group %s: generation %d reset: %s", self.group_id, self.generation.id, reason)
+        self.generation = Generation(member_id=member_id)
+        self.move(S.UNJOINED)
+        self.request_rejoin(reason)
+
+    def __repr__(self) -> str:
+        g = self.generation
+        return f"<Member {self.group_id!r} {self.state.name} generation={g.id} id={g.member_id!r}>"
