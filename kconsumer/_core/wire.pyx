@@ -215,7 +215,7 @@ cdef class FrameBuffer:
         while self.scratched - at >= PREFIX_BYTES:
             size = <int32_t> kc_load_be32(base + at)
             if size < 0 or size > self.max_frame_bytes:
-                raise ProtocolError(f"a frame of {size} bytes was announced, the limit is {self.max_frame_bytes}")
+                raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
             have = min(size, self.scratched - at - PREFIX_BYTES)
             frame = new_frame(size)
             memcpy(frame.data, base + at + PREFIX_BYTES, <size_t> have)

@@ -238,7 +238,7 @@ class Api:
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, else 0; always 0 for ApiVersions, whose reader does not know the broker yet."""
+        """1 with tagged fields, else 0; always 0 for ApiVersions: its reader does not know the broker yet."""
         return 1 if self.is_flexible(version) and self.name != "ApiVersions" else 0
 
     def request_plan(self, version: int) -> Plan:

@@ -1,4 +1,4 @@
-"""Offsets of groups (OffsetCommit, OffsetFetch) and offsets of the log (ListOffsets, OffsetForLeaderEpoch)."""
+"""Offsets of groups (OffsetCommit, OffsetFetch) and of the log (ListOffsets, OffsetForLeaderEpoch)."""
 
 from __future__ import annotations
 

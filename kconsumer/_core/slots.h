@@ -1,0 +1,33 @@
+/* The slots of message classes by offset, as the slots' own member descriptors reach them. */
+#ifndef KCONSUMER_SLOTS_H
+#define KCONSUMER_SLOTS_H
+
+#include <Python.h>
+#include <structmember.h>
+
+/* Where instances of `cls` keep this slot; -1 if `descriptor` is not a slot made by `cls` itself. */
+static inline Py_ssize_t kc_slot_offset(PyObject *descriptor, PyTypeObject *cls)
+{
+    PyMemberDef *member;
+    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || PyDescr_TYPE(descriptor) != cls)
+        return -1;
+    member = ((PyMemberDescrObject *) descriptor)->d_member;
+    return member->type == T_OBJECT_EX ? member->offset : -1;
+}
+
+/* A borrowed reference to the slot's value, NULL if it has none. */
+static inline PyObject *kc_get_slot(PyObject *object, Py_ssize_t offset)
+{
+    return *(PyObject **) ((char *) object + offset);
+}
+
+static inline void kc_set_slot(PyObject *object, Py_ssize_t offset, PyObject *value)
+{
+    PyObject **slot = (PyObject **) ((char *) object + offset);
+    PyObject *old = *slot;
+    Py_INCREF(value);
+    *slot = value;
+    Py_XDECREF(old);
+}
+
+#endif
