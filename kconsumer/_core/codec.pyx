@@ -673,3 +673,62 @@ def decode_response(api, int16_t version, frame):
     message = read_message(program, &source)
     finish(program, &source)
     return correlation_id, message
+
+
+# --- the broker's side, for fake brokers --------------------------------------------------------------------
+
+def decode_request(apis, frame):
+    """`(api, version, correlation_id, client_id, message)` of a request frame without its size.
+
+    `apis` maps keys to APIs, like `kconsumer.schema.APIS`. ProtocolError if the frame does not parse or is of
+    an API or version that is not there.
+    """
+    cdef Source source
+    cdef Program program
+    cdef list owner = []
+    cdef int16_t key = 0, version = 0
+    cdef int32_t correlation_id = 0
+    open_source(frame, 0, &source, owner)
+    if not (read_i16(&source.span, &key) and read_i16(&source.span, &version)):
+        raise ProtocolError("a request without a header")
+    api = apis.get(key)
+    if api is None or not api.min_version <= version <= api.max_version:
+        raise ProtocolError(f"a request of key {key} and version {version}, which is not known here")
+    program = program_of(api.request_plan(version))
+    if not read_i32(&source.span, &correlation_id):
+        malformed(program, NULL, &source, "the bytes end within the header")
+    client_id = read_client_id(program, &source)
+    if api.request_header_version(version) >= 2:
+        read_tags(program, None, &source)
+    message = read_message(program, &source)
+    finish(program, &source)
+    return api, version, correlation_id, client_id, message
+
+
+cdef object read_client_id(Program program, Source* source):
+    cdef int16_t size = 0
+    cdef Span piece = source.span
+    if not read_i16(&source.span, &size) or size < -1 or size >= 0 and not take(&source.span, size, &piece):
+        malformed(program, NULL, source, "no client id fits here")
+    if size < 0:
+        return None
+    try:
+        return PyUnicode_DecodeUTF8(<const char*> piece.p, size, NULL)
+    except UnicodeDecodeError:
+        malformed(program, NULL, source, "a client id that is not UTF-8")
+
+
+def encode_response(api, int16_t version, int32_t correlation_id, message):
+    """A whole response for the socket: size, header, message."""
+    cdef Target target
+    cdef Program program = program_of(api.response_plan(version))
+    target.data, target.size, target.capacity = NULL, 0, 0
+    try:
+        write_i32(&target, 0)
+        write_i32(&target, correlation_id)
+        if api.response_header_version(version) >= 1:
+            write_uvarint(&target, 0)
+        write_message(program, message, &target)
+        return sized(&target)
+    finally:
+        free(target.data)

@@ -9,27 +9,26 @@ from __future__ import annotations
 
 from kconsumer.schema.dsl import BYTES, INT32, STRING, F, array, struct
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
-LOWEST_VERSION = 0
+PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
 
-ConsumerProtocolTopicPartition = struct(
-    "ConsumerProtocolTopicPartition",
+TopicPartitions = struct(
+    "TopicPartitions",
     F("topic", STRING),
     F("partitions", array(INT32)),
 )
 
-ConsumerProtocolSubscriptionData = struct(
-    "ConsumerProtocolSubscriptionData",
+ConsumerProtocolSubscription = struct(
+    "ConsumerProtocolSubscription",
     F("topics", array(STRING)),
     F("user_data", BYTES, null="0+", default=None),
-    F("owned_partitions", array(ConsumerProtocolTopicPartition), "1+"),
+    F("owned_partitions", array(TopicPartitions), "1+"),
     F("generation_id", INT32, "2+", default=-1),
     F("rack_id", STRING, "3+", null="3+", default=None),
 )
 
-ConsumerProtocolAssignmentData = struct(
-    "ConsumerProtocolAssignmentData",
-    F("assigned_partitions", array(ConsumerProtocolTopicPartition)),
+ConsumerProtocolAssignment = struct(
+    "ConsumerProtocolAssignment",
+    F("assigned_partitions", array(TopicPartitions)),
     F("user_data", BYTES, null="0+", default=None),
 )
