@@ -1,0 +1,95 @@
+# The few verbs a newcomer types; `make help` lists them.  tox.ini is the full index of what can be run.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
+
+CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
+# Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
+SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/spark tests/test_packaging.py)
+PYTEST := $(BIN)/pytest
+WORKERS ?= auto
+
+.PHONY: help setup system build check lint format types unit slower property fuzz brokerless integration test bench demo clean
+
+help:  ## list the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: system $(STAMPS)/package $(STAMPS)/extensions $(STAMPS)/jars  ## make .venv with the package built in place, and fetch the test brokers
+
+system:
+	@tools/system-packages $(PYTHON)
+
+$(STAMPS)/venv: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev
+	mkdir -p $(STAMPS) && touch $@
+
+# Editable: Python files are read from the tree, extensions are compiled beside their sources.
+$(STAMPS)/package: $(STAMPS)/venv pyproject.toml setup.py
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	touch $@
+
+$(STAMPS)/extensions: $(STAMPS)/package $(CORE)
+	$(BIN)/python setup.py -q build_ext --inplace
+	touch $@
+
+$(STAMPS)/jars: tests/support/kafka_jars.py
+	$(BIN)/python $<
+	touch $@
+
+$(STAMPS)/bench: $(STAMPS)/package
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python tests/support/kafka_jars.py 4.4.0 tools
+	touch $@
+
+build: system $(STAMPS)/extensions  ## compile the extensions whose sources changed
+
+check: build lint types unit  ## the inner loop: lint, types, unit tests
+
+lint: $(STAMPS)/venv  ## ruff (rules and layout) and cython-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint kconsumer
+
+format: $(STAMPS)/venv  ## let ruff fix and lay out what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMPS)/extensions  ## mypy
+	$(BIN)/mypy
+
+unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
+	$(PYTEST) tests/unit tests/test_layering.py -n $(WORKERS) -q
+
+slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
+	$(PYTEST) $(SLOWER) -n $(WORKERS) -q
+
+property fuzz brokerless: $(STAMPS)/extensions
+	$(PYTEST) tests/$@ -n $(WORKERS) -q
+
+integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
+	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)')
+
+test: setup lint types unit slower integration  ## everything, from a fresh clone
+
+bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
+	$(BIN)/python benchmarks/compare/run.py $(ARGS)
+
+demo: setup  ## consume a topic the demo fills (BOOTSTRAP=host:port TOPIC=name to use your own)
+	$(BIN)/python examples/demo/run.py $(if $(BOOTSTRAP),--bootstrap '$(BOOTSTRAP)') $(if $(TOPIC),--topic '$(TOPIC)')
+
+clean:  ## remove everything made here (the jar cache in the home folder stays)
+	rm -rf $(VENV) build dist .tox .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find kconsumer assignors tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	rm -f kconsumer/_core/*.so kconsumer/_core/*.c kconsumer/_core/*.html

@@ -1,0 +1,148 @@
+"""Holds the tree to the layering rule: who may import whom (docs/design/overview.md).
+
+Reads `import` and `cimport` lines, so it needs neither a build nor a broker.  Imports for the type checker
+alone (under `if TYPE_CHECKING:`) are free: they tie nothing together when the program runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+FACTS = {"errors", "types"}
+TOOLS = FACTS | {"clock", "_core", "schema", "config", "compression", "assignors", "listener", "metrics"}
+MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
+PUBLIC = MANAGED | {"net", "engine", "arrow", "decode", "consumer", "groups", "ranges", "_version"}
+
+# Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "types": set(),
+    "clock": set(),
+    "_version": set(),
+    "_core": {"errors", "types"},
+    "schema": set(),
+    "_options": FACTS,
+    "config": FACTS | {"_core", "_options"},
+    "compression": FACTS | {"_core"},
+    "records": FACTS | {"_core", "compression"},
+    "arrow": FACTS | {"_core"},
+    "assignors": FACTS | {"_core"},
+    "listener": FACTS | {"_core"},
+    "metrics": FACTS | {"_core"},
+    "decode": FACTS | {"_core", "records", "compression", "arrow"},
+    "net": FACTS | {"_core", "schema", "config", "clock", "metrics"},
+    "state": FACTS | {"schema"},
+    "requests": MANAGED,
+    "membership": MANAGED,
+    "fetching": MANAGED,
+    "engine": MANAGED | {"net", "arrow"},
+    "consumer": PUBLIC,
+    "groups": PUBLIC,
+    "ranges": PUBLIC,
+    "aio": PUBLIC,
+    "testing": PUBLIC,
+    "spark": PUBLIC | {""},
+    "cli": PUBLIC | {""},
+    "__main__": {"cli"},
+    "": PUBLIC | {"aio", "testing"},  # kconsumer/__init__.py gathers the public names
+}
+
+CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
+
+
+class ImportFinder(ast.NodeVisitor):
+    """Collects every module named by an import statement that may run, at any depth."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def visit_If(self, node: ast.If) -> None:
+        """Pass over what only the type checker reads."""
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """`import a.b`."""
+        self.found += [alias.name for alias in node.names]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """`from a import b`, where b may be a module of the package itself."""
+        assert node.level == 0, "imports are absolute"
+        if node.module == "kconsumer":
+            self.found += [f"kconsumer.{alias.name}" for alias in node.names]
+        else:
+            self.found.append(str(node.module))
+
+
+def imports(path: Path) -> list[str]:
+    """The modules a source file imports or cimports."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        finder = ImportFinder()
+        finder.visit(ast.parse(text))
+        return finder.found
+    return [first or second for first, second in CYTHON_IMPORT.findall(text)]
+
+
+def layer_of(module: str) -> str:
+    """The layer a module of kconsumer is in: `kconsumer.net.client` -> `net`."""
+    return [*module.split("."), ""][1]
+
+
+SOURCES = sorted(
+    path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (ROOT / "kconsumer").rglob(pattern)
+)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    """A file imports only from its own layer and the layers its row allows."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    layer = "" if parts[1] == "__init__" else parts[1]
+    assert layer in ALLOWED, f"kconsumer/{layer} has no row in ALLOWED: say who it may import"
+    named = {layer_of(module) for module in imports(path) if module.split(".")[0] == "kconsumer"}
+    assert set() == named - ALLOWED[layer] - {layer}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
+    """The library never imports its own plugins, and pyspark, pyarrow and asyncio only where they belong."""
+    layer = path.relative_to(ROOT / "kconsumer").parts[0]
+    homes = {
+        "kconsumer_assignors": set(),
+        "pyspark": {"spark"},
+        "pyarrow": {"spark", "arrow.py"},
+        "asyncio": {"aio"},
+    }
+    roots = {module.split(".")[0] for module in imports(path)}
+    assert [] == [name for name, home in homes.items() if name in roots and layer not in home]
+
+
+def test_only_the_clock_reads_time() -> None:
+    """No module but clock.py imports `time`."""
+    assert ["kconsumer/clock.py"] == [
+        str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path)
+    ]
+
+
+PLUGINS = sorted((ROOT / "assignors").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_plugins_use_public_names(path: Path) -> None:
+    """The built-in assignors see what a stranger's plugin sees."""
+    public = {"kconsumer", "kconsumer.assignors", "kconsumer.types", "kconsumer.errors"}
+    mine = [module for module in imports(path) if module.split(".")[0] == "kconsumer"]
+    assert [] == [m for m in mine if m not in public and m.rsplit(".", 1)[0] != "kconsumer"]
+
+
+def test_sources_were_found() -> None:
+    """A check over no files would pass; this one says there are some."""
+    assert len(SOURCES) > 10
+    assert PLUGINS
