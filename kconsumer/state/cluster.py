@@ -162,10 +162,12 @@ class Cluster:
         for topic in response.topics:
             if topic.name is None:
                 result.stale = True  # asked by an id that the broker does not know (any more)
+            elif not keep(topic.name, topic.is_internal):
+                continue
             elif topic.error_code:
                 result.topic_errors[topic.name] = topic.error_code
                 result.stale |= _is_stale(topic.error_code)
-            elif keep(topic.name, topic.is_internal):
+            else:
                 fresh[topic.name] = self._read_topic(topic, version >= RELIABLE_EPOCHS_FROM, result)
         if not full:
             others = self._topics.items()

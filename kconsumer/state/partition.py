@@ -76,6 +76,7 @@ class PartitionState:
         "paused",
         "pending_revocation",
         "position",
+        "reset_end",
         "reset_strategy",
         "since",
         "tally",
@@ -96,6 +97,7 @@ class PartitionState:
         self.log_start_offset: int | None = None
         self.end_offset_requested = False
         self.reset_strategy: OffsetReset | None = None
+        self.reset_end: int | None = None
         self.next_retry = 0.0
         self.trouble = ""
         self.since = self.flagged_since = self.tally.now
@@ -136,6 +138,7 @@ class PartitionState:
         """Drop the position; one will be looked up by `strategy`."""
         if self.transition(AWAIT_RESET):
             self.reset_strategy = strategy
+            self.reset_end = None
 
     def seek(self, position: FetchPosition) -> None:
         """Take this position as it is."""

@@ -243,7 +243,10 @@ class SubscriptionState:
         """Drop the position and look one up by `strategy` (None: the configured one), not before `retry_at`
         (ms)."""
         state = self.get(tp)
-        state.reset(strategy or self.default_reset)
+        strategy = strategy or self.default_reset
+        if strategy == OffsetReset.NONE:
+            raise no_offset_error([tp])
+        state.reset(strategy)
         state.next_retry = retry_at
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:

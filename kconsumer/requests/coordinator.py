@@ -1,0 +1,128 @@
+"""Which broker coordinates the group.
+
+Decides when to ask (while someone wants to know, and after the coordinator was lost) and what an answer
+means. It does not decide when a coordinator is lost: the managers that talk to it call `mark_unknown`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kconsumer.errors import GroupAuthorizationError, KafkaError, ProtocolError, error_for
+from kconsumer.requests.base import Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.schema import FIND_COORDINATOR
+from kconsumer.schema.metadata import FindCoordinatorRequest
+from kconsumer.types import Node
+
+GROUP_AUTHORIZATION = 30
+GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
+BATCHED_FROM = 4
+
+
+class CoordinatorManager:
+    """Finds the coordinator of one group (Java `CoordinatorRequestManager`).
+
+    Set `wanted` while the coordinator is needed; nothing is asked otherwise. `on_found` listeners run with
+    `now` when a coordinator was found.
+    """
+
+    def __init__(self, config: Any, group_id: str, rng: random.Random | None = None) -> None:
+        self.wanted = False
+        self.coordinator: Node | None = None
+        self.on_found: list[Callable[[float], None]] = []
+        self.last_error: KafkaError | None = None
+        self.unknown_since: float | None = None
+        self._group_id = group_id
+        self._retry_backoff_ms: float = config.retry_backoff_ms
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._quiet_until = 0.0
+        self._in_flight = False
+        self._fatal: KafkaError | None = None
+
+    @property
+    def connection(self) -> str | None:
+        """The connection id of the coordinator: one of its own, so that a long fetch cannot delay
+        heartbeats."""
+        return None if self.coordinator is None else f"+{self.coordinator.id}"
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        result = PollResult()
+        if self.coordinator is not None or not self.wanted or self._in_flight:
+            return result
+        if self.unknown_since is None:
+            self.unknown_since = now
+        wait = max(self._backoff.until, self._quiet_until) - now
+        if wait > 0:
+            result.wait_ms = wait
+            return result
+        self._in_flight = True
+        message = FindCoordinatorRequest(
+            key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id]
+        )
+        result.requests.append(UnsentRequest(FIND_COORDINATOR, message, self._on_reply))
+        return result
+
+    def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
+        """The coordinator is gone or is another one; `reason` is kept for error messages."""
+        if isinstance(reason, KafkaError):
+            self.last_error = reason
+        elif reason:
+            self.last_error = KafkaError(reason)
+        if self.coordinator is not None:
+            self.coordinator = None
+            self.unknown_since = now
+
+    def take_error(self) -> KafkaError | None:
+        """An error for the user's next call, once. Looking up goes on, after a backoff."""
+        error, self._fatal = self._fatal, None
+        return error
+
+    def _on_reply(self, reply: Reply) -> None:
+        self._in_flight = False
+        if reply.error is not None:
+            self._failed(reply.error, reply.now)
+            return
+        answer = self._own_answer(reply)
+        if answer is None:
+            error: KafkaError = ProtocolError(
+                f"the answer about the coordinator does not name group {self._group_id}"
+            )
+            self._failed(error, reply.now)
+        elif answer.error_code == GROUP_AUTHORIZATION:
+            self._failed(GroupAuthorizationError(f"group {self._group_id}"), reply.now)
+        elif answer.error_code:
+            about = f"coordinator of group {self._group_id}"
+            error = error_for(
+                answer.error_code, f"{about}: {answer.error_message}" if answer.error_message else about
+            )
+            self._failed(error, reply.now)
+        else:
+            self._found(Node(answer.node_id, answer.host, answer.port), reply.now)
+
+    def _own_answer(self, reply: Reply) -> Any:
+        if reply.version < BATCHED_FROM:
+            return reply.message
+        return next((c for c in reply.message.coordinators if c.key == self._group_id), None)
+
+    def _found(self, node: Node, now: float) -> None:
+        self.coordinator = node
+        self.unknown_since = None
+        self.last_error = None
+        self._backoff.reset()
+        # A broker that names itself and then refuses would otherwise be asked without pause.
+        self._quiet_until = now + self._retry_backoff_ms
+        for listener in self.on_found:
+            listener(now)
+
+    def _failed(self, error: KafkaError, now: float) -> None:
+        self.last_error = error
+        self._backoff.failed(now)
+        if not error.retriable:
+            self._fatal = error
+
+    def __repr__(self) -> str:
+        state = str(self.coordinator) if self.coordinator is not None else "unknown"
+        return f"<CoordinatorManager of {self._group_id}: {state}{', looking up' if self._in_flight else ''}>"

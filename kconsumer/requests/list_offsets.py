@@ -1,0 +1,230 @@
+"""ListOffsets: how the question is built, what the answer means, and the questions users ask with it.
+
+Decides which partition errors are asked again, which fail the question and which mean "no such offset".
+Resets of positions, the consumer's own use of ListOffsets, are in `requests/offsets.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
+from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.requests.base import FOREVER, Backoff, Promise, Reply, UnsentRequest
+from kconsumer.requests.lookups import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema import LIST_OFFSETS
+from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kconsumer.state.cluster import Cluster
+from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+
+OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One broker's answer. `none`: no record is that young, or the log is too old to say; `retry`: why not
+    now."""
+
+    found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
+    none: list[TopicPartition] = field(default_factory=list)
+    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+    refused: list[TopicPartition] = field(default_factory=list)
+
+    @property
+    def refusal(self) -> TopicAuthorizationError | None:
+        """The error to raise when topics were refused."""
+        return refusal(tp.topic for tp in self.refused) if self.refused else None
+
+
+def refusal(topics: Iterable[str]) -> TopicAuthorizationError:
+    """The error for topics that may not be read."""
+    names = frozenset(topics)
+    return TopicAuthorizationError(", ".join(sorted(names)), topics=names)
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+    """The partitions by the broker id of their leader, and those without a leader."""
+    led: dict[int, list[TopicPartition]] = {}
+    leaderless: list[TopicPartition] = []
+    for tp in partitions:
+        node = cluster.leader(tp).leader
+        if node is None:
+            leaderless.append(tp)
+        else:
+            led.setdefault(node.id, []).append(tp)
+    return led, leaderless
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """The partitions by topic, in the order given."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp)
+    return topics
+
+
+class ListOffsetsApi:
+    """Builds and reads ListOffsets for one consumer's isolation level and timeouts."""
+
+    def __init__(self, config: Any, cluster: Cluster) -> None:
+        self.read_committed = IsolationLevel(config.isolation_level) is IsolationLevel.READ_COMMITTED
+        self._cluster = cluster
+        self._timeout_ms: int = config.request_timeout_ms
+
+    def request(
+        self, node_id: int, timestamps: Mapping[TopicPartition, int], handler: Callable[[Reply], None]
+    ) -> UnsentRequest:
+        """Ask this broker for the offsets at these timestamps (ms, or LATEST, EARLIEST)."""
+        topics = [
+            ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
+            for topic, partitions in by_topic(timestamps).items()
+        ]
+        message = ListOffsetsRequest(
+            isolation_level=int(self.read_committed), topics=topics, timeout_ms=self._timeout_ms
+        )
+        # The isolation level exists from v2; an older broker would answer with offsets of open transactions.
+        floor = 2 if self.read_committed else 1
+        return UnsentRequest(LIST_OFFSETS, message, handler, node=str(node_id), min_version=floor)
+
+    def _row(self, tp: TopicPartition, timestamp: int) -> Any:
+        epoch = self._cluster.leader(tp).epoch
+        return ListOffsetsPartition(
+            partition_index=tp.partition,
+            current_leader_epoch=-1 if epoch is None else epoch,
+            timestamp=timestamp,
+        )
+
+
+def read_answer(response: Any, asked: Iterable[TopicPartition]) -> Answer:
+    """Sort a ListOffsetsResponse by what to do. Partitions it does not mention are to be asked again."""
+    answer = Answer()
+    missing = dict.fromkeys(asked)
+    for topic in response.topics:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.name, row.partition_index)
+            if tp not in missing:
+                continue
+            del missing[tp]
+            if row.error_code == TOPIC_AUTHORIZATION:
+                answer.refused.append(tp)
+            elif row.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT or (not row.error_code and row.offset < 0):
+                answer.none.append(tp)
+            elif row.error_code:
+                answer.retry[tp] = error_for(row.error_code, str(tp))
+            else:
+                epoch = row.leader_epoch if row.leader_epoch >= 0 else None
+                answer.found[tp] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
+    for tp in missing:
+        answer.retry[tp] = KafkaError(f"the broker's answer leaves out {tp}")
+    return answer
+
+
+class Search:
+    """One question of a user: offsets of some partitions, asked of all their leaders until all have
+    answered."""
+
+    def __init__(
+        self,
+        api: ListOffsetsApi,
+        cluster: Cluster,
+        metadata: MetadataManager,
+        timestamps: Mapping[TopicPartition, int],
+        deadline: float,
+        backoff: Backoff,
+    ) -> None:
+        self.promise: Promise[OffsetTable] = Promise()
+        self.deadline = deadline
+        self._api = api
+        self._cluster = cluster
+        self._metadata = metadata
+        self._timestamps = dict(timestamps)
+        self._remaining = dict(timestamps)
+        self._found: OffsetTable = {}
+        self._backoff = backoff
+        self._outstanding = 0
+        self._last_error: KafkaError | None = None
+
+    def poll(self, now: float, requests: list[UnsentRequest]) -> float:
+        """Add what to send to `requests`; how many ms until the next is due."""
+        if self.promise.done:
+            return FOREVER
+        if now >= self.deadline:
+            self._time_out()
+            return FOREVER
+        wait = self.deadline - now
+        if self._outstanding:
+            return wait
+        if self._backoff.remaining_ms(now) > 0:
+            return min(wait, self._backoff.remaining_ms(now))
+        led, leaderless = by_leader(self._cluster, self._remaining)
+        if leaderless and self._fails_for(leaderless):
+            return FOREVER
+        for node_id, partitions in led.items():
+            self._send(node_id, partitions, requests)
+        if leaderless:
+            self._metadata.request_update()
+        return wait
+
+    def _send(self, node_id: int, partitions: list[TopicPartition], requests: list[UnsentRequest]) -> None:
+        self._outstanding += 1
+        asked = {tp: self._remaining[tp] for tp in partitions}
+        requests.append(self._api.request(node_id, asked, lambda reply: self._on_reply(asked, reply)))
+
+    def _on_reply(self, asked: Mapping[TopicPartition, int], reply: Reply) -> None:
+        self._outstanding -= 1
+        if self.promise.done:
+            return
+        if reply.error is not None:
+            if reply.error.retriable:
+                self._retry(reply.error, reply.now)
+            else:
+                self.promise.fail(reply.error)
+            return
+        answer = read_answer(reply.message, asked)
+        if answer.refusal is not None:
+            self.promise.fail(answer.refusal)
+            return
+        for tp, found in answer.found.items():
+            self._found[tp] = found
+            self._metadata.see_epoch(tp, found.leader_epoch)
+        self._found |= dict.fromkeys(answer.none)
+        for tp in (*answer.found, *answer.none):
+            self._remaining.pop(tp, None)
+        for error in answer.retry.values():
+            self._retry(error, reply.now)
+            break
+        if not self._remaining:
+            self.promise.keep({tp: self._found[tp] for tp in self._timestamps})
+
+    def _retry(self, error: KafkaError, now: float) -> None:
+        self._last_error = error
+        self._backoff.failed(now)
+        self._metadata.request_update()
+
+    def _fails_for(self, leaderless: list[TopicPartition]) -> bool:
+        """Whether metadata refuses one of the topics; then this question fails with that error."""
+        codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
+        final = {topic: code for topic, code in codes.items() if code in (INVALID_TOPIC, TOPIC_AUTHORIZATION)}
+        if final:
+            self._metadata.mark_raised(final)
+            self.promise.fail(topic_error(final))
+            return True
+        for topic, code in codes.items():
+            if code:
+                self._last_error = error_for(code, f"topic {topic}")
+        return False
+
+    def _time_out(self) -> None:
+        names = ", ".join(map(str, sorted(self._remaining)))
+        error = KafkaTimeoutError(f"the offsets of {names} were not found within the timeout")
+        error.__cause__ = self._last_error
+        self.promise.fail(error)

@@ -1,0 +1,334 @@
+"""When to ask for metadata, for which topics, and what to make of the answer.
+
+Decides when an update is due, how long to back off, which topics' trouble the user must hear of, and when to
+start again from the bootstrap list. What the answer says of leaders is judged by `state/cluster.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kconsumer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    error_for,
+)
+from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.requests.lookups import (
+    INVALID_TOPIC,
+    TOPIC_AUTHORIZATION,
+    UNKNOWN_TOPIC,
+    TopicLookups,
+    TopicTable,
+    metadata_request,
+    topic_error,
+)
+from kconsumer.schema import METADATA
+from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
+
+REBOOTSTRAP_REQUIRED = 129
+
+
+@dataclass(slots=True)
+class _Sent:
+    """The update in flight: whether all wanted topics were asked for, and how much was wanted then."""
+
+    full: bool
+    wanted: int
+    serial: int
+
+
+class MetadataManager:
+    """Keeps the `Cluster` fresh (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
+
+    The engine watches two things besides `poll`: `wants_rebootstrap` (then it goes back to the bootstrap list
+    and calls `rebootstrapped()`), and it calls `no_node_available(now)` when there is no broker to send to.
+    `on_update` listeners run after each answer taken in.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.on_update: list[Callable[[MetadataUpdate], None]] = []
+        self.wants_rebootstrap = False
+        self.last_error: KafkaError | None = None
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._lookups = TopicLookups(config, cluster, rng)
+        self._watched: Counter[str] = Counter()
+        # What is wanted and since when
+        self._needs_full = True
+        self._needs_partial = False
+        self._wanted = 0  # grows with each new interest; an answer to an older one leaves the rest to do
+        self._topics_version = subscription.topics_version
+        self._pattern = subscription.pattern
+        self._refreshes: list[tuple[int, Promise[None]]] = []
+        self._last_success = -FOREVER
+        self._due_since: float | None = None
+        # What holds requests back
+        self._in_flight: _Sent | None = None
+        self._serial = 0
+        self._quiet_until = 0.0
+        self._failures = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._equivalent = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        # What went wrong
+        self._fatal: KafkaError | None = None
+        self._topic_errors: dict[str, int] = {}
+        self._unraised: dict[str, int] = {}
+
+    # --- wishes ------------------------------------------------------------------------------------------
+
+    def request_update(self, *, new_interest: bool = False) -> None:
+        """Ask for all wanted topics again, after the backoff. `new_interest`: this is no repetition because
+        of an old answer, so do not back off for answers that told nothing new."""
+        self._needs_full = True
+        if new_interest:
+            self._equivalent.reset()
+
+    def request_new_topics(self) -> None:
+        """Ask at once for the wanted topics that are not known yet. Changes of the subscription are noticed
+        without this."""
+        self._needs_partial = True
+        self._wanted += 1
+        self._equivalent.reset()
+        self._failures.until = self._quiet_until = 0.0
+
+    def refresh(self) -> Promise[None]:
+        """Ask for all wanted topics; kept by the first answer to a request made after this call."""
+        promise: Promise[None] = Promise()
+        self._needs_full = True
+        self._refreshes.append((self._serial + 1, promise))
+        return promise
+
+    def watch(self, topics: Iterable[str]) -> None:
+        """Keep metadata of these topics, subscribed or not, until as many `unwatch`."""
+        names = set(topics)
+        self._watched.update(names)
+        if not self._cluster.knows(names):
+            self.request_new_topics()
+
+    def unwatch(self, topics: Iterable[str]) -> None:
+        """Undo one `watch`."""
+        self._watched.subtract(set(topics))
+        self._watched += Counter()  # drops those at zero
+
+    def require(
+        self, topics: Collection[str] | None = None, deadline: float = FOREVER
+    ) -> Promise[TopicTable]:
+        """The partitions of these topics (None: of all topics), as a mapping; topics that do not exist are
+        left out. From the cache if all are there, otherwise asked for apart from the cache.
+
+        Fails with TimeoutError at `deadline` (ms), or with a topic's error (InvalidTopicError, …).
+        """
+        return self._lookups.require(topics, deadline)
+
+    def see_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
+        """A leader epoch met in a commit or an answer; if it is news, metadata is asked for."""
+        if epoch is not None and self._cluster.see_epoch(tp, epoch):
+            self.request_update()
+
+    # --- polling -----------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        self._notice_subscription()
+        result = PollResult()
+        wait = self._poll_update(now, result)
+        result.wait_ms = min(wait, self._lookups.poll(now, result.requests), self._check_trigger(now))
+        return result
+
+    def _notice_subscription(self) -> None:
+        subscription = self._subscription
+        if subscription.topics_version == self._topics_version:
+            return
+        self._topics_version = subscription.topics_version
+        if subscription.pattern is not self._pattern:
+            self._pattern = subscription.pattern
+            self.request_update(new_interest=True)
+        if not self._cluster.knows(subscription.metadata_topics()):
+            self.request_new_topics()
+
+    def _poll_update(self, now: float, result: PollResult) -> float:
+        if self._in_flight is not None:
+            return FOREVER
+        expires_in: float = self._last_success + self._config.metadata_max_age_ms - now
+        if not (self._needs_full or self._needs_partial):
+            if expires_in > 0:
+                return expires_in
+            self._equivalent.reset()
+        if self._due_since is None:
+            self._due_since = now
+        wait = max(self._failures.until, self._equivalent.until, self._quiet_until) - now
+        if wait > 0:
+            return wait
+        result.requests.append(self._request(full=self._needs_full or expires_in <= 0))
+        return FOREVER
+
+    def _request(self, full: bool) -> UnsentRequest:
+        names = self._subscription.metadata_topics() | self._watched.keys()
+        topics: list[str] | None = sorted(names)
+        if self._subscription.has_pattern:
+            full, topics = True, None
+        elif not full:
+            known = self._cluster.topics()
+            missing = sorted(names - known)
+            full, topics = not missing, missing or topics
+        self._serial += 1
+        sent = self._in_flight = _Sent(full, self._wanted, self._serial)
+        # A request by pattern never creates topics: it names none.
+        create = topics is not None and self._config.allow_auto_create_topics
+        message = metadata_request(topics, create)
+        return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=4)
+
+    # --- answers -----------------------------------------------------------------------------------------
+
+    def _on_reply(self, sent: _Sent, reply: Reply) -> None:
+        if sent is not self._in_flight:
+            return  # given up meanwhile: bootstrapping again, or no broker to send to
+        self._in_flight = None
+        response = reply.message
+        if reply.error is not None:
+            self._failed(reply.error, reply.now)
+        elif response.error_code:
+            self._failed(error_for(response.error_code, "metadata"), reply.now)
+        elif not response.brokers:
+            self._failed(BrokerConnectionError("a broker says that the cluster has no brokers"), reply.now)
+        else:
+            self._updated(sent, reply)
+
+    def _failed(self, error: KafkaError, now: float) -> None:
+        self.last_error = error
+        self._failures.failed(now)
+        self._equivalent.reset()
+        if isinstance(error, BrokerError) and error.code == REBOOTSTRAP_REQUIRED:
+            self._rebootstrap()
+        elif not error.retriable:
+            self._fatal = error
+
+    def _updated(self, sent: _Sent, reply: Reply) -> None:
+        now = reply.now
+        self.last_error = None
+        update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._keep)
+        self._failures.reset()
+        self._quiet_until = now + self._config.retry_backoff_ms
+        if update.progressed:
+            self._equivalent.reset()
+        else:
+            self._equivalent.failed(now)
+        self._due_since = None
+        self._needs_partial = sent.wanted < self._wanted
+        if sent.full:
+            self._needs_full = False
+            self._last_success = now
+            self._keep_refreshes(sent.serial)
+        self._needs_full |= update.stale
+        self._note_topic_errors(update)
+        for listener in self.on_update:
+            listener(update)
+
+    def _keep(self, topic: str, internal: bool) -> bool:
+        if topic in self._watched or self._subscription.needs_metadata(topic):
+            return True
+        if internal and self._config.exclude_internal_topics:
+            return False
+        return self._subscription.matches_subscription(topic)
+
+    def _keep_refreshes(self, serial: int) -> None:
+        done = [promise for needed, promise in self._refreshes if needed <= serial]
+        self._refreshes = [entry for entry in self._refreshes if entry[0] > serial]
+        self._needs_full = bool(self._refreshes)
+        for promise in done:
+            promise.keep(None)
+
+    # --- errors ------------------------------------------------------------------------------------------
+
+    def _note_topic_errors(self, update: MetadataUpdate) -> None:
+        if update.full:
+            self._topic_errors = dict(update.topic_errors)
+        else:
+            others = {t: code for t, code in self._topic_errors.items() if t not in update.topics}
+            self._topic_errors = others | update.topic_errors
+        reported = (INVALID_TOPIC, TOPIC_AUTHORIZATION)
+        self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
+
+    def take_error(self) -> KafkaError | None:
+        """An error for the user's next call, once: a failed login or version, topics refused or with illegal
+        names. The manager goes on asking, so a cause that remains is reported again after the next answer."""
+        error, self._fatal = self._fatal, None
+        unraised, self._unraised = self._unraised, {}
+        if error is None and unraised:
+            error = topic_error(unraised)
+        return error
+
+    def topic_error(self, topic: str) -> int:
+        """The error code of the last answer about this topic; 0 if there is none."""
+        return self._topic_errors.get(topic, 0)
+
+    def mark_raised(self, topics: Iterable[str]) -> None:
+        """Someone else raises these topics' errors: `take_error` need not."""
+        for topic in topics:
+            self._unraised.pop(topic, None)
+
+    def unknown_topics(self) -> frozenset[str]:
+        """Wanted topics that do not exist, as far as the brokers know."""
+        return frozenset(t for t, code in self._topic_errors.items() if code == UNKNOWN_TOPIC)
+
+    def hint(self, topic: str) -> str:
+        """What is wrong with the topic, in words for `partition_states()`; empty if nothing is known."""
+        code = self._topic_errors.get(topic, 0)
+        if code == UNKNOWN_TOPIC:
+            return f"topic {topic} does not exist"
+        return str(error_for(code, f"topic {topic}")) if code else ""
+
+    # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
+
+    def no_node_available(self, now: float) -> None:
+        """The engine found no broker to send to: all are in backoff. Gives up the request in flight, if
+        any."""
+        if self._in_flight is not None:
+            self._in_flight = None
+            self._failures.failed(now)
+        # With no broker known beyond the bootstrap list there is nothing to go back from.
+        if self._cluster.nodes:
+            self._rebootstrap()
+
+    def rebootstrapped(self) -> None:
+        """The engine is back at the bootstrap list: what was known of brokers and topics is dropped."""
+        self.wants_rebootstrap = False
+        self._in_flight = None
+        self._due_since = None
+        self._cluster.forget()
+        self.request_update(new_interest=True)
+        self.request_new_topics()
+
+    def _rebootstrap(self) -> None:
+        if self._config.metadata_recovery_strategy == "rebootstrap":
+            self.wants_rebootstrap = True
+
+    def _check_trigger(self, now: float) -> float:
+        """Bootstrap again when no answer has come for too long. How many ms until then."""
+        if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
+            return FOREVER
+        trigger_ms: float = self._config.metadata_recovery_rebootstrap_trigger_ms
+        left = self._due_since + trigger_ms - now
+        if left > 0:
+            return left
+        self._due_since = now
+        self.wants_rebootstrap = True
+        return trigger_ms
+
+    def __repr__(self) -> str:
+        needs = "full" if self._needs_full else "partial" if self._needs_partial else "nothing"
+        return f"<MetadataManager needs {needs}, {'in flight' if self._in_flight else 'idle'}>"

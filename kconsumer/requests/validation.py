@@ -1,0 +1,147 @@
+"""OffsetForLeaderEpoch: was the log cut below a position? (KIP-320)
+
+Decides which partition errors are asked again and when a truncation is the user's to handle. What a good
+answer does to a position is decided in `state/subscription.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
+from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.requests.list_offsets import by_topic, refusal
+from kconsumer.requests.lookups import TOPIC_AUTHORIZATION
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
+from kconsumer.schema.offsets import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kconsumer.state.partition import FetchPosition
+from kconsumer.state.subscription import SubscriptionState, Truncation
+from kconsumer.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Positions = Mapping[TopicPartition, FetchPosition]
+
+
+class Validator:
+    """Validates the positions that await it. `fail` keeps an error for the user."""
+
+    def __init__(
+        self,
+        config: Any,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        fail: Callable[[KafkaError, Iterable[TopicPartition]], None],
+    ) -> None:
+        self._subscription = subscription
+        self._metadata = metadata
+        self._fail = fail
+        self._retry_backoff_ms: float = config.retry_backoff_ms
+        self._request_timeout_ms: float = config.request_timeout_ms
+
+    def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
+        """Add what to send to `requests`. Returns the partitions that have no leader to ask."""
+        leaderless: list[TopicPartition] = []
+        by_node: dict[int, dict[TopicPartition, FetchPosition]] = {}
+        for tp in self._subscription.partitions_to_validate(now):
+            position = self._subscription.position(tp)
+            if position is None or position.leader.leader is None:
+                leaderless.append(tp)
+            else:
+                by_node.setdefault(position.leader.leader.id, {})[tp] = position
+        for node_id, positions in by_node.items():
+            self._subscription.set_next_retry(positions, now + self._request_timeout_ms)
+            requests.append(self._request(node_id, positions))
+        return leaderless
+
+    def _request(self, node_id: int, positions: Positions) -> UnsentRequest:
+        topics = [
+            OffsetForLeaderTopic(topic=topic, partitions=[_row(tp, positions[tp]) for tp in partitions])
+            for topic, partitions in by_topic(positions).items()
+        ]
+        message = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+        # Below v3 the broker demands a permission on the cluster, which consumers seldom have.
+        return UnsentRequest(
+            OFFSET_FOR_LEADER_EPOCH,
+            message,
+            lambda reply: self._on_reply(positions, reply),
+            node=str(node_id),
+            min_version=3,
+        )
+
+    def _on_reply(self, positions: Positions, reply: Reply) -> None:
+        if isinstance(reply.error, UnsupportedVersionError):
+            for tp, position in positions.items():
+                self._subscription.complete_validation(tp, position)
+        elif reply.error is not None:
+            self._retry(dict.fromkeys(positions, reply.error), reply.now)
+            if not reply.error.retriable:
+                self._fail(reply.error, positions)
+        else:
+            self._read(reply.message, positions, reply.now)
+
+    def _read(self, response: Any, positions: Positions, now: float) -> None:
+        missing = dict(positions)
+        retry: dict[TopicPartition, KafkaError] = {}
+        refused: list[TopicPartition] = []
+        truncations: dict[TopicPartition, Truncation] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.topic, row.partition)
+                position = missing.pop(tp, None)
+                if position is None:
+                    continue
+                if row.error_code == TOPIC_AUTHORIZATION:
+                    refused.append(tp)
+                elif row.error_code:
+                    retry[tp] = error_for(row.error_code, str(tp))
+                elif (cut := self._complete(tp, position, row)) is not None:
+                    truncations[tp] = cut
+        retry |= {tp: KafkaError(f"the broker's answer leaves out {tp}") for tp in missing}
+        if refused:
+            error = refusal(tp.topic for tp in refused)
+            retry |= dict.fromkeys(refused, error)
+            self._fail(error, refused)
+        if retry:
+            self._retry(retry, now)
+        if truncations:
+            self._report(truncations, now)
+
+    def _complete(self, tp: TopicPartition, position: FetchPosition, row: Any) -> Truncation | None:
+        if row.end_offset < position.offset:
+            _log.warning("the log of %s was truncated below offset %d", tp, position.offset)
+        return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
+
+    def _retry(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        for tp, error in reasons.items():
+            self._subscription.set_next_retry((tp,), now + self._retry_backoff_ms, str(error))
+        self._metadata.request_update()
+
+    def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
+        """Without a reset policy the user decides; until then the error comes back after each backoff."""
+        offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
+        divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
+        names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
+        error = LogTruncationError(
+            f"the log was truncated below the position of {names} (unclean leader election) and "
+            f"auto_offset_reset is none: seek() to an offset, divergent_offsets tells where the logs part",
+            offsets,
+            divergent,
+        )
+        self._fail(error, offsets)
+        self._subscription.set_next_retry(offsets, now + self._retry_backoff_ms, str(error))
+
+
+def _row(tp: TopicPartition, position: FetchPosition) -> Any:
+    return OffsetForLeaderPartition(
+        partition=tp.partition,
+        current_leader_epoch=-1 if position.leader.epoch is None else position.leader.epoch,
+        leader_epoch=position.offset_epoch,
+    )
