@@ -1,0 +1,378 @@
+"""One connection to a broker, without the socket: framing, correlation, version negotiation, deadlines.
+
+Bytes and `now` go in, bytes to send and `ClientResponse`s come out. It decides which version of a request
+is spoken and which answer belongs to which request; it does not know sockets, selectors or other
+connections.
+
+Life: CONNECTING until the transport carries bytes, CHECKING_VERSIONS while ApiVersions is asked (§8.2 of
+the protocol: a broker that is too old for our version says so and is asked again with a lower one), READY,
+CLOSED. A login has its place between the first two: its requests are internal requests like ApiVersions,
+with a handler of their own.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kconsumer import errors
+from kconsumer._core.codec import decode, decode_response, encode_request
+from kconsumer._core.wire import Frame, FrameBuffer
+from kconsumer.errors import (
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    StateError,
+    UnsupportedVersionError,
+    error_for,
+)
+from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.schema import API_VERSIONS, APIS
+from kconsumer.schema.dsl import Api, response_plan
+
+MAX_FRAME_BYTES = 1 << 30
+"""No broker sends a larger answer; a larger announced size is garbage."""
+
+MAX_FIRST_FRAME_BYTES = 1 << 20
+"""The first answer is to ApiVersions (or a login step): a few kB. What announces more is not Kafka."""
+
+UNSUPPORTED_VERSION = 35
+_MAX_CORRELATION_ID = 2**31 - 8  # Kafka's own clients keep the last eight for login steps
+_HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions answer of any version
+
+
+class ConnectionState(enum.Enum):
+    """Where a connection is in its life."""
+
+    CONNECTING = "connecting"
+    CHECKING_VERSIONS = "checking versions"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class ConnectionEvent(enum.Enum):
+    """What moves a connection on."""
+
+    TRANSPORT_READY = "transport ready"
+    VERSIONS_KNOWN = "versions known"
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
+    (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
+    (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+}
+
+
+class InFlight:
+    """A request on its way. `request` is None for the connection's own, which have a `handler` of the
+    frame."""
+
+    __slots__ = ("api", "correlation_id", "deadline", "handler", "request", "sent_at", "version")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        api: Api,
+        version: int,
+        sent_at: float,
+        deadline: float,
+        request: ClientRequest | None = None,
+        handler: Callable[[InFlight, Frame, float], None] | None = None,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.api = api
+        self.version = version
+        self.sent_at = sent_at
+        self.deadline = deadline
+        self.request = request
+        self.handler = handler
+
+    def __repr__(self) -> str:
+        return f"<InFlight {self.api.name} v{self.version} #{self.correlation_id}>"
+
+
+class Connection:
+    """One connection's protocol state. `name` and `address` are for errors; times are ms."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client_id: str,
+        request_timeout_ms: float,
+        api_versions_fields: Mapping[str, Any],
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent)."""
+        self.name = name
+        self.state = ConnectionState.CONNECTING
+        self.api_versions: dict[int, tuple[int, int]] | None = None
+        self.next_deadline = float("inf")
+        self.throttle_ms = 0
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._api_versions_fields = api_versions_fields
+        self._frames = FrameBuffer(max_frame_bytes)
+        self._greeting: bytearray | None = bytearray()
+        self._in_flight: deque[InFlight] = deque()
+        self._outgoing: deque[memoryview] = deque()
+        self._next_correlation_id = 0
+        self._common: dict[int, tuple[int, int]] = {}
+        self.recv_view = self._frames.recv_view
+
+    # --- state ---
+
+    def handle(self, event: ConnectionEvent) -> None:
+        """Move to the next state. Raises StateError, changing nothing, if the event is not legal now."""
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise StateError(
+                f"{self.name}: {event.value!r} cannot happen to a connection that is {self.state.value}"
+            )
+        self.state = following
+
+    @property
+    def ready(self) -> bool:
+        """True when requests may be sent."""
+        return self.state is ConnectionState.READY
+
+    @property
+    def in_flight(self) -> int:
+        """How many of the caller's requests have no answer yet."""
+        return len(self._in_flight) if self.state is ConnectionState.READY else 0
+
+    @property
+    def expecting(self) -> bool:
+        """Whether an answer is due, of the caller's requests or of the connection's own."""
+        return bool(self._in_flight)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Connection to {self.name}: {self.state.value}, {len(self._in_flight)} in flight, "
+            f"{sum(map(len, self._outgoing))} bytes to send, {self._frames.pending} received>"
+        )
+
+    # --- outgoing ---
+
+    def transport_ready(self, now: float) -> None:
+        """Bytes can flow: ask for the broker's versions."""
+        self.handle(ConnectionEvent.TRANSPORT_READY)
+        self._ask_versions(API_VERSIONS.max_version, now)
+
+    def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
+        """The version to speak. Raises UnsupportedVersionError, naming both ranges, if there is none."""
+        common = self._common.get(api.key)
+        if common is not None:
+            low, high = common
+            low, high = max(low, min_version), min(high, max_version)
+            if low <= high:
+                return high
+        raise self._no_common_version(api, min_version, max_version)
+
+    def send(self, request: ClientRequest, now: float) -> None:
+        """Encode a request and put it behind what is yet to be sent."""
+        api = request.api
+        version = self.negotiated(api, request.min_version, request.max_version)
+        self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
+
+    @property
+    def outgoing(self) -> deque[memoryview]:
+        """Pieces yet to be written, in order; report progress through `sent`."""
+        return self._outgoing
+
+    def sent(self, count: int) -> None:
+        """`count` bytes of the first outgoing piece were taken by the transport."""
+        first = self._outgoing[0]
+        if count == len(first):
+            self._outgoing.popleft()
+        else:
+            self._outgoing[0] = first[count:]
+
+    def _enqueue(
+        self,
+        api: Api,
+        version: int,
+        message: Any,
+        now: float,
+        timeout_ms: float,
+        request: ClientRequest | None = None,
+        handler: Callable[[InFlight, Frame, float], None] | None = None,
+    ) -> None:
+        correlation_id = self._next_correlation_id
+        data = encode_request(api, version, correlation_id, self._client_id, message)
+        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        deadline = now + timeout_ms
+        self._in_flight.append(InFlight(correlation_id, api, version, now, deadline, request, handler))
+        if deadline < self.next_deadline:
+            self.next_deadline = deadline
+        self._outgoing.append(memoryview(data))
+
+    # --- incoming ---
+
+    def received(self, count: int, now: float, responses: list[ClientResponse]) -> None:
+        """`count` bytes were put into `recv_view()`; the answers they complete are appended to `responses`.
+
+        Raises ProtocolError (not Kafka, or out of step) or another KafkaError that ends the connection.
+        """
+        if self._greeting is not None:
+            self._check_greeting(count)
+        for frame in self._frames.received(count):
+            self._answer(frame, now, responses)
+
+    def _answer(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
+        """Match one frame with the oldest request in flight."""
+        if not self._in_flight:
+            raise ProtocolError(f"{self.name} sent {len(frame)} bytes that answer no request")
+        entry = self._in_flight[0]
+        expected = entry.correlation_id
+        found = int.from_bytes(memoryview(frame)[:4], signed=True) if len(frame) >= 4 else None
+        if found != expected:
+            raise ProtocolError(
+                f"{self.name} answered request #{found} where #{expected} ({entry.api.name}) was due"
+            )
+        if entry.handler is not None:
+            self._pop()
+            entry.handler(entry, frame, now)
+            return
+        try:
+            _, message = decode_response(entry.api, entry.version, frame)
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"{self.name} answered {entry.api.name} v{entry.version} with garbage: {error}"
+            ) from error
+        self._pop()
+        assert entry.request is not None
+        throttle_from = entry.api.throttle_from
+        if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
+            self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
+        responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
+
+    def _pop(self) -> None:
+        """Take the oldest request out of flight."""
+        deadline = self._in_flight.popleft().deadline
+        if deadline <= self.next_deadline:
+            self.next_deadline = min((entry.deadline for entry in self._in_flight), default=float("inf"))
+
+    def _check_greeting(self, count: int) -> None:
+        """Look at the first four bytes ever received before believing that they are a frame's size."""
+        greeting = self._greeting
+        assert greeting is not None
+        greeting += bytes(self._frames.recv_view()[: min(count, 16)])
+        if len(greeting) < 4:
+            return
+        size = int.from_bytes(greeting[:4], signed=True)
+        if not 4 <= size <= MAX_FIRST_FRAME_BYTES:
+            raise ProtocolError(
+                f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}"
+            )
+        self._greeting = None
+
+    # --- ApiVersions ---
+
+    def _ask_versions(self, version: int, now: float) -> None:
+        api = API_VERSIONS
+        message = api.request(**self._api_versions_fields)
+        self._enqueue(api, version, message, now, self._request_timeout_ms, handler=self._on_versions)
+
+    def _on_versions(self, entry: InFlight, frame: Frame, now: float) -> None:
+        """An ApiVersions answer: ready, or asked again with a lower version."""
+        if len(frame) < _HEAD.size:
+            raise ProtocolError(f"{self.name} answered ApiVersions with {len(frame)} bytes")
+        _, code = _HEAD.unpack_from(frame)
+        if code == UNSUPPORTED_VERSION and entry.version > 0:
+            self._ask_versions(self._lower_version(entry, frame), now)
+            return
+        if code:
+            raise error_for(code, f"{self.name} refused ApiVersions version {entry.version}")
+        try:
+            _, message = decode_response(entry.api, entry.version, frame)
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"{self.name} answered ApiVersions with bytes that do not parse: {error}"
+            ) from error
+        self._learn({row.api_key: (row.min_version, row.max_version) for row in message.api_keys})
+        self.handle(ConnectionEvent.VERSIONS_KNOWN)
+
+    def _lower_version(self, entry: InFlight, frame: Frame) -> int:
+        """What to ask next after error 35: the broker's own maximum if its answer, in the layout of version
+        0, says so (Kafka 2.4 and later), else 0. Always below the version refused, so asking ends."""
+        api = entry.api
+        try:
+            message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)
+        except ProtocolError:
+            return 0
+        for row in message.api_keys:
+            if row.api_key == api.key and 0 <= row.max_version < entry.version:
+                return int(row.max_version)
+        return 0
+
+    def _learn(self, ranges: dict[int, tuple[int, int]]) -> None:
+        self.api_versions = ranges
+        for key, (low, high) in ranges.items():
+            api = APIS.get(key)
+            if api is not None:
+                self._common[key] = (max(low, api.min_version), min(high, api.max_version))
+
+    def _no_common_version(self, api: Api, min_version: int, max_version: int) -> UnsupportedVersionError:
+        theirs = (self.api_versions or {}).get(api.key)
+        low, high = max(api.min_version, min_version), min(api.max_version, max_version)
+        if theirs is None:
+            return UnsupportedVersionError(
+                f"{self.name} lacks {api.name} (needed: v{low} to v{high}); is it older than Kafka 2.1?"
+            )
+        age = "older" if theirs[1] < low else "newer"
+        return UnsupportedVersionError(
+            f"{self.name} supports {api.name} v{theirs[0]} to v{theirs[1]}, needed here is v{low} to v{high}; "
+            f"the broker is {age} than what this client supports"
+        )
+
+    # --- endings ---
+
+    def expired(self, now: float) -> InFlight | None:
+        """A request whose deadline has passed, if any; the connection is then of no more use."""
+        if now < self.next_deadline:
+            return None
+        return next((entry for entry in self._in_flight if now >= entry.deadline), None)
+
+    def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
+        """End the connection: `error` answers the `culprit` (or everyone, without one), others lost their
+        connection."""
+        self.handle(ConnectionEvent.CLOSE)
+        lost = error
+        if culprit is not None or not isinstance(error, BrokerConnectionError):
+            lost = BrokerConnectionError(f"the connection to {self.name} was closed: {error}")
+        failed = [
+            ClientResponse(
+                entry.request, None, error if entry is culprit else lost, entry.version, now, entry.sent_at
+            )
+            for entry in self._in_flight
+            if entry.request is not None
+        ]
+        self._in_flight.clear()
+        self._outgoing.clear()
+        return failed
+
+    def oldest(self) -> InFlight | None:
+        """The request whose answer is due next."""
+        return self._in_flight[0] if self._in_flight else None
+
+    def timeout_error(self, entry: InFlight) -> errors.TimeoutError:
+        """What to tell the caller of a request that was not answered in time."""
+        waited = entry.deadline - entry.sent_at
+        return errors.TimeoutError(f"{self.name} did not answer {entry.api.name} within {waited:.0f} ms")
+
+
+def _likely_cause(greeting: bytes) -> str:
+    """What the first bytes of an answer look like."""
+    if greeting[:1] in (b"\x15", b"\x16") and greeting[1:2] == b"\x03":
+        return "it speaks TLS (set security_protocol to SSL or SASL_SSL, or use the broker's PLAINTEXT port)"
+    if greeting.startswith(b"HTTP"):
+        return "it speaks HTTP (a proxy, a REST interface or another web server; check host and port)"
+    return f"its answer starts with {greeting!r} (another server or a proxy in between? check host and port)"

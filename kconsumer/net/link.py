@@ -1,0 +1,153 @@
+"""What the client remembers of one connection id, whether it is connected or not.
+
+Decides when a connection may be tried again (reconnect backoff), how long an attempt may take (setup
+timeout) and which of a name's addresses is next. Does no I/O: the client resolves, connects and reads.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kconsumer.errors import KafkaError
+from kconsumer.net.connection import Connection, ConnectionState
+from kconsumer.net.messages import broker_name
+from kconsumer.net.transport import Address, Transport
+from kconsumer.types import Node
+
+if TYPE_CHECKING:
+    from kconsumer.config import ConsumerConfig
+
+JITTER = 0.2
+FOREVER = float("inf")
+
+
+def exponential_ms(initial_ms: float, max_ms: float, failures: int, rng: random.Random) -> float:
+    """initial * 2**failures, give or take a fifth, at most max (Kafka's ExponentialBackoff)."""
+    term = initial_ms * 2.0 ** min(failures, 32)
+    return min(max(initial_ms, max_ms), min(term, max_ms) * rng.uniform(1 - JITTER, 1 + JITTER))
+
+
+class ReconnectPolicy:
+    """The waits of all links: options and one source of jitter."""
+
+    def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
+        self._backoff = (config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._setup = (
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+        )
+        self._rng = rng
+
+    def backoff_ms(self, failures: int) -> float:
+        """How long to leave a broker alone after one more failure."""
+        return exponential_ms(*self._backoff, failures, self._rng)
+
+    def setup_timeout_ms(self, failures: int) -> float:
+        """How long the next attempt may take."""
+        return exponential_ms(*self._setup, failures, self._rng)
+
+
+class Link:
+    """One connection id. `connection` and `transport` are set together while connecting or connected."""
+
+    __slots__ = (
+        "address",
+        "backoff_until",
+        "connection",
+        "error",
+        "failures",
+        "host",
+        "last_attempt",
+        "last_used",
+        "mask",
+        "name",
+        "node",
+        "port",
+        "reasons",
+        "setup_deadline",
+        "setup_failures",
+        "setup_timeout_ms",
+        "throttled_until",
+        "transport",
+        "untried",
+    )
+
+    def __init__(self, node: str, host: str, port: int) -> None:
+        self.node = node
+        self.host = host
+        self.port = port
+        self.name = broker_name(node, host, port)
+        self.connection: Connection | None = None
+        self.transport: Transport | None = None
+        self.mask = 0  # what the selector watches
+        self.address: Address | None = None  # of the last attempt
+        self.untried: list[Address] = []
+        self.reasons: list[str] = []  # why the addresses tried in this round failed
+        self.error: KafkaError | None = None  # why the last connection or round of attempts ended
+        self.failures = 0
+        self.setup_failures = 0
+        self.backoff_until = 0.0
+        self.setup_timeout_ms = 0.0
+        self.setup_deadline = 0.0
+        self.throttled_until = 0.0
+        self.last_attempt = -FOREVER
+        self.last_used = 0.0
+
+    def move(self, node: Node) -> None:
+        """The broker has a new address: what was learnt of the old one no longer counts."""
+        if (node.host, node.port) == (self.host, self.port):
+            return
+        self.host, self.port = node.host, node.port
+        self.name = broker_name(self.node, node.host, node.port)
+        self.untried.clear()
+        self.failures = self.setup_failures = 0
+        self.backoff_until = 0.0
+        self.error = None
+
+    def resolved(self, found: list[Address]) -> None:
+        """Start a round over these addresses; the one used last comes last, as it has just failed."""
+        self.untried = [a for a in found if a != self.address] + [a for a in found if a == self.address]
+        self.reasons = []
+
+    def attempting(self, address: Address, transport: Transport, connection: Connection, now: float) -> None:
+        """An attempt at `address` began; `setup_timeout_ms` is set."""
+        self.address, self.transport, self.connection = address, transport, connection
+        self.last_attempt = self.last_used = now
+        self.setup_deadline = now + self.setup_timeout_ms
+
+    def established(self) -> None:
+        """The connection is ready: failures are forgotten, and another name lookup comes before the next
+        attempt."""
+        self.failures = self.setup_failures = 0
+        self.backoff_until = 0.0
+        self.error = None
+        self.untried.clear()
+
+    def detached(self) -> None:
+        """The connection is gone."""
+        self.connection = self.transport = None
+        self.mask = 0
+
+    def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
+        """Leave the broker alone for a while."""
+        self.error = error
+        self.last_attempt = now
+        self.backoff_until = now + policy.backoff_ms(self.failures)
+        self.failures += 1
+
+    def next_timer(self, max_idle_ms: float) -> float:
+        """When something may have to happen on this link if nothing else does."""
+        connection = self.connection
+        if connection is None:
+            return FOREVER
+        if connection.state is ConnectionState.CONNECTING:
+            return self.setup_deadline
+        return min(
+            connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms
+        )
+
+    def __repr__(self) -> str:
+        if self.connection is not None:
+            return f"<Link {self.node}: {self.connection!r}>"
+        return f"<Link {self.node} to {self.name}: not connected, {self.failures} failures>"

@@ -1,0 +1,67 @@
+"""What goes into a NetworkClient and what comes out of it, and how errors speak of a broker."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kconsumer.errors import KafkaError
+from kconsumer.schema.dsl import Api
+
+
+@dataclass(slots=True)
+class ClientRequest:
+    """A request for the connection `node`. `timeout_ms` runs from `send`; the highest version that both
+    sides know, within `min_version` and `max_version`, is spoken. `tag` is the caller's and comes back
+    untouched."""
+
+    node: str
+    api: Api
+    message: Any
+    timeout_ms: float
+    min_version: int = 0
+    max_version: int = 32767
+    tag: object = None
+
+
+@dataclass(slots=True)
+class ClientResponse:
+    """The end of a request: the answer, or the client-side error in its place. `now` is when that was known
+    (ms)."""
+
+    request: ClientRequest
+    message: Any
+    error: KafkaError | None
+    version: int
+    now: float
+    sent_at: float = 0.0
+
+
+def broker_name(node: str, host: str, port: int) -> str:
+    """How errors name the broker behind a connection id."""
+    if node.startswith("+"):
+        return f"group coordinator {node[1:]} at {host}:{port}"
+    if node.startswith("-"):
+        return f"bootstrap broker {host}:{port}"
+    return f"broker {node} at {host}:{port}"
+
+
+_REASONS: Mapping[int, str] = {
+    errno.ECONNREFUSED: "connection refused (is a broker listening there?)",
+    errno.ECONNRESET: "the connection was reset",
+    errno.EPIPE: "the connection was reset",
+    errno.ETIMEDOUT: "the connection timed out",
+    errno.EHOSTUNREACH: "no route to the host",
+    errno.ENETUNREACH: "no route to the network",
+}
+
+
+def os_reason(error: OSError) -> str:
+    """An operating system's error in words."""
+    if isinstance(error, socket.gaierror):
+        return f"the name could not be resolved ({error.strerror or error})"
+    known = _REASONS.get(error.errno or 0)
+    return known or error.strerror or str(error) or type(error).__name__

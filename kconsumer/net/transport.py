@@ -1,0 +1,128 @@
+"""Non-blocking bytes to and from one address of a broker.
+
+Decides socket options and how a would-block or a closed peer looks to the client. Knows no frames and no
+protocol. A transport with a handshake (TLS) fits behind the same `Transport`: its `finish_connect` goes on
+until the handshake is over, and its `recv_into` fills as much of the view as it has.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+WOULD_BLOCK = -1
+
+
+class Address(NamedTuple):
+    """One resolved address of a broker's name."""
+
+    family: int
+    sockaddr: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return str(self.sockaddr[0])
+
+
+class Transport(Protocol):
+    """What the client needs of a connection's bytes. Failures are OSErrors."""
+
+    def fileno(self) -> int:
+        """The descriptor to select on."""
+        ...
+
+    def finish_connect(self) -> bool:
+        """Go on connecting; True once bytes may flow. Called when the descriptor is readable or writable."""
+        ...
+
+    def wants_write(self) -> bool:
+        """While connecting: whether to wait for writability (else for readability)."""
+        ...
+
+    def recv_into(self, view: memoryview) -> int:
+        """Bytes put into `view`; 0 when the peer has closed, `WOULD_BLOCK` when there is nothing now."""
+        ...
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Bytes taken, 0 when none fit now."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. Sends nothing and never blocks, so a forked child may call it."""
+        ...
+
+
+Resolve = Callable[[str, int], list[Address]]
+Connect = Callable[[Address, int, int], Transport]
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """All addresses of a name, in the system's order. Blocks in the system's resolver; raises
+    socket.gaierror."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(Address(family, sockaddr) for family, _, _, _, sockaddr in found))
+
+
+class TcpTransport:
+    """A TCP socket that never blocks."""
+
+    __slots__ = ("_sock",)
+
+    def __init__(self, address: Address, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+        """Start connecting; raises OSError if that fails at once. A size of -1 leaves the system's
+        default."""
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # Before connect: the window scale is agreed in the handshake.
+            if send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+            if receive_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            code = sock.connect_ex(address.sockaddr)
+            if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            sock.close()
+            raise
+        self._sock = sock
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._sock.fileno()
+
+    def finish_connect(self) -> bool:
+        """True: a writable TCP socket is connected. Raises the OSError that ended the attempt."""
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        return True
+
+    def wants_write(self) -> bool:
+        """A connecting TCP socket becomes writable."""
+        return True
+
+    def recv_into(self, view: memoryview) -> int:
+        """Receive without the GIL, straight into `view`."""
+        try:
+            return self._sock.recv_into(view)
+        except BlockingIOError:
+            return WOULD_BLOCK
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Hand bytes to the kernel."""
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """Close the descriptor; the kernel says goodbye when no other process holds it."""
+        self._sock.close()
+
+    def __repr__(self) -> str:
+        return f"<TcpTransport fd={self._sock.fileno()}>"

@@ -1,0 +1,230 @@
+"""A broker that answers what a test tells it to: as a function of bytes, and as a TCP server on a thread.
+
+`Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves scripts on a
+loopback port. Answers go through the package's own tables and codec; a test that doubts those sends raw bytes.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import threading
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from kconsumer._core.codec import decode, encode
+from kconsumer.schema import API_VERSIONS, APIS
+from kconsumer.schema.dsl import Api, request_plan, response_plan
+from kconsumer.schema.metadata import ApiVersion
+
+CLOSE = object()
+"""An answer: close the connection."""
+
+SILENCE = object()
+"""An answer: none, ever."""
+
+
+@dataclass
+class Received:
+    """One request as the broker read it."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Any
+
+
+Answer = Any  # a response message, raw bytes, CLOSE, SILENCE, or a callable of Received that gives one
+
+
+def read_request(frame: bytes) -> Received:
+    """Parse a request frame (without its size)."""
+    key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
+    at = 10
+    client_id = None
+    if length >= 0:
+        client_id = frame[at : at + length].decode()
+        at += length
+    api = APIS[key]
+    if api.request_header_version(version) == 2:
+        assert frame[at] == 0, "no tagged fields are sent in request headers"
+        at += 1
+    return Received(api, version, correlation_id, client_id, decode(request_plan(api, version), frame, at))
+
+
+def response_bytes(api: Api, version: int, correlation_id: int, message: Any) -> bytes:
+    """A response with its size and header."""
+    header = struct.pack(">i", correlation_id)
+    if api.response_header_version(version) == 1:
+        header += b"\x00"
+    body = header + encode(response_plan(api, version), message)
+    return struct.pack(">i", len(body)) + body
+
+
+def api_versions(**ranges: tuple[int, int]) -> Any:
+    """An ApiVersions answer: everything the package knows, changed by name: `api_versions(Fetch=(4, 12))`."""
+    rows = []
+    for key, api in APIS.items():
+        low, high = ranges.get(api.name, (api.min_version, api.max_version))
+        if low <= high:
+            rows.append(ApiVersion(api_key=key, min_version=low, max_version=high))
+    return API_VERSIONS.response(api_keys=rows)
+
+
+@dataclass
+class Script:
+    """What to answer, by api: first what is queued, then what is always answered."""
+
+    always: dict[str, Answer] = field(default_factory=lambda: {"ApiVersions": api_versions()})
+    queued: dict[str, deque[Answer]] = field(default_factory=lambda: defaultdict(deque))
+    requests: list[Received] = field(default_factory=list)
+
+    def on(self, api: Api, answer: Answer) -> None:
+        """Answer every request of this kind so."""
+        self.always[api.name] = answer
+
+    def next(self, api: Api, *answers: Answer) -> None:
+        """Answer the next requests of this kind so, one each."""
+        self.queued[api.name].extend(answers)
+
+    def names(self) -> list[str]:
+        """The kinds of the requests so far, in order."""
+        return [request.api.name for request in self.requests]
+
+    def answer(self, frame: bytes) -> bytes | None:
+        """Bytes to send for a request frame (may be none); None to close the connection."""
+        request = read_request(frame)
+        self.requests.append(request)
+        queue = self.queued[request.api.name]
+        answer = queue.popleft() if queue else self.always.get(request.api.name, SILENCE)
+        if callable(answer):
+            answer = answer(request)
+        if answer is CLOSE:
+            return None
+        if answer is SILENCE:
+            return b""
+        if isinstance(answer, bytes):
+            return answer
+        return response_bytes(request.api, request.version, request.correlation_id, answer)
+
+
+class Conversation:
+    """One connection's unread bytes."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> tuple[bytes, bool]:
+        """Bytes to send, and whether to keep the connection."""
+        self._pending += data
+        out = b""
+        while len(self._pending) >= 4:
+            size = int.from_bytes(self._pending[:4])
+            if len(self._pending) < 4 + size:
+                break
+            frame = bytes(self._pending[4 : 4 + size])
+            del self._pending[: 4 + size]
+            answer = self._script.answer(frame)
+            if answer is None:
+                return out, False
+            out += answer
+        return out, True
+
+
+class ScriptedBroker(Script):
+    """A `Script` on a loopback port, served by one thread. A context manager.
+
+    `chunk` sends answers in pieces of that many bytes; `raw` is all that this server ever says (something that is no
+    broker), after which it closes.
+    """
+
+    def __init__(self, *, port: int = 0, chunk: int = 1 << 30, raw: bytes | None = None) -> None:
+        super().__init__()
+        self.connections = 0
+        self._chunk = chunk
+        self._raw = raw
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=16)
+        self._listener.setblocking(False)
+        self.host, self.port = self._listener.getsockname()
+        self._stop_reading, self._stop_writing = socket.socketpair()
+        self._open: dict[socket.socket, Conversation] = {}
+        self._thread = threading.Thread(target=self._run, name="scripted-broker", daemon=True)
+        self._errors: list[BaseException] = []
+
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """As ConsumerConfig holds them."""
+        return ((self.host, self.port),)
+
+    def __enter__(self) -> ScriptedBroker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close the port and every connection, as when a broker dies; raises what went wrong on the thread."""
+        if self._thread.is_alive():
+            self._stop_writing.send(b"x")
+            self._thread.join(10)
+        for sock in (self._listener, self._stop_reading, self._stop_writing):
+            sock.close()
+        if self._errors:
+            raise self._errors[0]
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._stop_reading, selectors.EVENT_READ)
+            try:
+                while self._step(selector):
+                    pass
+            except BaseException as error:
+                self._errors.append(error)
+            finally:
+                for sock in self._open:
+                    sock.close()
+
+    def _step(self, selector: selectors.BaseSelector) -> bool:
+        for key, _ in selector.select():
+            sock = key.fileobj
+            assert isinstance(sock, socket.socket)
+            if sock is self._stop_reading:
+                return False
+            if sock is self._listener:
+                accepted, _ = sock.accept()
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.connections += 1
+                self._open[accepted] = Conversation(self)
+                selector.register(accepted, selectors.EVENT_READ)
+            elif not self._serve(sock):
+                selector.unregister(sock)
+                del self._open[sock]
+                sock.close()
+        return True
+
+    def _serve(self, sock: socket.socket) -> bool:
+        try:
+            data = sock.recv(1 << 16)
+            if not data:
+                return False
+            if self._raw is not None:
+                sock.sendall(self._raw)
+                return False
+            out, keep = self._open[sock].feed(data)
+            for at in range(0, len(out), self._chunk):
+                sock.sendall(out[at : at + self._chunk])
+        except ConnectionError:
+            return False
+        return keep
+
+
+def unused_port() -> int:
+    """A loopback port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
