@@ -329,7 +329,7 @@ class Connection:
             )
         age = "older" if theirs[1] < low else "newer"
         return UnsupportedVersionError(
-            f"{self.name} supports {api.name} v{theirs[0]} to v{theirs[1]}, needed here is v{low} to v{high}; "
+            f"{self.name} supports {api.name} v{theirs[0]} to v{theirs[1]}, needed is v{low} to v{high}; "
             f"the broker is {age} than what this client supports"
         )
 

@@ -27,7 +27,7 @@ class VirtualClock(Clock):
         return int(self._wall_offset_ms + self._now)
 
     def advance(self, ms: float) -> None:
-        """Move time forward. Raises ValueError for a negative duration: a monotonic clock does not go back."""
+        """Move time forward. A monotonic clock does not go back: ValueError if negative."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back: {ms} ms")
         self._now += ms

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from support.scripted_broker import Conversation, Script
+
 from kconsumer.net.transport import WOULD_BLOCK, Address
 from kconsumer.testing.clock import VirtualClock
-from support.scripted_broker import Conversation, Script
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -168,8 +169,8 @@ class FakeSelector(selectors.BaseSelector):
 
 
 class FakeNetwork:
-    """Names, attempts to connect and scheduled events. `servers` says what happens to attempts at an IP: a Script
-    answers, an errno fails the attempt, and without an entry it hangs."""
+    """Names, attempts to connect and scheduled events. `servers` says what happens to attempts at an IP: a
+    Script answers, an errno fails the attempt, and without an entry it hangs."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock

@@ -1,7 +1,8 @@
 """A broker that answers what a test tells it to: as a function of bytes, and as a TCP server on a thread.
 
-`Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves scripts on a
-loopback port. Answers go through the package's own tables and codec; a test that doubts those sends raw bytes.
+`Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves
+scripts on a loopback port. Answers go through the package's own tables and codec; a test that doubts those
+sends raw bytes.
 """
 
 from __future__ import annotations
@@ -138,8 +139,8 @@ class Conversation:
 class ScriptedBroker(Script):
     """A `Script` on a loopback port, served by one thread. A context manager.
 
-    `chunk` sends answers in pieces of that many bytes; `raw` is all that this server ever says (something that is no
-    broker), after which it closes.
+    `chunk` sends answers in pieces of that many bytes; `raw` is all that this server ever says (something
+    that is no broker), after which it closes.
     """
 
     def __init__(self, *, port: int = 0, chunk: int = 1 << 30, raw: bytes | None = None) -> None:
@@ -168,7 +169,8 @@ class ScriptedBroker(Script):
         self.stop()
 
     def stop(self) -> None:
-        """Close the port and every connection, as when a broker dies; raises what went wrong on the thread."""
+        """Close the port and every connection, as when a broker dies; raises what went wrong on the
+        thread."""
         if self._thread.is_alive():
             self._stop_writing.send(b"x")
             self._thread.join(10)
