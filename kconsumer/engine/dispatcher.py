@@ -106,9 +106,7 @@ class Dispatcher:
     def _deliver(self, response: ClientResponse) -> None:
         request = response.request.tag
         assert isinstance(request, UnsentRequest)
-        request.handler(
-            Reply(response.message, response.error, response.now, response.version, response.request.node)
-        )
+        request.handler(Reply(response.message, response.error, response.now, response.version, response.request.node))
 
     @staticmethod
     def _fail(request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:

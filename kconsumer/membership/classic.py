@@ -231,9 +231,7 @@ class ClassicMembership:
 
     def _commit_finished(self, now: float) -> None:
         if self._commit is not None and self._commit.error is not None:
-            log.warning(
-                "group %s: commit before the rebalance failed: %s", self._member.group_id, self._commit.error
-            )
+            log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, self._commit.error)
         self._commit = None
 
     def _queue_revocation(self, now: float) -> None:
@@ -411,7 +409,9 @@ class ClassicMembership:
         if member.state is not MemberState.SYNCING or member.generation != sent:
             return  # reset meanwhile: the next poll joins again
         if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
-            self._fail(error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol"), reply.now)
+            self._fail(
+                error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol"), reply.now
+            )
             member.move(MemberState.JOINING)
             return
         member.move(MemberState.COMPLETING)
@@ -515,4 +515,3 @@ class ClassicMembership:
         self._commit = None
         self._member.reset(reason)
         return request
-

@@ -17,7 +17,11 @@ from kconsumer.membership.protocol import (
     encode_subscription,
 )
 from kconsumer.schema.classic_group import JoinGroupResponse
-from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
+from kconsumer.schema.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+)
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import TopicPartition
 

@@ -43,6 +43,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = dict[TopicPartition, OffsetAndMetadata | None]
 LAST_VERSION_WITH_NAMES = 9
 
 
@@ -148,7 +149,7 @@ class CommitManager:
         self._commits.append(_Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh))
         return promise
 
-    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
+    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
         """What the group committed; None for a partition without a commit."""
         wanted = frozenset(partitions)
         for lookup in self._lookups:

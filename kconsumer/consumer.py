@@ -1,0 +1,477 @@
+"""Consumer: the public methods. Each checks its arguments and hands over to the engine.
+
+What is decided here: who may call (one thread, not closed, not forked), how arguments are read, and what iterating
+means for positions. What happens then is the engine's and the managers' business.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from kconsumer import assignors
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.clock import Clock, Timer
+from kconsumer.config import ConsumerConfig
+from kconsumer.engine.callbacks import CommitCallback
+from kconsumer.engine.classic import ClassicEngine
+from kconsumer.errors import KafkaError, StateError
+from kconsumer.guard import Guard, public
+from kconsumer.iteration import Iteration
+from kconsumer.listener import CallableListener, Callback, RebalanceListener
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import (
+    GroupMetadata,
+    MetricName,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetReset,
+    PartitionInfo,
+    PartitionStatus,
+    SubscriptionPattern,
+    TopicPartition,
+)
+
+Timeout = float | timedelta | None
+Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+
+class Consumer:
+    """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
+
+    Topics given are subscribed to. Options are the Java keys in snake_case (see docs/options.md). Nothing is
+    connected and no thread starts before the first use. Use it from one thread at a time; only `wakeup` may come
+    from another one. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+
+    Raises ConfigError for an option that is unknown, out of range or contradicts another one.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._guard = Guard()
+        self._guard.closed = True  # until the constructor succeeds, __del__ has nothing to warn of
+        config = ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options)
+        loaded = assignors.load_all(config.assignors, config.as_mapping())
+        self._config = config
+        self._clock = Clock()
+        self._engine = ClassicEngine(config, self._clock, loaded)
+        self._engine.callbacks.consumer = self
+        self._iteration = Iteration()
+        self._guard.closed = False
+        if topics:
+            self.subscribe(topics)
+
+    @classmethod
+    def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
+        """A consumer from dotted Java keys or snake_case ones, mixed as they come, values typed or as text."""
+        options = {key.replace(".", "_"): value for key, value in mapping.items()}
+        ConsumerConfig.from_mapping(mapping)  # errors name the keys as they were given
+        return cls(*topics, **options)
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    @public
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        *,
+        listener: RebalanceListener | None = None,
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Subscribe to exactly these topics (names, or a pattern that whole names must match); replaces the last
+        subscription. An empty list unsubscribes. Joining happens in `poll`.
+
+        Raises StateError after `assign` or without a group_id, ValueError for an empty name (Java `subscribe`).
+        """
+        if self._config.group_id is None:
+            raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
+        callables = (on_assign, on_revoke, on_lost)
+        if listener is not None and any(callables):
+            raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
+        chosen = listener or (CallableListener(*callables) if any(callables) else None)
+        if isinstance(topics, SubscriptionPattern):
+            raise StateError(
+                "a SubscriptionPattern is evaluated by the broker in the consumer group protocol, which this version"
+                " does not have yet; use re.compile(…)"
+            )
+        if isinstance(topics, re.Pattern):
+            self._subscribe_pattern(topics, chosen)
+            return
+        names = _topic_names(topics)
+        if not names:
+            self.unsubscribe()
+            return
+        with self._engine.lock:
+            self._rewind()
+            self._engine.parts.subscription.subscribe(names)
+            self._engine.subscription_changed(chosen)
+
+    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener | None) -> None:
+        if not pattern.pattern:
+            raise ValueError("a topic pattern cannot be empty")
+        with self._engine.lock:
+            self._rewind()
+            self._engine.parts.subscription.subscribe_pattern(pattern)
+            self._engine.subscription_changed(listener)
+
+    @public
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without group management. Kept partitions keep their positions; an empty
+        list unsubscribes. Raises StateError after `subscribe` (Java `assign`)."""
+        chosen = [_partition(tp) for tp in partitions]
+        if not chosen:
+            self.unsubscribe()
+            return
+        with self._engine.lock:
+            self._rewind()
+            self._engine.parts.subscription.assign(chosen)
+            self._engine.assignment_changed()
+
+    @public
+    def unsubscribe(self) -> None:
+        """Leave the group, or drop the assignment. Runs the revoked (or lost) callback; does not auto-commit."""
+        self._rewind()
+        self._engine.unsubscribe()
+
+    @public
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions assigned now."""
+        return frozenset(self._engine.parts.subscription.assigned())
+
+    @public
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to; for a pattern, those it matches."""
+        subscription = self._engine.parts.subscription
+        return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    @public
+    def poll(self, timeout: Timeout = 1.0, max_records: int | None = None) -> ConsumerRecords:
+        """Records from the assigned partitions, at most `max_records` (default `max_poll_records`).
+
+        Waits up to `timeout` for the first ones; the result is empty (and falsy) after that, and may be empty
+        earlier when a position moved over control records. Joins the group, runs callbacks, commits automatically.
+        Raises StateError without subscription or assignment, WakeupError, NoOffsetForPartitionError,
+        OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors
+        (Java `poll`).
+        """
+        if max_records is None:
+            max_records = self._config.max_poll_records
+        elif max_records < 1:
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        timeout_ms = self._timeout_ms(timeout)
+        engine = self._engine
+        if not engine.ready_to_poll:
+            raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
+        if self._iteration.active:
+            self._rewind()
+        return engine.poll(timeout_ms, max_records)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records one by one, for ever, or until none came for `consumer_timeout_ms`.
+
+        A loop that stops early has consumed what it was given: the rest of the batch is neither committed nor
+        skipped.
+        """
+        while self._next_batch():
+            yield from self._iteration
+
+    def _next_batch(self) -> bool:
+        """Poll until there are records; False when none came for `consumer_timeout_ms`."""
+        limit_ms = self._config.consumer_timeout_ms
+        timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
+        while True:
+            records = self.poll(min(1.0, timer.remaining_ms() / 1000))
+            if records:
+                self._iteration.start(records)
+                return True
+            if timer.expired:
+                return False
+
+    def _rewind(self) -> None:
+        """Put positions back to the first record that a stopped loop has not come to."""
+        unseen = self._iteration.unseen()
+        self._iteration.stop()
+        if not unseen:
+            return
+        with self._engine.lock:
+            self._engine.rewind(unseen)
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    @public
+    def commit(self, offsets: Offsets | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
+        """Commit and wait: all positions, or the given offsets (the next ones to read), or a batch's
+        `next_offsets()`. Retriable errors are retried until the timeout.
+
+        Raises CommitFailedError when no longer a member, RebalanceInProgressError while the group rebalances,
+        TimeoutError, StateError without a group (Java `commitSync`).
+        """
+        self._engine.commit(self._offsets(offsets), self._timer(timeout))
+
+    @public
+    def commit_async(
+        self, offsets: Offsets | ConsumerRecords | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
+        `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`)."""
+        self._engine.commit_async(self._offsets(offsets), callback)
+
+    @public
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: Timeout = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group committed for these partitions; None for those without a commit (Java `committed`)."""
+        return self._engine.committed([_partition(tp) for tp in partitions], self._timer(timeout))
+
+    @public
+    def position(self, tp: TopicPartition, timeout: Timeout = None) -> int:
+        """The offset of the next record to be read, looked up if not known yet. Raises StateError if the partition
+        is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
+        tp = _partition(tp)
+        unseen = self._iteration.unseen().get(tp)
+        return self._engine.position(tp, self._timer(timeout)) if unseen is None else unseen
+
+    @public
+    def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Read from this offset on. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
+        truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
+        target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        tp = _partition(tp)
+        with self._engine.lock:
+            self._engine.parts.subscription.get(tp)
+            self._rewind()
+            self._engine.seek(tp, target)
+
+    @public
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read from the first offset on; found at the next `poll` or `position`. No partitions: all assigned."""
+        self._reset(partitions, OffsetReset.EARLIEST)
+
+    @public
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read only what comes from now on; found at the next `poll` or `position`. No partitions: all assigned."""
+        self._reset(partitions, OffsetReset.LATEST)
+
+    def _reset(self, partitions: Sequence[TopicPartition], strategy: OffsetReset) -> None:
+        subscription = self._engine.parts.subscription
+        with self._engine.lock:
+            chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
+            for tp in chosen:
+                subscription.get(tp)
+            self._rewind()
+            for tp in chosen:
+                subscription.request_reset(tp, strategy)
+            self._engine.assignment_changed()
+
+    @public
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: Timeout = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition; they need not be assigned."""
+        return self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout)
+
+    @public
+    def end_offsets(self, partitions: Iterable[TopicPartition], timeout: Timeout = None) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition (the high watermark)."""
+        return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], timestamp: int, what: str, timeout: Timeout
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys((_partition(tp) for tp in partitions), timestamp)
+        found = self._engine.list_offsets(wanted, self._timer(timeout), what)
+        return {tp: found_at.offset for tp, found_at in found.items() if found_at is not None}
+
+    @public
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: Timeout = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition at or after a time (ms since the epoch); None where there is none.
+        Raises ValueError for a negative time (Java `offsetsForTimes`)."""
+        for tp, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"the time for {tp} is negative: {timestamp}")
+        wanted = {_partition(tp): timestamp for tp, timestamp in timestamps.items()}
+        return self._engine.list_offsets(wanted, self._timer(timeout), "finding offsets for times")
+
+    @public
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        """Records between the position and the end of the partition, None if not known yet; never blocks."""
+        return self._engine.current_lag(_partition(tp))
+
+    # --- flow ------------------------------------------------------------------------------------------------------
+
+    @public
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions until `resume`; what is buffered is kept."""
+        with self._engine.lock:
+            for tp in partitions:
+                self._engine.parts.subscription.pause(_partition(tp))
+
+    @public
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        with self._engine.lock:
+            for tp in partitions:
+                self._engine.parts.subscription.resume(_partition(tp))
+            self._engine.resumed()
+
+    @public
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused partitions."""
+        return self._engine.parts.subscription.paused()
+
+    # --- looking around --------------------------------------------------------------------------------------------
+
+    @public
+    def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
+        """The topic's partitions; empty if there is no such topic (Java `partitionsFor`)."""
+        return self._engine.topics([topic], self._timer(timeout)).get(topic, ())
+
+    @public
+    def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
+        """All topics this principal may see, with their partitions (Java `listTopics`)."""
+        return self._engine.topics(None, self._timer(timeout))
+
+    @public
+    def group_metadata(self) -> GroupMetadata:
+        """This member's group, generation and member id. Raises StateError without a group."""
+        return self._engine.group_metadata()
+
+    @public
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Let the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
+        self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
+
+    @public
+    def client_instance_id(self, timeout: Timeout = None) -> str:
+        """Always raises StateError: this version pushes no telemetry, so brokers give it no id (KIP-714)."""
+        raise StateError("client telemetry is not part of this version, so there is no client instance id")
+
+    @public
+    def metrics(self) -> dict[MetricName, float]:
+        """Metrics under the names and groups of the Java client."""
+        return self._engine.metrics()
+
+    @public
+    def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
+        """Why each assigned partition is or is not being fetched."""
+        return self._engine.partition_states()
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Make the running, or else the next, blocking call raise WakeupError once. From any thread or a signal
+        handler."""
+        self._engine.wakeup()
+
+    def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
+        """Commit (with auto-commit), run the revoked callback, leave the group, close connections.
+
+        Ends within `timeout`; every step runs, the first error is raised at the end. `leave_group` None: a static
+        member keeps its place until its session times out, a dynamic one leaves. May be called again.
+        """
+        self._close(timeout, leave_group, auto_commit=True)
+
+    def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
+        if self._guard.closed:
+            return
+        timer = self._timer(timeout)
+        self._guard.enter()
+        try:
+            self._rewind()
+            self._engine.close(timer, leave_group, auto_commit=auto_commit)
+        finally:
+            self._guard.closed = True
+            self._guard.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close. When the body raised, positions are not committed: what was being processed is read again."""
+        if kind is None:
+            self.close()
+            return
+        try:
+            self._close(30.0, None, auto_commit=False)
+        except KafkaError as trouble:
+            if error is not None:
+                error.add_note(f"closing the consumer failed, too: {trouble}")
+
+    def __del__(self) -> None:
+        guard = getattr(self, "_guard", None)
+        if guard is None or guard.closed:
+            return
+        if guard.forked:
+            self._engine.abandon()
+            return
+        guard.closed = True
+        warnings.warn(
+            f"unclosed {self!r}; use `with Consumer(…)` or close()", ResourceWarning, stacklevel=2, source=self
+        )
+        self._engine.abandon()
+
+    def __repr__(self) -> str:
+        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
+        state = "closed" if self._guard.closed else f"{len(self._engine.parts.subscription.assigned())} partitions"
+        return f"<Consumer {self._config.client_id!r}{group} {state}>"
+
+    # --- arguments -------------------------------------------------------------------------------------------------
+
+    def _offsets(self, offsets: Offsets | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """The offsets to commit; None for all positions, unless a loop is in the middle of a batch."""
+        if offsets is None:
+            return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
+        if isinstance(offsets, ConsumerRecords):
+            return dict(offsets.next_offsets())
+        return {
+            _partition(tp): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for tp, offset in offsets.items()
+        }
+
+    def _timer(self, timeout: Timeout) -> Timer:
+        return Timer(self._clock, self._timeout_ms(timeout))
+
+    def _timeout_ms(self, timeout: Timeout) -> float:
+        if timeout is None:
+            return float(self._config.default_api_timeout_ms)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+        if not seconds >= 0:
+            raise ValueError(f"a timeout cannot be negative: {seconds} s")
+        return seconds * 1000.0
+
+
+def _topic_names(topics: Iterable[str]) -> list[str]:
+    if isinstance(topics, str):
+        raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"not a topic name: {name!r}")
+    return names
+
+
+def _partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
+    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or a negative partition."""
+    topic, partition = tp
+    if not topic or not topic.strip() or partition < 0:
+        raise ValueError(f"not a topic-partition: {tp!r}")
+    return tp if isinstance(tp, TopicPartition) else TopicPartition(topic, partition)

@@ -1,0 +1,339 @@
+"""ClassicEngine: what each public call does, on the caller's thread, as in Java's classic consumer.
+
+A record is safe from the moment `collect` moved its position until it is returned because nothing in between can raise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from kconsumer.clock import Timer
+from kconsumer.engine.callbacks import CommitCallback
+from kconsumer.engine.driver import ClassicDriver
+from kconsumer.engine.wiring import Group
+from kconsumer.errors import KafkaError, StateError
+from kconsumer.listener import RebalanceListener
+from kconsumer.records import ConsumerRecords
+from kconsumer.requests.base import Promise
+from kconsumer.state.subscription import SubscriptionKind
+from kconsumer.types import (
+    GroupMetadata,
+    MetricName,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    PartitionStatus,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+
+class ClassicEngine(ClassicDriver):
+    """One consumer of the classic group protocol, or of no group."""
+
+    # --- poll ------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float, max_records: int) -> ConsumerRecords:
+        """Records, or nothing when the time is over or a position moved without a record."""
+        parts = self.parts
+        now = self._clock.now()
+        self._raise_wakeup()
+        if parts.buffer.has_data() and now < self._service_at and self._group_idle():
+            if parts.group is not None:
+                self.heartbeat.poll_started(now)
+            records = self._collect(max_records)
+            if records is not None:
+                return records
+        return self._poll_slowly(Timer(self._clock, timeout_ms), max_records)
+
+    def _poll_slowly(self, timer: Timer, max_records: int) -> ConsumerRecords:
+        self._begin_poll()
+        wait_ms = 0.0
+        while True:
+            self._raise_wakeup()
+            self._step(wait_ms, in_poll=True)
+            self._run_callbacks()
+            self._raise_errors()
+            records = self._collect(max_records)
+            if records is not None:
+                return records
+            wait_ms = timer.remaining_ms()
+            if wait_ms <= 0:
+                return EMPTY
+
+    def _begin_poll(self) -> None:
+        group = self.parts.group
+        self.callbacks.run_commits()
+        if group is None:
+            return
+        now = self._clock.now()
+        with self.lock:
+            self.heartbeat.poll_started(now)
+            group.commits.maybe_auto_commit(now)
+            if self.parts.subscription.is_group_managed:
+                self.start_heartbeats()
+
+    def _group_idle(self) -> bool:
+        return self.membership is None or self.membership.idle or not self.parts.subscription.is_group_managed
+
+    def _collect(self, max_records: int) -> ConsumerRecords | None:
+        """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
+        parts = self.parts
+        with self.lock:
+            records = parts.collector.collect(max_records)
+            if parts.fetch.wants_poll:
+                now = self._clock.now()
+                parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
+        if records or parts.collector.moved:
+            return records
+        return None
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    def subscription_changed(self, listener: RebalanceListener | None) -> None:
+        """The user subscribed: the next poll joins, metadata learns the topics."""
+        self.callbacks.listener = listener
+        self._service_at = 0.0
+        self.parts.metadata.request_new_topics()
+
+    def assignment_changed(self) -> None:
+        """The user assigned or sought: look at everything again at the next poll."""
+        self._service_at = 0.0
+        self.parts.metadata.request_new_topics()
+
+    def unsubscribe(self) -> None:
+        """Leave the group if in one; callbacks first, then forget subscription and assignment."""
+        try:
+            self._leave("the consumer unsubscribed", None)
+        finally:
+            with self.lock:
+                self.parts.subscription.unsubscribe()
+                self.parts.buffer.clear()
+                self.callbacks.listener = None
+
+    @property
+    def ready_to_poll(self) -> bool:
+        """Whether there is anything to read from."""
+        return self.parts.subscription.kind is not SubscriptionKind.NONE
+
+    def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
+        """Move a position; the lock is held."""
+        cluster = self.parts.cluster
+        if target.leader_epoch is not None:
+            cluster.see_epoch(tp, target.leader_epoch)
+        self.parts.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
+        self._service_at = 0.0
+
+    def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Go back to these offsets where the partition is still assigned; the lock is held."""
+        for tp, offset in offsets.items():
+            if self.parts.subscription.is_assigned(tp):
+                self.seek(tp, OffsetAndMetadata(offset))
+
+    def resumed(self) -> None:
+        """Paused data may be returned again; the lock is held."""
+        self.parts.buffer.unpark()
+        self._service_at = 0.0
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Rejoin at the next poll."""
+        with self.lock:
+            self._group().member.request_rejoin(reason)
+
+    def _leave(self, reason: str, leave_group: bool | None) -> None:
+        membership = self.membership
+        if membership is None or not self.parts.subscription.is_group_managed:
+            return
+        callback = membership.leave_callback()
+        error = self._run_callback(callback) if callback is not None else None
+        with self.lock:
+            request = membership.leave(reason, leave_group)
+            if request is not None:
+                self.parts.dispatcher.submit([request], self._clock.now())
+        if error is not None:
+            raise error
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    def _group(self) -> Group:
+        group = self.parts.group
+        if group is None:
+            raise StateError("this needs a consumer group: give group_id=… to Consumer")
+        return group
+
+    def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All positions, except that partitions in `unseen` count as consumed up to that offset only."""
+        with self.lock:
+            consumed = self.parts.subscription.all_consumed()
+        return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timer: Timer) -> None:
+        """Commit and wait; None commits every position."""
+        group = self._group()
+        with self.lock:
+            chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
+            promise = group.commits.commit(chosen, timer.deadline)
+        try:
+            self.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
+        finally:
+            self.callbacks.run_commits()
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
+    ) -> None:
+        """Send a commit without waiting; `callback(offsets, error)` runs inside a later call."""
+        group = self._group()
+        with self.lock:
+            chosen = dict(self.parts.subscription.all_consumed() if offsets is None else offsets)
+            promise = group.commits.commit(chosen)
+            notify = callback or self._config.on_commit or _log_failed_commit
+
+            def finished(done: Promise[Any]) -> None:
+                self.callbacks.commit_finished(notify, chosen, done.error)
+
+            promise.when_done(finished)
+            now = self._clock.now()
+            self._poll_manager(group.commits, now)
+            self._poll_manager(group.coordinator, now)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timer: Timer
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group committed."""
+        group = self._group()
+        with self.lock:
+            promise = group.commits.committed(partitions, timer.deadline)
+        return self.wait(promise, timer, f"fetching committed offsets of group {group.member.group_id!r}")
+
+    def position(self, tp: TopicPartition, timer: Timer) -> int:
+        """The next offset to fetch, looked up if it is not known yet."""
+        subscription = self.parts.subscription
+        while True:
+            with self.lock:
+                state = subscription.get(tp)
+                if state.has_valid_position and state.position is not None:
+                    return state.position.offset
+            if timer.expired:
+                raise self.timeout_error(f"finding the position of {tp}")
+            self._raise_wakeup()
+            self._step(timer.remaining_ms())
+            self._raise_errors()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, generation and member id."""
+        self._group()
+        assert self.membership is not None
+        return self.membership.group_metadata()
+
+    # --- looking around --------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
+        if not timestamps:
+            return {}
+        with self.lock:
+            promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
+        return self.wait(promise, timer, what)
+
+    def topics(self, names: Collection[str] | None, timer: Timer) -> dict[str, tuple[PartitionInfo, ...]]:
+        """The partitions of these topics, or of all; from the cache where it knows them."""
+        cluster = self.parts.cluster
+        if names is None or not cluster.knows(names):
+            with self.lock:
+                promise = self.parts.metadata.require(names)
+            self.wait(promise, timer, "fetching metadata")
+        found = {name: cluster.partitions_for(name) for name in (cluster.topics() if names is None else names)}
+        return {name: infos for name, infos in sorted(found.items()) if infos}
+
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        """High watermark minus position, as far as fetches told."""
+        return self.parts.subscription.get(tp).lag()
+
+    def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
+        """Each assigned partition explains itself."""
+        parts = self.parts
+        now = self._clock.now()
+        with self.lock:
+            unknown = parts.metadata.unknown_topics()
+            return {
+                tp: state.status(
+                    now,
+                    leader=parts.cluster.leader(tp),
+                    buffered_bytes=parts.buffer.buffered_bytes(tp),
+                    hint=f"topic {tp.topic!r} does not exist" if tp.topic in unknown else "",
+                )
+                for tp, state in sorted(parts.subscription.states().items())
+            }
+
+    def metrics(self) -> dict[MetricName, float]:
+        """A snapshot of all metrics."""
+        with self.lock:
+            return self.parts.metrics.snapshot(self._clock.now())
+
+    # --- close -----------------------------------------------------------------------------------------------------
+
+    def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
+        """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end."""
+        self._wakeup_enabled = False
+        trouble: Exception | None = None
+        for step in (
+            lambda: self._commit_on_close(timer) if auto_commit else None,
+            lambda: self._finish_async_commits(timer),
+            self.stop_heartbeats,
+            lambda: self._leave("the consumer closed", leave_group),
+            lambda: self._drain(timer),
+        ):
+            try:
+                step()
+            except Exception as error:  # whatever a callback or a broker did, the remaining steps must run
+                log.warning("closing the consumer: %s", error)
+                trouble = trouble or error
+        with self.lock:
+            self.parts.buffer.clear()
+            self.parts.client.close()
+        if trouble is not None:
+            raise trouble
+
+    def _commit_on_close(self, timer: Timer) -> None:
+        group = self.parts.group
+        if group is None or not group.commits.auto_commit_enabled:
+            return
+        if self.parts.subscription.is_group_managed and not group.member.may_commit:
+            return
+        try:
+            self.commit(None, timer)
+        except KafkaError as error:
+            log.warning("group %s: auto-commit on close failed: %s", group.member.group_id, error)
+
+    def _finish_async_commits(self, timer: Timer) -> None:
+        group = self.parts.group
+        if group is None:
+            return
+        while group.commits.pending_commits() and not timer.expired:
+            self._step(timer.remaining_ms())
+        self.callbacks.run_commits()
+
+    def _drain(self, timer: Timer) -> None:
+        """Let the LeaveGroup go out and be answered; fetches in flight are not waited for."""
+        group = self.parts.group
+        if group is None or group.coordinator.connection is None:
+            return
+        connection = group.coordinator.connection
+        limit = Timer(self._clock, min(timer.remaining_ms(), float(self._config.request_timeout_ms)))
+        with self.lock:
+            while self.parts.client.in_flight(connection) and not limit.expired:
+                self.parts.dispatcher.step(limit.remaining_ms())
+
+    def abandon(self) -> None:
+        """In a forked child: forget the sockets without touching the parent's connections."""
+        self.parts.client.abandon()
+
+
+def _log_failed_commit(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+    if error is not None:
+        log.warning("an asynchronous commit failed: %s", error)

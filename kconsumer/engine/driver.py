@@ -1,0 +1,222 @@
+"""Driving managers and network on the caller's thread: one lock, one step, callbacks between steps, one heartbeat thread.
+
+The caller holds the lock for one step at a time and never while user code runs; the heartbeat thread takes it only
+when it is free. What each public call does with this is in `classic.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from kconsumer.assignors import Assignor
+from kconsumer.clock import Clock, Timer
+from kconsumer.config import ConsumerConfig
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.heartbeat_thread import HeartbeatThread
+from kconsumer.engine.wiring import Group, Parts
+from kconsumer.errors import KafkaError, TimeoutError, WakeupError
+from kconsumer.membership.classic import ClassicMembership, RebalanceCallback
+from kconsumer.membership.heartbeat import HeartbeatManager
+from kconsumer.requests.base import Promise, RequestManager
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LONGEST_SERVICE_GAP_MS = 50.0
+
+
+class ClassicDriver:
+    """Drives one consumer's managers from the thread that calls it."""
+
+    def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
+        self.parts = parts = Parts(config, clock)
+        self.callbacks = Callbacks()
+        self.lock = threading.RLock()
+        self._config = config
+        self._clock = clock
+        self._wakeup = False
+        self._wakeup_enabled = True
+        self._in_callback = False
+        self._thread: HeartbeatThread | None = None
+        self._thread_error: KafkaError | None = None
+        self._service_at = 0.0  # until then, and while data is buffered, no manager needs to be polled
+        self._errors: list[Callable[[], KafkaError | None]] = [
+            parts.metadata.take_error,
+            parts.offsets.take_error,
+            parts.positions.take_error,
+        ]
+        self.membership: ClassicMembership | None = None
+        self._managers: list[RequestManager] = [parts.metadata, parts.positions, parts.offsets]
+        if parts.group is not None:
+            self._join_wiring(parts.group, assignors)
+
+    def _join_wiring(self, group: Group, assignors: Collection[Assignor]) -> None:
+        parts = self.parts
+        self.heartbeat = HeartbeatManager(self._config, group.member, group.coordinator)
+        self.membership = ClassicMembership(
+            self._config,
+            group.member,
+            parts.cluster,
+            parts.subscription,
+            parts.metadata,
+            group.coordinator,
+            group.commits,
+            self.heartbeat,
+            tuple(assignors),
+        )
+        group.coordinator.on_found.append(self._coordinator_found)
+        self._managers = [
+            parts.metadata,
+            self.heartbeat,
+            parts.positions,
+            group.commits,
+            parts.offsets,
+            group.coordinator,
+        ]
+        self._errors += [
+            group.coordinator.take_error,
+            self.heartbeat.take_error,
+            self.membership.take_error,
+            group.commits.take_error,
+        ]
+
+    def _coordinator_found(self, now: float) -> None:
+        self.parts.share_nodes()
+        self.heartbeat.session_restarted(now)
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def _step(self, timeout_ms: float, *, in_poll: bool = False) -> None:
+        """Poll the managers once and do one network step of at most `timeout_ms`."""
+        parts = self.parts
+        with self.lock:
+            now = self._clock.now()
+            parts.subscription.now = now
+            wait_ms = timeout_ms
+            for manager in self._managers:
+                wait_ms = min(wait_ms, self._poll_manager(manager, now))
+            if in_poll and not self._in_callback:
+                if self.membership is not None:
+                    wait_ms = min(wait_ms, self._poll_manager(self.membership, now))
+                    if self.membership.due_callback is not None:
+                        wait_ms = 0.0
+                    assert parts.group is not None
+                    wait_ms = min(wait_ms, parts.group.commits.auto_commit_due_ms(now))
+                wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
+                if parts.buffer.has_data():
+                    wait_ms = 0.0
+            if parts.metadata.wants_rebootstrap:
+                parts.metadata.wants_rebootstrap = False
+                parts.client.rebootstrap()
+            self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
+            parts.dispatcher.step(0.0 if self._wakeup else wait_ms)
+
+    def _poll_manager(self, manager: RequestManager, now: float) -> float:
+        result = manager.poll(now)
+        if result.requests:
+            self.parts.dispatcher.submit(result.requests, now)
+        return result.wait_ms
+
+    def _run_callbacks(self) -> None:
+        """Run the rebalance callbacks that are due; the first error is raised after the last one ran."""
+        membership = self.membership
+        if membership is None or self._in_callback or membership.due_callback is None:
+            return
+        trouble: Exception | None = None
+        while (callback := membership.due_callback) is not None:
+            error = self._run_callback(callback)
+            with self.lock:
+                membership.callback_done(callback, self._clock.now())
+            trouble = trouble or error
+        self._service_at = 0.0
+        if trouble is not None:
+            raise trouble
+
+    def _run_callback(self, callback: RebalanceCallback) -> Exception | None:
+        self._in_callback = True
+        try:
+            self.callbacks.run(callback)
+        except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
+            return error
+        finally:
+            self._in_callback = False
+        return None
+
+    def _raise_errors(self) -> None:
+        if self._thread_error is not None:
+            error, self._thread_error = self._thread_error, None
+            raise error
+        for take in self._errors:
+            trouble = take()
+            if trouble is not None:
+                raise trouble
+
+    def _raise_wakeup(self) -> None:
+        if self._wakeup and self._wakeup_enabled:
+            self._wakeup = False
+            raise WakeupError("wakeup() was called")
+
+    def wait(self, promise: Promise[T], timer: Timer, what: str) -> T:
+        """Drive managers and network until the promise is kept. Raises its error, TimeoutError or WakeupError."""
+        self._raise_wakeup()
+        while True:
+            if promise.done:
+                return promise.result()
+            if timer.expired:
+                promise.fail(self.timeout_error(what))
+                return promise.result()
+            self._step(timer.remaining_ms())
+            if not promise.done:
+                self._raise_wakeup()
+                self._raise_errors()
+
+    def timeout_error(self, what: str) -> TimeoutError:
+        """A TimeoutError that says what is in the way, as far as the client knows."""
+        trouble = self.parts.client.trouble()
+        return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
+
+    def wakeup(self) -> None:
+        """End the running or the next blocking call. From any thread or signal handler."""
+        self._wakeup = True
+        self.parts.client.wakeup()
+
+    # --- the heartbeat thread --------------------------------------------------------------------------------------
+
+    def _heartbeat_step(self) -> float:
+        """One round of the heartbeat thread; the answer is how long it may sleep (ms)."""
+        retry_ms = float(self._config.retry_backoff_ms)
+        if not self.lock.acquire(blocking=False):
+            return retry_ms  # the caller is inside a call and drives the heartbeat itself
+        try:
+            group = self.parts.group
+            now = self._clock.now()
+            if group is None or (not group.member.heartbeating and not self.heartbeat.in_flight):
+                return retry_ms
+            for manager in (self.heartbeat, group.coordinator):
+                self._poll_manager(manager, now)
+            self.parts.dispatcher.step(0.0)
+            if self.heartbeat.in_flight or group.coordinator.connection is None:
+                return retry_ms
+            return max(1.0, self.heartbeat.due(now))
+        except KafkaError as error:
+            self._thread_error = error
+            return retry_ms
+        finally:
+            self.lock.release()
+
+    def start_heartbeats(self) -> None:
+        """Start the heartbeat thread unless it runs."""
+        if self._thread is None and self.parts.group is not None:
+            self._thread = HeartbeatThread(
+                f"kconsumer-heartbeat-{self.parts.group.member.group_id}", self._heartbeat_step
+            )
+            self._thread.start()
+
+    def stop_heartbeats(self) -> None:
+        """End the heartbeat thread."""
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None

@@ -1,0 +1,74 @@
+"""Putting the managers together. Both engines drive what is made here; only the membership manager differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kconsumer.clock import Clock
+from kconsumer.config import ConsumerConfig
+from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.fetching.buffer import FetchBuffer
+from kconsumer.fetching.collector import Collector
+from kconsumer.fetching.manager import FetchManager
+from kconsumer.metrics import Metrics
+from kconsumer.net.client import NetworkClient
+from kconsumer.requests.commits import CommitManager
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.requests.offsets import OffsetsManager
+from kconsumer.requests.positions import PositionsManager
+from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.member import Member
+from kconsumer.state.subscription import SubscriptionState
+
+
+@dataclass(slots=True)
+class Group:
+    """What only a consumer with a `group_id` has."""
+
+    member: Member
+    coordinator: CoordinatorManager
+    commits: CommitManager
+
+
+class Parts:
+    """The state, the managers and the network of one consumer. Making them does no I/O."""
+
+    def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.metrics = Metrics()
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(config.auto_offset_reset)
+        self.client = NetworkClient(config, clock)
+        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms)
+        self.metadata = MetadataManager(config, self.cluster, self.subscription)
+        self.group = self._make_group()
+        self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
+        commits = self.group.commits if self.group else None
+        self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
+        self.buffer = FetchBuffer(config.buffer_memory)
+        self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
+        self.collector = Collector(config, self.subscription, self.buffer, self.metrics)
+        self.metadata.on_update.append(self._metadata_updated)
+
+    def _make_group(self) -> Group | None:
+        config = self.config
+        if config.group_id is None:
+            return None
+        member = Member(config.group_id, config.group_instance_id)
+        coordinator = CoordinatorManager(config, config.group_id)
+        return Group(member, coordinator, CommitManager(config, member, self.subscription, coordinator))
+
+    def _metadata_updated(self, update: MetadataUpdate) -> None:
+        self.share_nodes()
+        if self.subscription.has_pattern:
+            self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
+
+    def share_nodes(self) -> None:
+        """Tell the network which brokers there are, the coordinator among them."""
+        nodes = dict(self.cluster.nodes)
+        if self.group is not None and self.group.coordinator.coordinator is not None:
+            nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
+        if nodes:
+            self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
