@@ -26,7 +26,7 @@ class RebalanceListener:
         """Before partitions are given up; commit here what was processed."""
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Partitions already taken away; commits for them would fail. Calls `on_partitions_revoked` unless overridden."""
+        """Partitions already taken away; commits for them fail. Calls `on_partitions_revoked` unless overridden."""
         self.on_partitions_revoked(consumer, partitions)
 
 

@@ -15,7 +15,7 @@ from kconsumer.engine.driver import ClassicDriver
 from kconsumer.engine.wiring import Group
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.listener import RebalanceListener
-from kconsumer.records import ConsumerRecords
+from kconsumer.records import EMPTY, ConsumerRecords
 from kconsumer.requests.base import Promise
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import (
@@ -242,13 +242,9 @@ class ClassicEngine(ClassicDriver):
 
     def topics(self, names: Collection[str] | None, timer: Timer) -> dict[str, tuple[PartitionInfo, ...]]:
         """The partitions of these topics, or of all; from the cache where it knows them."""
-        cluster = self.parts.cluster
-        if names is None or not cluster.knows(names):
-            with self.lock:
-                promise = self.parts.metadata.require(names)
-            self.wait(promise, timer, "fetching metadata")
-        found = {name: cluster.partitions_for(name) for name in (cluster.topics() if names is None else names)}
-        return {name: infos for name, infos in sorted(found.items()) if infos}
+        with self.lock:
+            promise = self.parts.metadata.require(names, timer.deadline)
+        return dict(sorted(self.wait(promise, timer, "fetching metadata").items()))
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """High watermark minus position, as far as fetches told."""
@@ -259,13 +255,12 @@ class ClassicEngine(ClassicDriver):
         parts = self.parts
         now = self._clock.now()
         with self.lock:
-            unknown = parts.metadata.unknown_topics()
             return {
                 tp: state.status(
                     now,
                     leader=parts.cluster.leader(tp),
                     buffered_bytes=parts.buffer.buffered_bytes(tp),
-                    hint=f"topic {tp.topic!r} does not exist" if tp.topic in unknown else "",
+                    hint=parts.metadata.hint(tp.topic),
                 )
                 for tp, state in sorted(parts.subscription.states().items())
             }

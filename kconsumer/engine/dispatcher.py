@@ -6,21 +6,29 @@ reached, or when it has waited for its whole timeout. Nothing is retried here: t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kconsumer.clock import Clock
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
-from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.client import NetworkClient
+from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.requests.base import Reply, UnsentRequest
 
 
 class Dispatcher:
     """Sends what managers want sent. Not thread-safe: the engine's lock guards it."""
 
-    def __init__(self, client: NetworkClient, clock: Clock, request_timeout_ms: float) -> None:
+    def __init__(
+        self,
+        client: NetworkClient,
+        clock: Clock,
+        request_timeout_ms: float,
+        no_node: Callable[[float], None],
+    ) -> None:
         self._client = client
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
+        self._no_node = no_node  # told when no broker at all can be asked
         self._waiting: list[tuple[UnsentRequest, float]] = []
 
     @property
@@ -70,7 +78,9 @@ class Dispatcher:
         """Send a request, or fail it; False when it has to wait."""
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
-            self._fail(request, BrokerConnectionError("no broker can be reached right now"), now)
+            self._no_node(now)
+            reasons = self._client.trouble(now) or "all are busy or were just tried"
+            self._fail(request, BrokerConnectionError(f"no broker can be reached right now: {reasons}"), now)
             return True
         if self._client.ready(node, now):
             timeout_ms = self._timeout_ms(request)
@@ -82,13 +92,13 @@ class Dispatcher:
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True
-        error = self._client.failed(node, now)
-        if error is None and now >= deadline:
-            error = TimeoutError(f"{request.api.name} could not be sent within its timeout: {node} never became ready")
-        if error is not None:
-            self._fail(request, error, now, node)
-            return True
-        return False
+        trouble = self._client.failed(node, now)
+        if trouble is None and now >= deadline:
+            trouble = TimeoutError(f"{request.api.name} could not be sent in time: connection {node} never became ready")
+        if trouble is None:
+            return False
+        self._fail(request, trouble, now, node)
+        return True
 
     def _waiting_ms(self, now: float) -> float:
         """How long a step may sleep although requests wait: until a deadline or the end of a throttle."""

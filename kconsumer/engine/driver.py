@@ -1,4 +1,4 @@
-"""Driving managers and network on the caller's thread: one lock, one step, callbacks between steps, one heartbeat thread.
+"""Driving managers and network on the caller's thread: one lock, one step, callbacks between steps, heartbeats.
 
 The caller holds the lock for one step at a time and never while user code runs; the heartbeat thread takes it only
 when it is free. What each public call does with this is in `classic.py`.
@@ -108,9 +108,7 @@ class ClassicDriver:
                 wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
                 if parts.buffer.has_data():
                     wait_ms = 0.0
-            if parts.metadata.wants_rebootstrap:
-                parts.metadata.wants_rebootstrap = False
-                parts.client.rebootstrap()
+            parts.rebootstrap_if_wanted()
             self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
             parts.dispatcher.step(0.0 if self._wakeup else wait_ms)
 
@@ -175,7 +173,10 @@ class ClassicDriver:
 
     def timeout_error(self, what: str) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""
-        trouble = self.parts.client.trouble()
+        parts = self.parts
+        trouble = parts.client.trouble(self._clock.now()) or parts.metadata.last_error
+        if not trouble and parts.group is not None:
+            trouble = parts.group.coordinator.last_error
         return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
 
     def wakeup(self) -> None:

@@ -41,8 +41,8 @@ class Parts:
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
         self.client = NetworkClient(config, clock)
-        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms)
         self.metadata = MetadataManager(config, self.cluster, self.subscription)
+        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
         self.group = self._make_group()
         self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
         commits = self.group.commits if self.group else None
@@ -64,6 +64,12 @@ class Parts:
         self.share_nodes()
         if self.subscription.has_pattern:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
+
+    def rebootstrap_if_wanted(self) -> None:
+        """Go back to `bootstrap_servers` when metadata or a broker says so (KIP-899, KIP-1102)."""
+        if self.metadata.wants_rebootstrap or self.client.wants_rebootstrap:
+            self.client.rebootstrap(close_connections=True)
+            self.metadata.rebootstrapped()
 
     def share_nodes(self) -> None:
         """Tell the network which brokers there are, the coordinator among them."""

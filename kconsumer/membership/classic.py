@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.leader import LeaderAssignment, encode_own_subscription, parse_assignment
 from kconsumer.membership.leaving import REASON_LENGTH, leave_request
 from kconsumer.requests.base import FOREVER, PollResult, Promise, Reply, UnsentRequest
-from kconsumer.requests.commits import CommitManager
+from kconsumer.requests.commits import CommitManager, Offsets
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
@@ -117,7 +118,7 @@ class ClassicMembership:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
         self._steps: deque[Step] = deque()
-        self._commit: Promise[object] | None = None
+        self._commit: Promise[Offsets] | None = None
         self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
         self._requests = 0
         self._retry_at = 0.0
@@ -127,7 +128,8 @@ class ClassicMembership:
         self._leader: LeaderAssignment | None = None
         self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
         self._seen_metadata = -1
-        self._metadata_wanted: int | None = None
+        self._matched_pattern: re.Pattern[str] | None = None
+        self._refresh: Promise[None] | None = None  # metadata that the next step needs
 
     # --- what the engine asks --------------------------------------------------------------------------------------
 
@@ -179,8 +181,8 @@ class ClassicMembership:
 
     def _rebalance(self, now: float) -> PollResult:
         if self._member.state in (MemberState.UNJOINED, MemberState.STABLE):
-            if self._subscription.has_pattern and not self._metadata.answers:
-                return PollResult()  # the pattern has not been matched against the cluster's topics yet
+            if not self._pattern_matched():
+                return PollResult()
             self._begin_prepare(now)
             if self._steps:
                 return PollResult(wait_ms=self._commit_wait())
@@ -218,6 +220,16 @@ class ClassicMembership:
                 self._member.request_rejoin("cached metadata has changed")
                 return False
         return True
+
+    def _pattern_matched(self) -> bool:
+        """Whether the pattern, if there is one, was matched against all topics of the cluster."""
+        pattern = self._subscription.pattern
+        if pattern is self._matched_pattern:
+            return True
+        if self._refresh is None or self._refresh.done:
+            self._refresh = self._metadata.refresh()
+            self._refresh.when_done(lambda _: setattr(self, "_matched_pattern", pattern))
+        return False
 
     # --- before the join -------------------------------------------------------------------------------------------
 
@@ -346,10 +358,9 @@ class ClassicMembership:
             self._member.reset("the group chose an unknown assignor", keep_member_id=True)
             return
         self._leader = LeaderAssignment(assignor, message, self._config.client_rack)
-        self._metadata_wanted = None
+        self._refresh = None
         if self._subscription.group_subscribe(self._leader.topics) or not self._leader.covered_by(self._cluster):
-            self._metadata.request_update()
-            self._metadata_wanted = self._metadata.answers
+            self._refresh = self._metadata.refresh()
 
     def _sync(self, now: float) -> PollResult:
         if self._sync_assignments is None and not self._assign(now):
@@ -376,7 +387,7 @@ class ClassicMembership:
         leader = self._leader
         if leader is None:
             return False
-        if self._metadata_wanted is not None and self._metadata.answers == self._metadata_wanted:
+        if self._refresh is not None and not self._refresh.done:
             return False  # one answer is enough: a topic that it does not know is assigned to nobody
         try:
             assignments = leader.assign(self._cluster)
@@ -470,7 +481,7 @@ class ClassicMembership:
         """No answer: the connection broke or the broker lacks a version."""
         self._member.request_rejoin("the coordinator did not answer")
         if error.retriable:
-            self._coordinator.mark_unknown(str(error), now)
+            self._coordinator.mark_unknown(error, now)
             self._retry_at = now + self._config.retry_backoff_ms
         else:
             self._fail(error, now)
@@ -487,7 +498,7 @@ class ClassicMembership:
                 self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
         elif reaction is not Reaction.RETRY_NOW:
             if reaction is Reaction.COORDINATOR:
-                self._coordinator.mark_unknown(str(error), now)
+                self._coordinator.mark_unknown(error, now)
             self._retry_at = now + self._config.retry_backoff_ms
 
     def _fail(self, error: KafkaError, now: float) -> None:

@@ -137,7 +137,7 @@ class HeartbeatManager:
     def _on_reply(self, sent: Generation, reply: Reply) -> None:
         self._in_flight = False
         if reply.error is not None:
-            self._coordinator.mark_unknown(str(reply.error), reply.now)
+            self._coordinator.mark_unknown(reply.error, reply.now)
             self._failed(reply.now)
             return
         code = reply.message.error_code
@@ -156,7 +156,7 @@ class HeartbeatManager:
         unchanged = member.generation == sent
         where = f"heartbeat in group {member.group_id!r}"
         if reaction is Reaction.COORDINATOR:
-            self._coordinator.mark_unknown(str(error_for(code)), now)
+            self._coordinator.mark_unknown(error_for(code), now)
             self._failed(now)
         elif reaction is Reaction.REJOIN:
             self.session_restarted(now)

@@ -120,4 +120,4 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
 
 
 def _bytes(data: object) -> bytes | None:
-    return None if data is None else bytes(data)  # type: ignore[call-overload, no-any-return]  # any buffer
+    return None if data is None else bytes(data)  # type: ignore[call-overload]  # any buffer

@@ -110,7 +110,7 @@ class Promise(Generic[T]):
 
 
 class Backoff:
-    """Exponential backoff with jitter: initial, doubled each time up to max, give or take 20 % (Kafka's ExponentialBackoff)."""
+    """Exponential backoff with jitter: doubled at each failure, give or take 20 % (Kafka ExponentialBackoff)."""
 
     __slots__ = ("_attempts", "_initial_ms", "_max_ms", "_rng", "until")
 

@@ -240,7 +240,7 @@ class CommitManager:
                 what = "commit" if isinstance(ask, _Commit) else "fetch of committed offsets"
                 error = TimeoutError(
                     f"the {what} for group {self._member.group_id!r} did not finish in time"
-                    f" (coordinator {self._coordinator.describe()})"
+                    f" (coordinator {self._coordinator.coordinator or 'not found yet'})"
                 )
                 error.__cause__ = ask.last_error
                 ask.promise.fail(error)
@@ -322,7 +322,7 @@ class CommitManager:
         commit.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
-                self._coordinator.mark_unknown(str(reply.error), reply.now)
+                self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
             return
         unauthorized: set[str] = set()
@@ -351,7 +351,7 @@ class CommitManager:
         unchanged = member.generation == sent
         if reaction in (Reaction.RETRY, Reaction.COORDINATOR):
             if reaction is Reaction.COORDINATOR:
-                self._coordinator.mark_unknown(str(error_for(code)), now)
+                self._coordinator.mark_unknown(error_for(code), now)
             self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
         elif reaction is Reaction.REJOIN:
             member.request_rejoin("a commit met a rebalance")
@@ -424,7 +424,7 @@ class CommitManager:
         lookup.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
-                self._coordinator.mark_unknown(str(reply.error), reply.now)
+                self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry_or_fail(lookup, reply.error, reply.now, retriable=reply.error.retriable)
             return
         group = reply.message.groups[0] if reply.version >= 8 else reply.message
@@ -457,5 +457,5 @@ class CommitManager:
         reaction = FETCH_REACTIONS.get(code, Reaction.RAISE)
         error = error_for(code, where)
         if reaction is Reaction.COORDINATOR:
-            self._coordinator.mark_unknown(str(error), now)
+            self._coordinator.mark_unknown(error, now)
         self._retry_or_fail(lookup, error, now, retriable=reaction is not Reaction.RAISE)
