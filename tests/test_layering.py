@@ -95,9 +95,7 @@ def layer_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-SOURCES = sorted(
-    path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (ROOT / "kconsumer").rglob(pattern)
-)
+SOURCES = sorted(path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (ROOT / "kconsumer").rglob(pattern))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -126,9 +124,7 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
 
 def test_only_the_clock_reads_time() -> None:
     """No module but clock.py imports `time`."""
-    assert ["kconsumer/clock.py"] == [
-        str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path)
-    ]
+    assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path)]
 
 
 PLUGINS = sorted((ROOT / "assignors").rglob("*.py"))

@@ -226,9 +226,7 @@ class Kafka:
 
     def producer(self, config: Mapping[str, Any] | None = None) -> Producer:
         """A confluent-kafka producer to this cluster."""
-        return Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "linger.ms": 5, **(config or {})}
-        )
+        return Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "linger.ms": 5, **(config or {})})
 
     def produce_transaction(
         self,

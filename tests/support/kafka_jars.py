@@ -22,8 +22,7 @@ OLD_VERSION = "3.9.1"
 TOOLS_VERSION = "4.3.1"
 
 INSTALL_HINT = (
-    "install a JDK 17 and Maven (`make setup` does; by hand on Debian: "
-    "apt-get install openjdk-17-jdk-headless maven)"
+    "install a JDK 17 and Maven (`make setup` does; by hand on Debian: apt-get install openjdk-17-jdk-headless maven)"
 )
 
 

@@ -1,0 +1,160 @@
+"""What users get: the sdist has all sources, the wheel has all compiled modules, and importing it stays light.
+
+Builds once per worker from a copy of the tree, so neither a stale file list nor a leftover of an earlier build can
+hide that something is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CORE = ROOT / "kconsumer" / "_core"
+MODULES = sorted(path.stem for path in CORE.glob("*.pyx"))
+PLUGINS = {"range", "roundrobin", "sticky", "cooperative-sticky"}
+
+pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """The output of a command that must succeed."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, f"{command} failed:\n{(done.stdout + done.stderr)[-4000:]}"
+    return done.stdout
+
+
+def lend_generated_code(tree: Path) -> None:
+    """Give a tree the C files generated here, newer than their sources: generating them again proves nothing."""
+    for file in CORE.glob("*.c"):
+        shutil.copy2(file, tree / "kconsumer" / "_core")
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of the files git knows or would be asked to add."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
+    run(sys.executable, ROOT / "tools" / "copy_tree.py", tree, cwd=ROOT)
+    lend_generated_code(tree)
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, tree, cwd=tree)
+    (file,) = out.glob("*.tar.gz")
+    return file
+
+
+@pytest.fixture(scope="session")
+def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist's tree."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    return tree
+
+
+@pytest.fixture(scope="session")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from the sdist, as pip builds it for a user without a ready one."""
+    out = tmp_path_factory.mktemp("wheel")
+    lend_generated_code(unpacked)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, unpacked, cwd=unpacked)
+    (file,) = out.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the unpacked wheel, to be put on sys.path."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def python(code: str, folder: Path) -> str:
+    """Run code where `folder` comes first on sys.path and the source tree is not on it at all."""
+    return run(sys.executable, "-c", code, cwd=folder, PYTHONPATH=str(folder), PYTHONSAFEPATH="1")
+
+
+def test_sdist_contains_every_source(sdist: Path) -> None:
+    """All .py, .pyx, .pxd, .pyi and .h files are in the sdist, and nothing generated is."""
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    kinds = ("*.py", "*.pyx", "*.pxd", "*.pyi", "*.h", "py.typed")
+    sources = [path for kind in kinds for folder in ("kconsumer", "assignors") for path in (ROOT / folder).rglob(kind)]
+    assert MODULES
+    assert [] == sorted(str(path.relative_to(ROOT)) for path in sources if str(path.relative_to(ROOT)) not in names)
+    assert [] == [name for name in names if name.endswith((".c", ".so"))]
+
+
+def test_wheel_contains_compiled_modules_and_types(wheel: Path) -> None:
+    """One extension and one stub per .pyx, the typing markers, both packages, and no tests."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    wanted = {f"kconsumer/_core/{module}{end}" for module in MODULES for end in (suffix, ".pyi")}
+    wanted |= {"kconsumer/py.typed", "kconsumer_assignors/py.typed", "kconsumer_assignors/__init__.py"}
+    assert set() == wanted - names
+    assert {"kconsumer", "kconsumer_assignors"} == {n.split("/")[0] for n in names if ".dist-info/" not in n}
+
+
+def test_entry_points_load_from_the_wheel(installed: Path) -> None:
+    """The command and the four assignors are entry points whose targets exist in the wheel."""
+    code = """
+import importlib.metadata, json, kconsumer
+(found,) = [d for d in importlib.metadata.distributions(path=['.']) if d.name == 'kconsumer']
+points = [p for p in found.entry_points if p.group in ('kconsumer.assignors', 'console_scripts')]
+print(json.dumps({p.name: (p.load().__module__, kconsumer.__file__) for p in points}))
+"""
+    loaded = json.loads(python(code, installed))
+    assert PLUGINS | {"kconsumer"} == set(loaded)
+    assert {str(installed / "kconsumer" / "__init__.py")} == {file for _module, file in loaded.values()}
+
+
+def test_import_is_light(installed: Path) -> None:
+    """`import kconsumer` loads no optional or heavy package and a bounded number of modules."""
+    code = """
+import json, sys
+before = set(sys.modules)
+import kconsumer
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    loaded = json.loads(python(code, installed))
+    assert not {"pyarrow", "pyspark", "asyncio", "pandas", "numpy", "rich"} & set(loaded)
+    assert len(loaded) < 200
+
+
+def test_strict_editable_install_works(unpacked: Path, tmp_path: Path) -> None:
+    """`pip install -e . --config-settings editable_mode=strict`, which links files, gives a package that imports."""
+    venv = tmp_path / "venv"
+    packages = sysconfig.get_paths()["purelib"]  # lends the build tools and dependencies; its .pth files are not read
+    run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
+    lend_generated_code(unpacked)
+    options = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=strict"]
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "--quiet", *options]
+    run(*pip, "--editable", unpacked, cwd=tmp_path, PYTHONPATH=packages)
+    code = f"import importlib, kconsumer; [importlib.import_module('kconsumer._core.' + m) for m in {MODULES}]"
+    run(venv / "bin" / "python", "-c", code, cwd=tmp_path, PYTHONPATH=packages)
+
+
+def test_installed_metadata_matches_the_tree() -> None:
+    """The package under test says the version of this tree; an old installation does not pass for it."""
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{importlib.metadata.version("kconsumer")}"' in text
