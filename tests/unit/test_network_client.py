@@ -55,7 +55,9 @@ class World:
             self.poll()
         assert self.ready(node)
 
-    def send(self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any) -> ClientRequest:
+    def send(
+        self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any
+    ) -> ClientRequest:
         request = ClientRequest(node, api, api.request(**fields), timeout_ms, tag=len(self.broker.requests))
         self.client.send(request, self.clock.now())
         return request
@@ -243,7 +245,9 @@ def test_a_reset_fails_what_is_in_flight(world: World) -> None:
     assert sent == [response.request for response in failed]
     for response in failed:
         assert isinstance(response.error, BrokerConnectionError)
-        assert "bootstrap broker boot:9092 (10.0.0.1) was lost: the connection was reset" in str(response.error)
+        assert "bootstrap broker boot:9092 (10.0.0.1) was lost: the connection was reset" in str(
+            response.error
+        )
     assert world.failed() is failed[0].error
     assert 0 == world.client.in_flight()
 
@@ -418,7 +422,9 @@ def test_no_common_version_is_refused_at_send(world: World) -> None:
     world.broker.on(API_VERSIONS, api_versions(Metadata=(0, 3), Fetch=(1, 0)))
     world.connect()
     request = ClientRequest("-1", METADATA, METADATA.request(), 1_000, min_version=4)
-    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"):
+    with pytest.raises(
+        UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"
+    ):
         world.client.send(request, world.clock.now())
     with pytest.raises(UnsupportedVersionError, match=r"boot:9092 lacks Fetch .* older than Kafka 2\.1"):
         world.client.negotiated("-1", FETCH)
