@@ -47,6 +47,12 @@ class CoordinatorManager:
         heartbeats."""
         return None if self.coordinator is None else f"+{self.coordinator.id}"
 
+    def describe(self) -> str:
+        """The coordinator in words, or why it is not known, for error messages."""
+        if self.coordinator is not None:
+            return str(self.coordinator)
+        return f"unknown: {self.last_error}" if self.last_error is not None else "unknown"
+
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
         result = PollResult()
@@ -124,5 +130,5 @@ class CoordinatorManager:
             self._fatal = error
 
     def __repr__(self) -> str:
-        state = str(self.coordinator) if self.coordinator is not None else "unknown"
-        return f"<CoordinatorManager of {self._group_id}: {state}{', looking up' if self._in_flight else ''}>"
+        doing = ", looking up" if self._in_flight else ""
+        return f"<CoordinatorManager of {self._group_id}: {self.describe()}{doing}>"

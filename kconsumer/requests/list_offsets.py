@@ -199,9 +199,8 @@ class Search:
         self._found |= dict.fromkeys(answer.none)
         for tp in (*answer.found, *answer.none):
             self._remaining.pop(tp, None)
-        for error in answer.retry.values():
-            self._retry(error, reply.now)
-            break
+        if answer.retry:
+            self._retry(next(iter(answer.retry.values())), reply.now)
         if not self._remaining:
             self.promise.keep({tp: self._found[tp] for tp in self._timestamps})
 

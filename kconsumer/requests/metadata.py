@@ -6,18 +6,14 @@ start again from the bootstrap list. What the answer says of leaders is judged b
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kconsumer.errors import (
-    BrokerConnectionError,
-    BrokerError,
-    KafkaError,
-    error_for,
-)
+from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import (
     INVALID_TOPIC,
@@ -35,6 +31,8 @@ from kconsumer.types import TopicPartition
 
 REBOOTSTRAP_REQUIRED = 129
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class _Sent:
@@ -48,9 +46,9 @@ class _Sent:
 class MetadataManager:
     """Keeps the `Cluster` fresh (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
 
-    The engine watches two things besides `poll`: `wants_rebootstrap` (then it goes back to the bootstrap list
-    and calls `rebootstrapped()`), and it calls `no_node_available(now)` when there is no broker to send to.
-    `on_update` listeners run after each answer taken in.
+    The engine watches `wants_rebootstrap` (then it goes back to the bootstrap list and calls
+    `rebootstrapped()`), and calls `no_node_available(now)` when there is no broker to send to. `on_update`
+    listeners run after each answer taken in.
     """
 
     def __init__(
@@ -86,6 +84,7 @@ class MetadataManager:
         # What went wrong
         self._fatal: KafkaError | None = None
         self._topic_errors: dict[str, int] = {}
+        self._warned: frozenset[str] = frozenset()
         self._unraised: dict[str, int] = {}
 
     # --- wishes ------------------------------------------------------------------------------------------
@@ -108,7 +107,7 @@ class MetadataManager:
     def refresh(self) -> Promise[None]:
         """Ask for all wanted topics; kept by the first answer to a request made after this call."""
         promise: Promise[None] = Promise()
-        self._needs_full = True
+        self.request_update(new_interest=True)
         self._refreshes.append((self._serial + 1, promise))
         return promise
 
@@ -163,6 +162,8 @@ class MetadataManager:
     def _poll_update(self, now: float, result: PollResult) -> float:
         if self._in_flight is not None:
             return FOREVER
+        if self._needs_partial and not self._missing():
+            self._needs_partial = False
         expires_in: float = self._last_success + self._config.metadata_max_age_ms - now
         if not (self._needs_full or self._needs_partial):
             if expires_in > 0:
@@ -177,20 +178,23 @@ class MetadataManager:
         return FOREVER
 
     def _request(self, full: bool) -> UnsentRequest:
-        names = self._subscription.metadata_topics() | self._watched.keys()
-        topics: list[str] | None = sorted(names)
+        topics: list[str] | None
         if self._subscription.has_pattern:
             full, topics = True, None
-        elif not full:
-            known = self._cluster.topics()
-            missing = sorted(names - known)
-            full, topics = not missing, missing or topics
+        else:
+            topics = sorted(self._wanted_topics() if full else self._missing())
         self._serial += 1
         sent = self._in_flight = _Sent(full, self._wanted, self._serial)
         # A request by pattern never creates topics: it names none.
         create = topics is not None and self._config.allow_auto_create_topics
         message = metadata_request(topics, create)
         return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=4)
+
+    def _wanted_topics(self) -> frozenset[str]:
+        return self._subscription.metadata_topics() | self._watched.keys()
+
+    def _missing(self) -> frozenset[str]:
+        return self._wanted_topics() - self._cluster.topics()
 
     # --- answers -----------------------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ class MetadataManager:
         self._failures.failed(now)
         self._equivalent.reset()
         if isinstance(error, BrokerError) and error.code == REBOOTSTRAP_REQUIRED:
-            self._rebootstrap()
+            self._rebootstrap(str(error))
         elif not error.retriable:
             self._fatal = error
 
@@ -260,6 +264,9 @@ class MetadataManager:
         else:
             others = {t: code for t, code in self._topic_errors.items() if t not in update.topics}
             self._topic_errors = others | update.topic_errors
+        for topic in sorted(self.unknown_topics() - self._warned):
+            _log.warning("topic %s does not exist; it is looked for again from time to time", topic)
+        self._warned = self.unknown_topics()
         reported = (INVALID_TOPIC, TOPIC_AUTHORIZATION)
         self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
 
@@ -267,7 +274,9 @@ class MetadataManager:
         """An error for the user's next call, once: a failed login or version, topics refused or with illegal
         names. The manager goes on asking, so a cause that remains is reported again after the next answer."""
         error, self._fatal = self._fatal, None
-        unraised, self._unraised = self._unraised, {}
+        # A topic that nobody wants any more troubles nobody.
+        unraised = {topic: code for topic, code in self._unraised.items() if self._keep(topic, False)}
+        self._unraised = {}
         if error is None and unraised:
             error = topic_error(unraised)
         return error
@@ -295,14 +304,10 @@ class MetadataManager:
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
     def no_node_available(self, now: float) -> None:
-        """The engine found no broker to send to: all are in backoff. Gives up the request in flight, if
-        any."""
-        if self._in_flight is not None:
-            self._in_flight = None
-            self._failures.failed(now)
-        # With no broker known beyond the bootstrap list there is nothing to go back from.
+        """The engine found no broker to send to: all are in backoff."""
+        # While bootstrapping there is nothing to go back to.
         if self._cluster.nodes:
-            self._rebootstrap()
+            self._rebootstrap("no broker can be reached")
 
     def rebootstrapped(self) -> None:
         """The engine is back at the bootstrap list: what was known of brokers and topics is dropped."""
@@ -313,8 +318,9 @@ class MetadataManager:
         self.request_update(new_interest=True)
         self.request_new_topics()
 
-    def _rebootstrap(self) -> None:
-        if self._config.metadata_recovery_strategy == "rebootstrap":
+    def _rebootstrap(self, reason: str) -> None:
+        if self._config.metadata_recovery_strategy == "rebootstrap" and not self.wants_rebootstrap:
+            _log.warning("bootstrapping again: %s", reason)
             self.wants_rebootstrap = True
 
     def _check_trigger(self, now: float) -> float:
@@ -326,7 +332,7 @@ class MetadataManager:
         if left > 0:
             return left
         self._due_since = now
-        self.wants_rebootstrap = True
+        self._rebootstrap(f"no metadata for {trigger_ms / 1000:.0f} s")
         return trigger_ms
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from kconsumer.requests.metadata import MetadataManager
 from kconsumer.requests.validation import Validator
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import AWAIT_RESET
-from kconsumer.state.subscription import SubscriptionState, no_offset_error
+from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,6 @@ class OffsetsManager:
         self._metadata = metadata
         self._wall_ms = wall_ms
         self._rng = rng
-        self._without_group = config.group_id is None
         self._api = ListOffsetsApi(config, cluster)
         self._validator = Validator(config, subscription, metadata, self._fail)
         self._searches: list[Search] = []
@@ -80,8 +79,6 @@ class OffsetsManager:
 
     def _poll_positions(self, now: float, requests: list[UnsentRequest]) -> float:
         subscription = self._subscription
-        if self._without_group and subscription.default_reset != OffsetReset.NONE:
-            subscription.reset_initializing()
         leaderless = self._poll_resets(now, requests)
         leaderless += self._validator.poll(now, requests)
         wait = subscription.next_retry(now)
@@ -96,11 +93,6 @@ class OffsetsManager:
         """An error for the user's next call, once: a refused topic, a truncated log, a partition without an
         offset to start from. Not given any more when its partitions have been moved or taken away
         meanwhile."""
-        subscription = self._subscription
-        if self._without_group and subscription.default_reset == OffsetReset.NONE:
-            waiting = subscription.partitions_to_initialize()
-            if waiting:
-                return no_offset_error(waiting)
         if self._error is None:
             return None
         (error, partitions), self._error = self._error, None

@@ -143,5 +143,5 @@ def _row(tp: TopicPartition, position: FetchPosition) -> Any:
     return OffsetForLeaderPartition(
         partition=tp.partition,
         current_leader_epoch=-1 if position.leader.epoch is None else position.leader.epoch,
-        leader_epoch=position.offset_epoch,
+        leader_epoch=-1 if position.offset_epoch is None else position.offset_epoch,
     )

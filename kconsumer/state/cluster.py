@@ -191,13 +191,18 @@ class Cluster:
         known_epoch = self._epochs.get(tp, old.epoch)
         if known_epoch is not None and epoch <= known_epoch:
             return False
-        if node is None and leader_id not in self.nodes:
+        known_node = self.nodes.get(leader_id)
+        if node is None and known_node is None:
             return False
-        if node is not None:
-            self.nodes[leader_id] = node
         topic.partitions[tp.partition] = old._replace(leader_id=leader_id, epoch=epoch)
         self._epochs[tp] = epoch
-        self._rebuild()
+        if node is not None and node != known_node:
+            self.nodes[leader_id] = node
+            self._rebuild()
+        else:
+            topic.infos = None
+            self._leaders[tp] = LeaderAndEpoch(known_node, epoch)
+            self.update_version += 1
         return True
 
     def see_epoch(self, tp: TopicPartition, epoch: int) -> bool:

@@ -312,7 +312,7 @@ class SubscriptionState:
 
     def next_retry(self, now: float) -> float:
         """How many ms until the first partition that is backing off may try again; inf if none is."""
-        moments = [s.next_retry for s in self._states.values() if s.fetchable is False and s.next_retry > now]
+        moments = [s.next_retry for s in self._states.values() if s.next_retry > now]
         return min(moments) - now if moments else float("inf")
 
     def _in_state(self, wanted: FetchState, now: float = float("inf")) -> list[TopicPartition]:
