@@ -249,10 +249,14 @@ class Connection:
             ) from error
         self._pop()
         assert entry.request is not None
+        self._note_throttle(entry, message)
+        responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
+
+    def _note_throttle(self, entry: InFlight, message: Any) -> None:
+        """Remember how long the broker asks to be left alone (KIP-219)."""
         throttle_from = entry.api.throttle_from
         if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
             self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
-        responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
 
     def _pop(self) -> None:
         """Take the oldest request out of flight."""
@@ -290,13 +294,14 @@ class Connection:
             self._ask_versions(self._lower_version(entry, frame), now)
             return
         if code:
-            raise error_for(code, f"{self.name} refused ApiVersions version {entry.version}")
+            raise error_for(code, f"{self.name} refused ApiVersions v{entry.version}")
         try:
             _, message = decode_response(entry.api, entry.version, frame)
         except ProtocolError as error:
             raise ProtocolError(
                 f"{self.name} answered ApiVersions with bytes that do not parse: {error}"
             ) from error
+        self._note_throttle(entry, message)
         self._learn({row.api_key: (row.min_version, row.max_version) for row in message.api_keys})
         self.handle(ConnectionEvent.VERSIONS_KNOWN)
 
@@ -357,6 +362,7 @@ class Connection:
         ]
         self._in_flight.clear()
         self._outgoing.clear()
+        self.next_deadline = float("inf")
         return failed
 
     def oldest(self) -> InFlight | None:

@@ -1,0 +1,331 @@
+"""NetworkClient over real loopback sockets, with a scripted broker at the other end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
+
+from kconsumer.clock import Clock
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import BrokerConnectionError, ProtocolError
+from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+
+
+class Driver:
+    """A client on real time."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", **options: Any) -> None:
+        self.clock = Clock()
+        config = ConsumerConfig(bootstrap_servers=f"{host}:{port}", **options)
+        self.client = NetworkClient(config, self.clock)
+
+    def poll(self, timeout_ms: float = 10_000) -> list[ClientResponse]:
+        return self.client.poll(timeout_ms, self.clock.now())
+
+    def connect(self, node: str = "-1") -> None:
+        """Poll until ready; raises what `failed` says."""
+        deadline = self.clock.now() + 10_000
+        while not self.client.ready(node, self.clock.now()):
+            error = self.client.failed(node, self.clock.now())
+            if error is not None:
+                raise error
+            assert self.clock.now() < deadline
+            self.poll()
+
+    def send(self, api: Any = METADATA, timeout_ms: float = 10_000, **fields: Any) -> ClientRequest:
+        request = ClientRequest("-1", api, api.request(**fields), timeout_ms)
+        self.client.send(request, self.clock.now())
+        return request
+
+
+@pytest.fixture
+def drivers() -> Iterator[Any]:
+    """Makes clients and closes them."""
+    made: list[Driver] = []
+
+    def make(port: int, **options: Any) -> Driver:
+        made.append(Driver(port, **options))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        driver.client.close()
+
+
+def test_a_request_and_its_answer(drivers: Any) -> None:
+    """The whole way: connect, negotiate, send, receive, close."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c"))
+        driver = drivers(broker.port, client_id="tester")
+        driver.connect()
+        request = driver.send()
+        [response] = driver.poll()
+        assert request is response.request
+        assert "c" == response.message.cluster_id
+        assert ["ApiVersions", "Metadata"] == broker.names()
+        assert "tester" == broker.requests[1].client_id
+        assert 0 < response.now - response.sent_at < 10_000
+
+
+def test_refused_then_up(drivers: Any) -> None:
+    """Nobody listens: the error names the address. The broker starts: the client gets there by itself."""
+    port = unused_port()
+    driver = drivers(port)
+    with pytest.raises(
+        BrokerConnectionError, match=rf"127\.0\.0\.1:{port} cannot be reached: connection refused"
+    ):
+        driver.connect()
+    with ScriptedBroker(port=port) as broker:
+        driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)
+        driver.connect()
+        assert ["ApiVersions"] == broker.names()
+
+
+def test_localhost_is_tried_on_every_address(drivers: Any) -> None:
+    """localhost may resolve to ::1 first, where nobody listens."""
+    with ScriptedBroker() as broker:
+        driver = drivers(broker.port, host="localhost")
+        driver.connect()
+
+
+def test_answers_byte_by_byte(drivers: Any) -> None:
+    """A network that delivers single bytes changes nothing."""
+    with ScriptedBroker(chunk=1) as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send()
+        [response] = driver.poll()
+        assert "c" * 200 == response.message.cluster_id
+
+
+def test_a_large_answer(drivers: Any) -> None:
+    """Megabytes in one frame, and the next answer after it."""
+    with ScriptedBroker() as broker:
+        broker.next(METADATA, METADATA.response(cluster_id="c" * 30_000))
+        broker.on(METADATA, METADATA.response(cluster_id="end"))
+        payload = os.urandom(1 << 16) * 96
+        broker.on(
+            FETCH,
+            lambda request: _fetch_answer(request, payload),
+        )
+        driver = drivers(broker.port)
+        driver.connect()
+        for _ in range(2):
+            driver.send(METADATA)
+            driver.send(FETCH)
+        responses: list[ClientResponse] = []
+        while len(responses) < 4:
+            responses += driver.poll()
+        assert ["c" * 30_000, "end"] == [r.message.cluster_id for r in responses if r.request.api is METADATA]
+        for response in responses:
+            if response.request.api is FETCH:
+                assert payload == bytes(response.message.responses[0].partitions[0].records)
+
+
+def _fetch_answer(request: Any, payload: bytes) -> Any:
+    [topics] = [f for f in FETCH.response.FIELDS if f.name == "responses"]
+    topic_class = topics.kind.element
+    [partitions] = [f for f in topic_class.FIELDS if f.name == "partitions"]
+    partition = partitions.kind.element(partition_index=0, records=payload)
+    return FETCH.response(responses=[topic_class(partitions=[partition])])
+
+
+def test_the_broker_dies_in_the_middle_of_an_answer(drivers: Any) -> None:
+    """Half a frame and then the end: the request fails, naming broker and address."""
+    whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 100))
+    with ScriptedBroker() as broker:
+        broker.next(METADATA, whole[:50], CLOSE)
+        driver = drivers(broker.port)
+        driver.connect()
+        half = driver.send()
+        closing = driver.send()
+        responses = driver.poll()
+        assert [half, closing] == [response.request for response in responses]
+        for response in responses:
+            assert isinstance(response.error, BrokerConnectionError)
+            assert f"127.0.0.1:{broker.port} (127.0.0.1) was lost" in str(response.error)
+
+
+def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
+    """A broker restart on the same port: the connection is lost, and made again after the backoff."""
+    with ScriptedBroker() as broker:
+        driver = drivers(broker.port)
+        driver.connect()
+    driver.poll()
+    assert isinstance(driver.client.failed("-1", driver.clock.now()), BrokerConnectionError)
+    with ScriptedBroker(port=broker.port) as again:
+        driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)
+        driver.connect()
+        assert 1 == again.connections
+
+
+@pytest.mark.parametrize(
+    ("raw", "cause"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it speaks HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS"),
+        (b"\x7f\xff\xff\xff", "another server or a proxy"),
+    ],
+)
+def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> None:
+    """HTTP, TLS or anything else is told apart from Kafka, at once and without allocating what it
+    announces."""
+    with ScriptedBroker(raw=raw) as broker:
+        driver = drivers(broker.port)
+        with pytest.raises(ProtocolError, match=rf":{broker.port} is not a Kafka broker: .*{cause}"):
+            driver.connect()
+
+
+def test_a_server_that_hangs_up_on_the_first_request(drivers: Any) -> None:
+    """What a TLS listener does to a plaintext client, as the error says."""
+    with ScriptedBroker() as broker:
+        broker.on(API_VERSIONS, CLOSE)
+        driver = drivers(broker.port)
+        with pytest.raises(BrokerConnectionError, match=r"TLS or SASL listener.*check security_protocol"):
+            driver.connect()
+
+
+def test_an_absurd_frame_size_later_on(drivers: Any) -> None:
+    """A negotiated connection that announces two gigabytes is ended as a protocol error of that request."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, struct.pack(">i", 2**31 - 1))
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send()
+        [response] = driver.poll()
+        assert isinstance(response.error, ProtocolError)
+
+
+def test_an_old_broker_is_asked_again_with_version_0(drivers: Any) -> None:
+    """Error 35 without a range (before Kafka 2.4) leads to ApiVersions v0 on the same connection."""
+    with ScriptedBroker() as broker:
+        broker.next(API_VERSIONS, b"\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x23\x00\x00\x00\x00")
+        driver = drivers(broker.port)
+        driver.connect()
+        assert [API_VERSIONS.max_version, 0] == [request.version for request in broker.requests]
+        assert 1 == broker.connections
+
+
+def test_a_request_timeout_on_real_time(drivers: Any) -> None:
+    """A silent broker: the request times out and the connection goes."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, SILENCE)
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send(timeout_ms=30)
+        [response] = driver.poll()
+        assert "did not answer Metadata within 30 ms" in str(response.error)
+        assert not driver.client.ready("-1", driver.clock.now())
+
+
+def test_wakeup_from_another_thread(drivers: Any) -> None:
+    """A poll that would block for ever returns when another thread rings."""
+    with ScriptedBroker() as broker:
+        driver = drivers(broker.port)
+        driver.connect()
+        polling = threading.Event()
+
+        def ring() -> None:
+            polling.wait()
+            driver.client.wakeup()
+
+        thread = threading.Thread(target=ring)
+        thread.start()
+        polling.set()
+        assert [] == driver.poll(float("inf"))
+        thread.join()
+
+
+def test_wakeup_before_anything_was_opened(drivers: Any) -> None:
+    """A ring is kept until the first poll."""
+    driver = drivers(unused_port())
+    driver.client.wakeup()
+    assert [] == driver.poll(float("inf"))
+
+
+def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
+    """A handler may ring; poll then returns, and does not raise."""
+    driver = drivers(unused_port())
+    before = signal.signal(signal.SIGALRM, lambda *_: driver.client.wakeup())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        assert [] == driver.poll(float("inf"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_many_rings_wake_once(drivers: Any) -> None:
+    """Rings do not add up, and the descriptor never fills."""
+    driver = drivers(unused_port())
+    driver.poll(0)
+    for _ in range(100_000):
+        driver.client.wakeup()
+    assert [] == driver.poll(float("inf"))
+    start = driver.clock.now()
+    driver.poll(20)
+    driver.poll(20)
+    assert driver.clock.now() - start >= 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
+def test_a_forked_child_does_not_disturb_its_parent(drivers: Any) -> None:
+    """The child abandons; the parent's connection and its selector go on working."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c"))
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send()
+        child = os.fork()
+        if child == 0:
+            driver.client.abandon()
+            os._exit(0)
+        assert 0 == os.waitpid(child, 0)[1]
+        [response] = driver.poll()
+        assert "c" == response.message.cluster_id
+        driver.send()
+        [response] = driver.poll()
+        assert "c" == response.message.cluster_id
+        assert 1 == broker.connections
+
+
+def test_no_descriptor_is_leaked() -> None:
+    """Opening, failing, losing and closing connections gives every descriptor back."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with ScriptedBroker() as broker:
+            driver = Driver(broker.port)
+            driver.connect()
+            broker.on(METADATA, CLOSE)
+            driver.send()
+            driver.poll()
+        driver.poll(200)
+        driver.client.ready("-1", driver.clock.now())
+        driver.poll(200)
+        driver.client.close()
+    assert before >= len(os.listdir("/proc/self/fd"))
+
+
+def test_a_reset_connection(drivers: Any) -> None:
+    """A peer that resets: the reason says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        driver = drivers(server.getsockname()[1])
+        assert not driver.client.ready("-1", driver.clock.now())
+        peer, _ = server.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        while driver.client.failed("-1", driver.clock.now()) is None:
+            driver.poll()
+        text = str(driver.client.failed("-1", driver.clock.now()))
+        assert "the connection was reset" in text or os.strerror(errno.ECONNRESET) in text

@@ -1,0 +1,131 @@
+"""The TCP transport over loopback sockets that answer at once: no waiting, no thread."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kconsumer.net.messages import broker_name, os_reason
+from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, resolve
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def pair(listener: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
+    """A connected transport and its peer."""
+    transport = TcpTransport(Address(socket.AF_INET, listener.getsockname()))
+    select.select([], [transport.fileno()], [], 10)
+    assert transport.finish_connect()
+    peer, _ = listener.accept()
+    with peer:
+        yield transport, peer
+    transport.close()
+
+
+def test_bytes_flow_both_ways(pair: tuple[TcpTransport, socket.socket]) -> None:
+    """send and recv_into move bytes; an empty socket would block, a closed peer is 0."""
+    transport, peer = pair
+    view = memoryview(bytearray(8))
+    assert WOULD_BLOCK == transport.recv_into(view)
+    assert 5 == transport.send(b"hello")
+    assert b"hello" == peer.recv(5)
+    peer.sendall(b"abc")
+    select.select([transport.fileno()], [], [], 10)
+    assert (3, b"abc") == (transport.recv_into(view), bytes(view[:3]))
+    peer.close()
+    select.select([transport.fileno()], [], [], 10)
+    assert 0 == transport.recv_into(view)
+
+
+def test_a_full_socket_takes_nothing(pair: tuple[TcpTransport, socket.socket]) -> None:
+    """What does not fit is reported as not taken."""
+    transport, _ = pair
+    chunk = bytes(1 << 20)
+    for _ in range(100):
+        if transport.send(chunk) == 0:
+            break
+    assert 0 == transport.send(b"x")
+
+
+def test_socket_options(listener: socket.socket) -> None:
+    """No delay, keep-alive and the configured buffers; -1 leaves the system's."""
+    address = Address(socket.AF_INET, listener.getsockname())
+    transport = TcpTransport(address, 20_000, 30_000)
+    default = TcpTransport(address, -1, -1)
+    sock, untouched = transport._sock, default._sock
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 30_000
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        assert sock.getsockopt(socket.SOL_SOCKET, option) != untouched.getsockopt(socket.SOL_SOCKET, option)
+    assert not sock.getblocking()
+    transport.close()
+    default.close()
+    assert "<TcpTransport fd=-1>" == repr(transport)
+
+
+def test_a_refused_connection(listener: socket.socket) -> None:
+    """finish_connect raises what the attempt ended with."""
+    address = Address(socket.AF_INET, listener.getsockname())
+    listener.close()
+    transport = TcpTransport(address)
+    select.select([], [transport.fileno()], [], 10)
+    with pytest.raises(ConnectionRefusedError) as raised:
+        transport.finish_connect()
+    assert "connection refused (is a broker listening there?)" == os_reason(raised.value)
+    transport.close()
+
+
+def test_an_attempt_that_fails_at_once() -> None:
+    """An unusable address raises from the constructor and leaks nothing."""
+    with pytest.raises(OSError, match=r".+"):
+        TcpTransport(Address(socket.AF_INET, ("255.255.255.255", 9)))
+
+
+def test_names_resolve_to_each_address_once() -> None:
+    """The system's resolver, without duplicates."""
+    found = resolve("127.0.0.1", 9092)
+    assert [Address(socket.AF_INET, ("127.0.0.1", 9092))] == found
+    assert "127.0.0.1" == str(found[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ECONNRESET, "x"), "the connection was reset"),
+        (OSError(errno.ETIMEDOUT, "x"), "the connection timed out"),
+        (OSError(errno.EHOSTUNREACH, "x"), "no route to the host"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+        (OSError("odd"), "odd"),
+        (OSError(), "OSError"),
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            "could not be resolved (Name or service not known)",
+        ),
+    ],
+)
+def test_reasons_in_words(error: OSError, text: str) -> None:
+    """The operating system's errors as messages say them."""
+    assert text in os_reason(error)
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ("3", "broker 3 at k:9092"),
+        ("+3", "group coordinator 3 at k:9092"),
+        ("-1", "bootstrap broker k:9092"),
+    ],
+)
+def test_brokers_by_connection_id(node: str, text: str) -> None:
+    """How errors name the other end."""
+    assert text == broker_name(node, "k", 9092)
