@@ -1,0 +1,47 @@
+"""Cuts fetched bytes into batches and reads their headers; the layout is drawn in batch.pxd.
+
+Says what it found and judges nothing but sizes: checksums, codecs and offsets are the business of `fetch`.
+"""
+
+from kconsumer._core.wire cimport kc_load_be16, kc_load_be32, kc_load_be64
+
+
+cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil:
+    """Read the header at the front of `data` and move `data` past the batch.
+
+    `data` stays where it is unless the answer is FOUND_BATCH or FOUND_OLD. A size too small for its format
+    and an unknown magic are told apart from the end of the data as soon as the bytes are there, as in Java.
+    """
+    cdef const unsigned char* p = data.p
+    if remaining(data) < SIZE_PREFIX:
+        return FOUND_END
+    out.base_offset = <int64_t> kc_load_be64(p)
+    out.size = <int32_t> kc_load_be32(p + 8)
+    if out.size < LEAST_BATCH_SIZE:
+        return FOUND_BAD_SIZE
+    if remaining(data) < UP_TO_MAGIC:
+        return FOUND_END
+    out.magic = <int8_t> p[16]
+    if out.magic < 0 or out.magic > 2:
+        return FOUND_BAD_MAGIC
+    if remaining(data) - SIZE_PREFIX < out.size:
+        return FOUND_END
+    if out.magic < 2:
+        data.p = p + SIZE_PREFIX + out.size
+        return FOUND_OLD
+    if out.size < HEADER_BYTES - SIZE_PREFIX:
+        return FOUND_BAD_SIZE
+    out.leader_epoch = <int32_t> kc_load_be32(p + 12)
+    out.crc = kc_load_be32(p + UP_TO_MAGIC)
+    out.attributes = <int16_t> kc_load_be16(p + BEFORE_ATTRIBUTES)
+    out.last_offset_delta = <int32_t> kc_load_be32(p + 23)
+    out.base_timestamp = <int64_t> kc_load_be64(p + 27)
+    out.max_timestamp = <int64_t> kc_load_be64(p + 35)
+    out.producer_id = <int64_t> kc_load_be64(p + 43)
+    out.record_count = <int32_t> kc_load_be32(p + 57)
+    data.p = p + SIZE_PREFIX + out.size
+    out.covered.p = p + BEFORE_ATTRIBUTES
+    out.covered.end = data.p
+    out.body.p = p + HEADER_BYTES
+    out.body.end = data.p
+    return FOUND_BATCH

@@ -1,0 +1,31 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+from kconsumer._core.run import RecordRun as RecordRun
+from kconsumer._core.wire import Slice
+from kconsumer.types import TopicPartition
+
+@final
+class PartitionFetch:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        records: Slice | Buffer | None,
+        fetch_offset: int,
+        *,
+        check_crcs: bool = True,
+        log_bytes: bool = False,
+    ) -> None: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def next_leader_epoch(self) -> int | None: ...
+    @property
+    def exhausted(self) -> bool: ...
+    @property
+    def held_bytes(self) -> int: ...
+    def take(self, max_records: int) -> RecordRun: ...
+    def drain(self) -> None: ...

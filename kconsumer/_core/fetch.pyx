@@ -1,0 +1,350 @@
+"""PartitionFetch: the bytes a broker sent for one partition, given out as runs of checked records.
+
+Decides what is a record to give out: it checks sizes and checksums, decompresses one batch at a time, passes
+over control records and records below the position, and moves the position. Does not know what fetches are,
+why the position is where it is, or what becomes of a record. The batch layout is in batch.pxd.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+
+from kconsumer._core.batch cimport (
+    CODEC,
+    CONTROL,
+    FOUND_BAD_MAGIC,
+    FOUND_BAD_SIZE,
+    FOUND_BATCH,
+    FOUND_END,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    Found,
+    Record,
+    check_headers,
+    next_batch,
+    offset_at,
+    read_record,
+)
+from kconsumer._core.crc cimport crc32c_of
+from kconsumer._core.run cimport RecordRun, Segment, new_run
+from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
+
+from kconsumer._core.run import RecordRun as RecordRun
+from kconsumer.compression import DecompressionError, decompress, output_limit
+from kconsumer.errors import CorruptRecordError, RecordTooLargeError
+
+
+cdef enum:
+    CREATE_TIME = 0      # TimestampType
+    LOG_APPEND = 1
+    MANY_RECORDS = 4096  # from so many on, they are checked without the GIL
+
+# A log handed over as bytes: how much all its batches together may decompress to, whatever their compressed
+# size.
+cdef Py_ssize_t LOG_OUTPUT_LIMIT = 256 << 20
+
+
+cdef struct Open:
+    # The batch being given out.
+    Segment segment        # what its records have in common; span: those not yet given out
+    int32_t left           # records in that span
+    int64_t last_offset
+    int64_t reached        # where the next record is expected: for error messages
+    bint control           # no record of it is given out
+
+
+cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
+    """Check records at the front of the batch and move up to `limit` of them to `out`.
+
+    False: the next record is malformed, and the batch stays in front of it.
+    """
+    cdef Record record
+    cdef const unsigned char* start
+    cdef int64_t offset
+    out[0] = batch.segment
+    out.count = 0
+    out.span.end = out.span.p
+    while batch.left and out.count < limit:
+        start = batch.segment.span.p
+        if (
+            not read_record(&batch.segment.span, &record)
+            or not check_headers(record.headers)
+            or (batch.left == 1 and batch.segment.span.p != batch.segment.span.end)
+        ):
+            batch.segment.span.p = start
+            return False
+        offset = offset_at(batch.segment.base_offset, record.offset_delta)
+        if offset < 0 or offset == INT64_MAX:
+            batch.segment.span.p = start
+            return False
+        batch.left -= 1
+        batch.reached = offset + 1
+        if offset < batch.segment.floor or batch.control:
+            continue
+        if out.count == 0:
+            out.span.p = start
+        out.count += 1
+        out.span.end = batch.segment.span.p
+    return True
+
+
+@cython.final
+cdef class PartitionFetch:
+    """One partition's fetched bytes, from `fetch_offset` on.
+
+    `records`: a Slice, any buffer, or None. `check_crcs`: whether checksums are verified. `log_bytes`: the
+    bytes are a stretch of log and not the answer to a fetch: offsets may begin anywhere and repeat, a partial
+    batch alone is nothing to complain about, and there is a limit on what all batches together decompress to.
+    """
+
+    cdef readonly object topic_partition
+    cdef readonly int64_t next_offset
+    cdef int32_t epoch                # of next_offset; -1: none
+    cdef int64_t floor                # records below are not given out
+    cdef bint check_crcs
+    cdef bint log_bytes
+    cdef Slice data
+    cdef Span rest                    # batches not yet opened
+    cdef bint begun                   # a batch has been found
+    cdef object owner                 # keeps the open batch's records alive; None: no batch is open
+    cdef Open batch
+    cdef Py_ssize_t decompressed      # bytes all batches so far decompressed to
+    cdef object error                 # what every take() raises from now on
+
+    def __init__(
+        self, topic_partition, records, int64_t fetch_offset, *, bint check_crcs=True, bint log_bytes=False
+    ):
+        self.topic_partition = topic_partition
+        self.next_offset = fetch_offset
+        self.floor = max(fetch_offset, 0)
+        self.epoch = -1
+        self.check_crcs = check_crcs
+        self.log_bytes = log_bytes
+        if records is not None:
+            self.data = records if isinstance(records, Slice) else Slice(records)
+            self.rest = self.data.span
+
+    @property
+    def next_leader_epoch(self):
+        """Leader epoch of the last batch taken from; None if it has none."""
+        return None if self.epoch < 0 else self.epoch
+
+    @property
+    def exhausted(self):
+        """Whether there is nothing left to take: no record, no position to move, no error to raise."""
+        cdef Span rest = self.rest
+        cdef BatchHeader header
+        if self.error is not None or self.owner is not None:
+            return False
+        if next_batch(&rest, &header) != FOUND_END:
+            return False
+        return self.begun or self.log_bytes or remaining(&rest) == 0
+
+    @property
+    def held_bytes(self):
+        """Memory this keeps alive: the fetched bytes, and the open batch if it was compressed."""
+        if self.data is None or self.exhausted:
+            return 0
+        if self.owner is None or self.owner is self.data:
+            return len(self.data)
+        return len(self.data) + len(self.owner)
+
+    def take(self, Py_ssize_t max_records):
+        """The next records, at most `max_records`; moves the position past them.
+
+        The run may be empty while `next_offset` moved (control records, empty batches). Raises
+        CorruptRecordError for malformed bytes and RecordTooLargeError if there is not one complete batch;
+        good records before the error are returned first, and from then on every call raises it.
+        """
+        cdef RecordRun run
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        run = new_run(self.topic_partition, self)
+        run.offset_before, run.epoch_before = self.next_offset, self.epoch
+        start = self.position_in_data()
+        try:
+            while run.count < max_records and (self.owner is not None or self.open_batch()):
+                if self.owner is not None:
+                    self.take_from_batch(run, max_records - run.count)
+        except (CorruptRecordError, RecordTooLargeError) as error:
+            self.error = error
+            if run.count == 0 and self.next_offset == run.offset_before:
+                raise
+        except BaseException:
+            # A signal handler, or no memory: what the lost run held is to be taken again.
+            self._rewind(start, run.offset_before, run.epoch_before)
+            raise
+        run.next_offset, run.epoch = self.next_offset, self.epoch
+        return run
+
+    def drain(self):
+        """Let go of everything; there is nothing left to take."""
+        self.data = None
+        self.owner = None
+        self.error = None
+        self.begun = True
+        self.rest.p = self.rest.end = NULL
+
+    def __repr__(self):
+        return (
+            f"<PartitionFetch of {self.topic_partition}, next offset {self.next_offset}, "
+            f"{remaining(&self.rest)} bytes not yet read>"
+        )
+
+    def _rewind(self, Py_ssize_t batch_at, int64_t offset, epoch):
+        """Give the records at and after `offset` out again; they begin in the batch at `batch_at`."""
+        if self.data is None:
+            return
+        self.rest = self.data.span
+        self.rest.p += batch_at
+        self.owner = None
+        self.error = None
+        self.next_offset = offset
+        self.floor = max(offset, 0)
+        self.epoch = epoch
+
+    cdef Py_ssize_t position_in_data(self):
+        """Where the open batch, or the next one to be opened, begins in the fetched bytes."""
+        if self.data is None:
+            return 0
+        return self.batch.segment.batch_at if self.owner is not None else self.rest.p - self.data.span.p
+
+    cdef bint open_batch(self) except -1:
+        """Make the next batch the open one; False if there is none."""
+        cdef BatchHeader header
+        cdef const unsigned char* start = self.rest.p
+        cdef Found found = next_batch(&self.rest, &header)
+        if found == FOUND_END:
+            if self.begun or self.log_bytes or remaining(&self.rest) == 0:
+                return False
+            raise RecordTooLargeError(
+                f"the broker sent {remaining(&self.rest)} bytes of {self.topic_partition} at offset "
+                f"{self.next_offset}, but not one complete batch; raise max_partition_fetch_bytes and "
+                "fetch_max_bytes"
+            )
+        self.begun = True
+        self.check_found(found, &header)
+        self.check_header(&header)
+        self.batch.control = header.attributes & CONTROL != 0
+        self.batch.left = header.record_count
+        self.batch.reached = header.base_offset
+        self.batch.last_offset = header.base_offset + header.last_offset_delta
+        self.batch.segment.base_offset = header.base_offset
+        self.batch.segment.leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else -1
+        self.batch.segment.floor = self.floor
+        self.batch.segment.batch_at = start - self.data.span.p
+        if header.attributes & LOG_APPEND_TIME:
+            self.batch.segment.timestamp_kind = LOG_APPEND
+            self.batch.segment.base_timestamp = header.max_timestamp
+        else:
+            self.batch.segment.timestamp_kind = CREATE_TIME
+            self.batch.segment.base_timestamp = header.base_timestamp
+        self.batch.segment.span = header.body
+        self.owner = self.data
+        if header.attributes & CODEC and remaining(&header.body):
+            self.decompress_batch(&header)
+        if self.batch.left == 0:
+            if remaining(&self.batch.segment.span):
+                raise self.corrupt_batch(&header, "it has no records, but bytes after its header")
+            self.close_batch()
+        return True
+
+    cdef int check_found(self, Found found, const BatchHeader* header) except -1:
+        """Raise unless a v2 batch was found. The place to branch off to older formats."""
+        if found == FOUND_BATCH:
+            return 0
+        if found == FOUND_BAD_SIZE:
+            raise self.corrupt(header.base_offset, f"a batch size of {header.size} is too small")
+        if found == FOUND_BAD_MAGIC:
+            raise self.corrupt(header.base_offset, f"there is no message format {header.magic}")
+        raise self.corrupt(
+            header.base_offset,
+            f"the message format {header.magic} of Kafka before 0.11 is not supported by this version",
+        )
+
+    cdef int check_header(self, const BatchHeader* header) except -1:
+        """Raise unless the header makes sense and the checksum is right."""
+        cdef uint32_t crc = 0
+        if header.base_offset < 0 or header.last_offset_delta < 0:
+            raise self.corrupt(
+                header.base_offset,
+                f"a batch of base offset {header.base_offset} and last delta {header.last_offset_delta}",
+            )
+        if header.base_offset > INT64_MAX - 1 - header.last_offset_delta:
+            raise self.corrupt(header.base_offset, "the last offset is beyond 63 bits")
+        if self.check_crcs:
+            crc32c_of(header.covered.p, remaining(&header.covered), &crc)
+            if crc != header.crc:
+                raise self.corrupt_batch(
+                    header, f"its checksum is {crc:#010x}, but {header.crc:#010x} was stored with it"
+                )
+        if header.record_count < 0:
+            raise self.corrupt_batch(header, f"a record count of {header.record_count}")
+        return 0
+
+    cdef int decompress_batch(self, const BatchHeader* header) except -1:
+        """Replace the open batch's compressed body by what it decompresses to."""
+        cdef Py_ssize_t size = remaining(&header.body)
+        cdef Py_ssize_t limit = output_limit(size)
+        cdef Slice body
+        if self.log_bytes:
+            limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(self.data))) - self.decompressed)
+        self.owner = None
+        try:
+            packed = memoryview(slice_of(self.data, header.body.p, size))
+            body = Slice(decompress(header.attributes & CODEC, packed, limit))
+        except DecompressionError as error:
+            raise self.corrupt_batch(header, str(error)) from error
+        self.decompressed += remaining(&body.span)
+        self.owner = body
+        self.batch.segment.span = body.span
+        return 0
+
+    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit) except -1:
+        """Move up to `limit` records of the open batch to `run`, and close the batch after its last one."""
+        cdef Segment segment
+        cdef bint good
+        if self.batch.left > MANY_RECORDS and limit > MANY_RECORDS:
+            with nogil:
+                good = walk(&self.batch, limit, &segment)
+        else:
+            good = walk(&self.batch, limit, &segment)
+        if segment.count:
+            run.add(&segment, self.owner)
+            self.next_offset = max(self.next_offset, self.batch.reached)
+            self.epoch = segment.leader_epoch
+        if not good:
+            raise self.corrupt(
+                max(self.batch.reached, self.floor),
+                f"malformed record, {self.batch.left} before the end of its batch",
+                self.batch.last_offset + 1,
+            )
+        if self.batch.left == 0:
+            self.close_batch()
+        return 0
+
+    cdef int close_batch(self) except -1:
+        """Move the position past the open batch."""
+        self.next_offset = max(self.floor, self.batch.last_offset + 1)
+        self.epoch = self.batch.segment.leader_epoch
+        if not self.log_bytes:
+            self.floor = self.next_offset
+        self.owner = None
+        return 0
+
+    cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
+        """The error to raise for malformed bytes at `offset`; `after`: where to seek to skip them, if
+        known."""
+        topic, partition = self.topic_partition
+        hint = f"; seek to offset {after} to skip it" if after >= 0 else ""
+        return CorruptRecordError(
+            f"corrupt record data in {topic}-{partition} at offset {offset}: {what}{hint}",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
+
+    cdef object corrupt_batch(self, const BatchHeader* header, str what):
+        """The error to raise for a batch whose offsets can be believed."""
+        return self.corrupt(
+            max(header.base_offset, self.floor), what, header.base_offset + header.last_offset_delta + 1
+        )

@@ -1,0 +1,191 @@
+"""The record a user sees. Its key, value and headers become Python objects when they are first read.
+
+Decides what a record is to Python: attributes, equality, pickling, repr. Does not parse record bytes but for
+headers; `run` fills in where the parts are.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+
+from kconsumer._core.batch cimport read_nullable
+from kconsumer._core.wire cimport read_varint, skip
+from kconsumer.types import TimestampType, TopicPartition
+
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void* op)
+
+
+cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
+cdef enum:
+    SHOWN_BYTES = 64      # how much of a key or value repr() shows
+
+
+@cython.final
+@cython.freelist(512)
+cdef class ConsumerRecord:
+    """One record of a partition (Java `ConsumerRecord`). Immutable.
+
+    `timestamp`: milliseconds since the epoch, -1 if there is none, set by whom `timestamp_type` says. `key`
+    and `value`: bytes, or what the deserializer made of them; None for null. `headers`: tuple of (str, bytes
+    | None). `leader_epoch`: of the record's batch, None if the batch has none. Serialized sizes are -1 for
+    null.
+    """
+
+    def __init__(
+        self,
+        str topic not None,
+        int partition,
+        offset,
+        timestamp=-1,
+        timestamp_type=TimestampType.NO_TIMESTAMP,
+        key=None,
+        value=None,
+        headers=(),
+        leader_epoch=None,
+        serialized_key_size=None,
+        serialized_value_size=None,
+    ):
+        if self.topic_partition is not None:
+            raise TypeError("a ConsumerRecord is immutable")
+        self.topic_partition = TopicPartition(topic, partition)
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_kind = TimestampType(timestamp_type)
+        self.key_object = key
+        self.value_object = value
+        self.headers_object = tuple(headers)
+        self.made = MADE_KEY | MADE_VALUE | MADE_HEADERS
+        self.epoch = -1 if leader_epoch is None else leader_epoch
+        self.serialized_key_size = size_of(key, serialized_key_size)
+        self.serialized_value_size = size_of(value, serialized_value_size)
+
+    @property
+    def topic(self):
+        return self.topic_partition[0]
+
+    @property
+    def partition(self):
+        return self.topic_partition[1]
+
+    @property
+    def timestamp_type(self):
+        return TIMESTAMP_TYPES[self.timestamp_kind + 1]
+
+    @property
+    def leader_epoch(self):
+        return None if self.epoch < 0 else self.epoch
+
+    @property
+    def key(self):
+        if not self.made & MADE_KEY:
+            if self.serialized_key_size >= 0:
+                self.key_object = PyBytes_FromStringAndSize(
+                    <const char*> self.key_at, self.serialized_key_size
+                )
+            self.made |= MADE_KEY
+        return self.key_object
+
+    @property
+    def value(self):
+        if not self.made & MADE_VALUE:
+            if self.serialized_value_size >= 0:
+                self.value_object = PyBytes_FromStringAndSize(
+                    <const char*> self.value_at, self.serialized_value_size
+                )
+            self.made |= MADE_VALUE
+        return self.value_object
+
+    @property
+    def headers(self):
+        if not self.made & MADE_HEADERS:
+            self.headers_object = read_headers(self.headers_at)
+            self.made |= MADE_HEADERS
+        return self.headers_object
+
+    def __eq__(self, other):
+        cdef ConsumerRecord record
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        record = <ConsumerRecord> other
+        return self.offset == record.offset and fields(self) == fields(record)
+
+    def __hash__(self):
+        return hash(fields(self))
+
+    def __reduce__(self):
+        return ConsumerRecord, fields(self)
+
+    def __repr__(self):
+        return (
+            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, timestamp_type={self.timestamp_type.name}, key={shown(self.key)}, "
+            f"value={shown(self.value)}, headers={self.headers!r}, leader_epoch={self.leader_epoch})"
+        )
+
+
+cdef ConsumerRecord blank_record():
+    """A record without contents, for the caller to fill.
+
+    It is taken from the garbage collector's list: bytes and headers cannot refer back to the record, and
+    walking a million kept records costs the collector (and so the user) more than reading them did. Whoever
+    stores an object of another kind in it must track it again.
+    """
+    cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
+    PyObject_GC_UnTrack(<void*> record)
+    return record
+
+
+cdef object read_headers(Span span):
+    """Headers from their count on. The span has been checked; should it still be cut short, headers are
+    missing."""
+    cdef int32_t count, size
+    cdef const unsigned char* at
+    cdef object value
+    cdef list headers = []
+    if not read_varint(&span, &count):
+        return ()
+    for _ in range(count):
+        if not read_varint(&span, &size):
+            break
+        at = span.p
+        if not skip(&span, size):
+            break
+        key = PyUnicode_DecodeUTF8(<const char*> at, size, "replace")
+        if not read_nullable(&span, &at, &size):
+            break
+        value = PyBytes_FromStringAndSize(<const char*> at, size) if size >= 0 else None
+        headers.append((key, value))
+    return tuple(headers)
+
+
+cdef tuple fields(ConsumerRecord self):
+    """The constructor's arguments; two records are equal if these are."""
+    return (
+        self.topic,
+        self.partition,
+        self.offset,
+        self.timestamp,
+        self.timestamp_type,
+        self.key,
+        self.value,
+        self.headers,
+        self.leader_epoch,
+        self.serialized_key_size,
+        self.serialized_value_size,
+    )
+
+
+cdef object size_of(data, given):
+    """The serialized size: as given, or of the data if it is bytes."""
+    if given is not None:
+        return given
+    return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else -1
+
+
+cdef str shown(data):
+    """repr, of long bytes only the beginning."""
+    if isinstance(data, bytes) and len(data) > SHOWN_BYTES:
+        return f"{data[:SHOWN_BYTES]!r}… ({len(data)} bytes)"
+    return repr(data)

@@ -1,0 +1,277 @@
+"""Runs of checked records, and the iterator that makes ConsumerRecords of them.
+
+A run knows where its records are and how many; nothing is stored per record. Iterating reads each record a
+second time (the first time, in `fetch`, checked it), which costs less than writing and reading an index
+would.
+"""
+
+cimport cython
+from cpython.ref cimport PyObject
+from libc.stdlib cimport free, realloc
+
+from kconsumer._core.batch cimport Record, offset_at, read_record
+from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record
+from kconsumer.errors import CorruptRecordError, RecordDeserializationError
+
+
+cdef extern from "Python.h":
+    void PyObject_GC_Track(void* op)
+    int PyObject_GC_IsTracked(PyObject* op)
+
+
+cdef enum:
+    LOG_APPEND = 1      # TimestampType.LOG_APPEND_TIME
+
+
+@cython.final
+cdef class RecordRun:
+    """Records of one partition in offset order. Iterating makes them; `len()` costs nothing."""
+
+    def __init__(self):
+        raise TypeError("runs come out of PartitionFetch.take()")
+
+    def __dealloc__(self):
+        free(self.segments)
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return RecordIterator((self,))
+
+    @property
+    def leader_epoch(self):
+        """Leader epoch that goes with `next_offset`; None if the last batch has none."""
+        return None if self.epoch < 0 else self.epoch
+
+    def deserialize(self, key, value):
+        """Replace keys and values by what the deserializers make of them; None leaves that side as bytes.
+
+        Both are what `kconsumer.deserializers.adapt` returned. If the first record fails,
+        RecordDeserializationError is raised. If a later one fails, the run ends before it. In both cases the
+        failing record is the next one the fetch gives out, and so is tried again: look at the fetch only
+        after this call.
+        """
+        cdef ConsumerRecord record = None
+        cdef list keys = None if key is None else []
+        cdef list values = None if value is None else []
+        cdef Py_ssize_t done = 0
+        cdef int64_t last = -1
+        cdef str origin = "key"
+        plain_key = getattr(key, "plain", None)
+        plain_value = getattr(value, "plain", None)
+        try:
+            for item in RecordIterator((self,)):
+                record = <ConsumerRecord> item
+                if keys is not None:
+                    origin = "key"
+                    keys.append(converted(key, plain_key, record, record.key))
+                if values is not None:
+                    origin = "value"
+                    values.append(converted(value, plain_value, record, record.value))
+                last = record.offset
+                done += 1
+        except Exception as error:
+            self.stop_before(done, last)
+            if done == 0:
+                raise failed(origin, record, error) from error
+            if keys is not None:
+                del keys[done:]      # the failing record's key may be there already
+        except BaseException:
+            self.stop_before(0, -1)  # interrupted: none of them was given out
+            raise
+        self.keys = keys
+        self.values = values
+        self.source = None
+
+    def detach(self):
+        """Let go of the fetch: the run will be given out as it is."""
+        self.source = None
+
+    def __repr__(self):
+        where = f"{self.topic_partition}, next offset {self.next_offset}"
+        return f"<RecordRun of {self.count} records of {where}>"
+
+    # --- building and shortening
+
+    cdef int add(self, const Segment* segment, object owner) except -1:
+        """Append a segment whose bytes `owner` keeps alive."""
+        cdef Py_ssize_t room
+        cdef Segment* grown
+        if self.used == self.room:
+            room = 2 * self.room + 4
+            grown = <Segment*> realloc(self.segments, <size_t> room * sizeof(Segment))
+            if grown == NULL:
+                raise MemoryError()
+            self.segments = grown
+            self.room = room
+        self.owners.append(owner)
+        self.segments[self.used] = segment[0]
+        self.used += 1
+        self.count += segment.count
+        return 0
+
+    cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:
+        """End the run before the record at `index`, and have the fetch give that one out next."""
+        cdef Segment* failed_in = self.segment_of(index)
+        if index == 0:
+            self.next_offset, self.epoch = self.offset_before, self.epoch_before
+        else:
+            self.next_offset, self.epoch = last_offset + 1, self.segment_of(index - 1).leader_epoch
+        if self.source is not None:
+            self.source._rewind(failed_in.batch_at, self.next_offset, self.epoch)
+        self.cut(index)
+        return 0
+
+    cdef Segment* segment_of(self, Py_ssize_t index) noexcept:
+        """The segment of the record at `index`."""
+        cdef Segment* segment = self.segments
+        while index >= segment.count:
+            index -= segment.count
+            segment += 1
+        return segment
+
+    cdef int cut(self, Py_ssize_t count) noexcept:
+        """Keep the first `count` records."""
+        cdef Py_ssize_t left = count, i
+        for i in range(self.used):
+            self.segments[i].count = min(left, self.segments[i].count)
+            left -= self.segments[i].count
+        self.count = count
+        return 0
+
+
+cdef RecordRun new_run(object topic_partition, object source):
+    """An empty run of `source`, a PartitionFetch."""
+    cdef RecordRun run = RecordRun.__new__(RecordRun)
+    run.topic_partition = topic_partition
+    run.source = source
+    run.owners = []
+    return run
+
+
+cdef object converted(object deserializer, object plain, ConsumerRecord record, object data):
+    """One key or value, deserialized. Null stays None without a call, as in Java."""
+    if data is None:
+        return None
+    if plain is not None:
+        return plain(data)
+    return deserializer(record.topic, record.headers, data)
+
+
+cdef object failed(str origin, ConsumerRecord record, object error):
+    return RecordDeserializationError(
+        f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "
+        f"{record.offset} ({type(error).__name__}: {error}); seek to offset {record.offset + 1} to skip it",
+        topic_partition=record.topic_partition,
+        offset=record.offset,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+        timestamp=record.timestamp,
+        origin=origin,
+    )
+
+
+@cython.final
+cdef class RecordIterator:
+    """Walks over the records of several runs, in order."""
+
+    def __cinit__(self, tuple runs not None):
+        self.runs = runs
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while self.segment.count == 0:
+            if not self.advance():
+                self.older = self.newer = None
+                raise StopIteration
+        return self.next_record()
+
+    def __length_hint__(self):
+        cdef Py_ssize_t count = 0
+        if self.run is not None:
+            count = self.run.count - self.index
+        for run in self.runs[self.next_run:]:
+            count += (<RecordRun?> run).count
+        return count
+
+    cdef bint advance(self) except -1:
+        """Go on to the next segment; False after the last one."""
+        while self.run is None or self.next_segment == self.run.used:
+            if self.next_run == len(self.runs):
+                self.run = None
+                self.owner = None
+                self.runs = ()
+                self.next_run = 0
+                return False
+            self.run = <RecordRun?> self.runs[self.next_run]
+            self.next_run += 1
+            self.next_segment = 0
+            self.index = 0
+        self.segment = self.run.segments[self.next_segment]
+        self.owner = self.run.owners[self.next_segment]
+        self.next_segment += 1
+        return True
+
+    cdef ConsumerRecord next_record(self):
+        """The next record of the segment, which has one."""
+        cdef ConsumerRecord record
+        cdef Record parts
+        cdef int64_t offset
+        while True:
+            if not read_record(&self.segment.span, &parts):
+                raise CorruptRecordError("the bytes of the records were changed while they were being read")
+            offset = offset_at(self.segment.base_offset, parts.offset_delta)
+            if offset >= self.segment.floor:
+                break
+        record = self.take_blank()
+        record.offset = offset
+        record.timestamp = self.segment.base_timestamp
+        if self.segment.timestamp_kind != LOG_APPEND:
+            record.timestamp = offset_at(record.timestamp, parts.timestamp_delta)
+        record.timestamp_kind = self.segment.timestamp_kind
+        record.epoch = self.segment.leader_epoch
+        record.serialized_key_size = parts.key_size
+        record.serialized_value_size = parts.value_size
+        record.key_at = parts.key
+        record.value_at = parts.value
+        record.headers_at = parts.headers
+        if record.owner is not self.owner:
+            record.owner = self.owner
+            record.topic_partition = self.run.topic_partition
+        if self.run.keys is not None or self.run.values is not None:
+            self.give_objects(record)
+        self.index += 1
+        self.segment.count -= 1
+        return record
+
+    cdef ConsumerRecord take_blank(self):
+        """A record to fill: the older of the last two if only this iterator still holds it, otherwise a new
+        one."""
+        cdef ConsumerRecord record = self.older
+        # Two references: `older` and the local variable. A record that anybody else can see has more.
+        if record is not None and (<PyObject*> record).ob_refcnt == 2:
+            if record.made:
+                record.made = 0
+                record.key_object = record.value_object = record.headers_object = None
+        else:
+            record = blank_record()
+        self.older = self.newer
+        self.newer = record
+        return record
+
+    cdef int give_objects(self, ConsumerRecord record) except -1:
+        """Put the deserialized objects into the record."""
+        if self.run.keys is not None:
+            record.key_object = self.run.keys[self.index]
+            record.made |= MADE_KEY
+        if self.run.values is not None:
+            record.value_object = self.run.values[self.index]
+            record.made |= MADE_VALUE
+        # Such an object may come to refer to the record, so the garbage collector has to know both.
+        if not PyObject_GC_IsTracked(<PyObject*> record):
+            PyObject_GC_Track(<void*> record)
+        return 0

@@ -1,0 +1,203 @@
+"""Undoes the compression of a record batch: five codecs, each with a limit on what may come out.
+
+Decides which library reads which codec and how much output is allowed. Knows nothing of records: the caller
+names the topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The
+libraries are imported on first use, and all of them release the GIL while they work.
+
+Limits: a batch may always grow to `MIN_OUTPUT_LIMIT`, and beyond that to `MAX_RATIO` times its compressed
+size. Real data stays far below; a gigabyte of zeros in a few kilobytes does not get through.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+
+MIN_OUTPUT_LIMIT = 128 << 20
+MAX_RATIO = 64
+
+# How much one step may add to the output: enough for an ordinary batch in one step.
+_STEP_RATIO = 8
+_STEP_BYTES = 64 << 10
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
+_LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
+
+
+class DecompressionError(Exception):
+    """Compressed bytes that do not decompress, or would grow past the limit."""
+
+
+def output_limit(compressed_bytes: int) -> int:
+    """How many bytes a batch of this compressed size may decompress to."""
+    return max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)
+
+
+def decompress(codec: int, data: memoryview | bytes, limit: int) -> bytes | bytearray:
+    """What `data` holds, at most `limit` bytes of it.
+
+    `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd). Raises DecompressionError
+    for an unknown codec, for malformed data and for output above the limit.
+    """
+    reader = _READERS.get(codec)
+    if reader is None:
+        raise DecompressionError(f"compression codec {codec} does not exist")
+    return reader(data, limit)
+
+
+def _gunzip(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+    return _collect("gzip", _gzip_pieces(data, limit), limit)
+
+
+def _gzip_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
+    """All members of a gzip stream, one after the other, as Java reads them."""
+    step = _step(len(data), limit)
+    left: memoryview | bytes = data
+    while True:
+        inflater = zlib.decompressobj(wbits=31)
+        while not inflater.eof:
+            try:
+                piece = inflater.decompress(left, step)
+            except zlib.error as error:
+                raise DecompressionError(f"gzip: {error}") from error
+            left = inflater.unconsumed_tail
+            if not piece and not left and not inflater.eof:
+                raise DecompressionError("gzip: the stream is cut short")
+            yield piece
+        left = inflater.unused_data
+        if not left:
+            return
+
+
+def _unsnappy(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+    """Blocks in xerial framing, as Java writes, or one raw block, as some other clients do."""
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _snappy_block(view, limit)
+    if len(view) < _XERIAL_HEADER_BYTES:
+        raise DecompressionError("snappy: the xerial header is cut short")
+    return _collect("snappy", _xerial_pieces(view, limit), limit)
+
+
+def _xerial_pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+    at = _XERIAL_HEADER_BYTES
+    while at < len(view):
+        if len(view) - at < 4:
+            raise DecompressionError("snappy: a block size is cut short")
+        (size,) = struct.unpack_from(">i", view, at)
+        at += 4
+        if not 0 <= size <= len(view) - at:
+            raise DecompressionError(f"snappy: a block of {size} bytes, but {len(view) - at} are left")
+        yield _snappy_block(view[at : at + size], limit)
+        at += size
+
+
+def _snappy_block(view: memoryview, limit: int) -> bytes:
+    """One raw block. Its first bytes announce the output size, which the library allocates without asking."""
+    import snappy
+
+    announced = _snappy_size(view)
+    if announced > _SNAPPY_MAX_RATIO * len(view):
+        raise DecompressionError(
+            f"snappy: {len(view)} bytes cannot hold the {announced} that the block announces"
+        )
+    if announced > limit:
+        raise _too_large("snappy", limit)
+    try:
+        block: bytes = snappy.uncompress(view)
+    except snappy.UncompressError as error:
+        raise DecompressionError(f"snappy: {error.__cause__ or 'malformed block'}") from error
+    return block
+
+
+def _snappy_size(view: memoryview) -> int:
+    size = 0
+    for i, byte in enumerate(view[:5]):
+        size |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return size
+    raise DecompressionError("snappy: the block has no size")
+
+
+def _unlz4(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+    import lz4.frame
+
+    try:
+        if _LZ4_MAX_RATIO * len(data) <= limit and lz4.frame.get_frame_info(data)["content_size"] <= limit:
+            whole: bytes = lz4.frame.decompress(data)
+            return whole
+        return _collect("lz4", _lz4_pieces(data, limit), limit)
+    except (RuntimeError, MemoryError) as error:
+        raise DecompressionError(f"lz4: {error}") from error
+
+
+def _lz4_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
+    """The first frame only, as Java reads it."""
+    import lz4.frame
+
+    step = _step(len(data), limit)
+    reader = lz4.frame.LZ4FrameDecompressor()
+    piece = reader.decompress(data, step)
+    while True:
+        yield piece
+        if reader.eof:
+            return
+        if not piece and reader.needs_input:
+            raise DecompressionError("lz4: the frame is cut short")
+        piece = reader.decompress(b"", step)
+
+
+_local = threading.local()
+
+
+def _unzstd(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+    import zstandard
+
+    # A context takes as long to make as a small batch to decompress (20 µs), and serves one thread at a time.
+    context = getattr(_local, "zstd", None)
+    if context is None:
+        context = _local.zstd = zstandard.ZstdDecompressor()
+    try:
+        reader = context.stream_reader(data, read_across_frames=True)
+        return _collect("zstd", iter(lambda: reader.read(_step(len(data), limit)), b""), limit)
+    except zstandard.ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def _collect(name: str, pieces: Iterator[bytes], limit: int) -> bytes | bytearray:
+    """The pieces as one; stops as soon as they are more than `limit` bytes. One piece is not copied."""
+    first = next(pieces, b"")
+    if len(first) > limit:
+        raise _too_large(name, limit)
+    out: bytes | bytearray = first
+    for piece in pieces:
+        if not piece:
+            continue
+        if len(out) + len(piece) > limit:
+            raise _too_large(name, limit)
+        if not isinstance(out, bytearray):
+            out = bytearray(out)
+        out += piece
+    return out
+
+
+def _step(compressed_bytes: int, limit: int) -> int:
+    return min(_STEP_BYTES + _STEP_RATIO * compressed_bytes, limit + 1)
+
+
+def _too_large(name: str, limit: int) -> DecompressionError:
+    return DecompressionError(
+        f"{name}: the batch decompresses to more than the {limit} bytes allowed for its size"
+    )
+
+
+_READERS: dict[int, Callable[[memoryview | bytes, int], bytes | bytearray]] = {
+    1: _gunzip,
+    2: _unsnappy,
+    3: _unlz4,
+    4: _unzstd,
+}

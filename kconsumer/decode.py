@@ -1,0 +1,56 @@
+"""Bytes to records without a broker: log segments, captured fetch responses, test data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer.errors import ConfigError
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def decode_batches(
+    data: Buffer,
+    *,
+    topic: str = "",
+    partition: int = 0,
+    isolation_level: str | IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    aborted_transactions: Iterable[tuple[int, int]] = (),
+    check_crcs: bool = True,
+    start_offset: int | None = None,
+) -> ConsumerRecords:
+    """The records in any concatenation of v2 record batches, in the order they are found.
+
+    `data`: a fetch response's records field or a log segment's bytes, in any buffer; a partial batch at its
+    end is ignored. It is not copied: the records refer to it. `topic` and `partition` are what the records
+    and errors say. Control records are left out, and so are records below `start_offset`. `next_offsets()` of
+    the result says where the last batch ends, even if it held nothing but a marker.
+
+    Raises CorruptRecordError for malformed bytes and for data that would decompress beyond all proportion,
+    ConfigError for what this version does not do: read_committed filtering and, as CorruptRecordError,
+    message formats 0 and 1.
+    """
+    if IsolationLevel(isolation_level) is not IsolationLevel.READ_UNCOMMITTED or tuple(aborted_transactions):
+        raise ConfigError(
+            "decode_batches cannot filter aborted transactions yet (isolation_level='read_committed' and "
+            "aborted_transactions come in a later version); leave both out to get every record"
+        )
+    if start_offset is not None and start_offset < 0:
+        raise ValueError(f"start_offset cannot be negative: {start_offset}")
+    where = TopicPartition(topic, partition)
+    start = -1 if start_offset is None else start_offset
+    fetch = PartitionFetch(where, data, start, check_crcs=check_crcs, log_bytes=True)
+    if fetch.exhausted:
+        return ConsumerRecords()
+    runs = []
+    while not fetch.exhausted:
+        runs.append(fetch.take(sys.maxsize))
+    return ConsumerRecords(
+        runs, {where: OffsetAndMetadata(fetch.next_offset, leader_epoch=fetch.next_leader_epoch)}
+    )

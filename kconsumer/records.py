@@ -1,0 +1,86 @@
+"""ConsumerRecords: what one poll returned.
+
+Holds runs of records and where each partition goes on; makes record objects only when asked for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+
+class ConsumerRecords:
+    """Records of several partitions, each partition's in offset order (Java `ConsumerRecords`).
+
+    Falsy if there are none. Iterating, `records` and `by_partition` make new record objects each time.
+    """
+
+    __slots__ = ("_count", "_next_offsets", "_runs")
+
+    EMPTY: ClassVar[ConsumerRecords]
+
+    def __init__(
+        self,
+        runs: Iterable[RecordRun] = (),
+        next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+    ) -> None:
+        self._runs = tuple(run for run in runs if len(run))
+        self._next_offsets = dict(next_offsets or {})
+        self._count = sum(map(len, self._runs))
+        for run in self._runs:
+            run.detach()
+
+    @classmethod
+    def empty(cls) -> ConsumerRecords:
+        """No records, and no position that moved."""
+        return cls.EMPTY
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self._count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return RecordIterator(self._runs)
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that have records here."""
+        return frozenset(run.topic_partition for run in self._runs)
+
+    def records(self, topic_partition: TopicPartition) -> list[ConsumerRecord]:
+        """The records of one partition; empty if it has none here."""
+        return list(
+            RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition))
+        )
+
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The records of each partition that has some, in the order they came."""
+        grouped: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for run in self._runs:
+            grouped.setdefault(run.topic_partition, []).extend(run)
+        return grouped
+
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where each partition goes on after these records, to be committed as it is (KIP-1094).
+
+        A partition has an entry also if it gave no record but its position moved over control records or
+        gaps.
+        """
+        return dict(self._next_offsets)
+
+    def __repr__(self) -> str:
+        partitions = len(self.partitions())
+        return f"<ConsumerRecords: {self._count} records of {partitions} partition{'s' * (partitions != 1)}>"
+
+
+ConsumerRecords.EMPTY = ConsumerRecords()

@@ -1,0 +1,327 @@
+"""PartitionFetch: what it gives out, where the position goes, and how it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.wire import Slice
+from kconsumer.errors import CorruptRecordError, RecordTooLargeError
+from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
+from kconsumer.types import TopicPartition
+
+TP = TopicPartition("orders", 3)
+
+
+def fetch_of(*batches: bytes, offset: int = 0, **options: bool) -> PartitionFetch:
+    return PartitionFetch(TP, b"".join(batches), offset, **options)
+
+
+def offsets(run: object) -> list[int]:
+    return [record.offset for record in run]  # type: ignore[attr-defined]  # any iterable of records
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """One bit changed, `at` counted from the end."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[len(data) + at + 1 :]
+
+
+def test_takes_records_in_order_across_batches() -> None:
+    """One take goes over several batches, and the run says where it is and how long."""
+    fetch = fetch_of(
+        build_batch([b"a", b"b"], leader_epoch=4), build_batch([b"c"], base_offset=2, leader_epoch=5)
+    )
+    run = fetch.take(10)
+    assert (3, TP, 3, 5) == (len(run), run.topic_partition, run.next_offset, run.leader_epoch)
+    assert [b"a", b"b", b"c"] == [record.value for record in run]
+    assert [4, 4, 5] == [record.leader_epoch for record in run]
+    assert (3, 5, True) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_take_stops_at_its_limit_and_goes_on_there(codec: str) -> None:
+    """Records come in pieces of at most `max_records`, whatever the codec, and none is lost between pieces."""
+    fetch = fetch_of(build_batch([b"%d" % i for i in range(5)], base_offset=7, codec=codec), offset=7)
+    pieces = []
+    while not fetch.exhausted:
+        run = fetch.take(2)
+        pieces.append(offsets(run))
+        assert fetch.next_offset == run.next_offset
+    assert [[7, 8], [9, 10], [11]] == pieces
+    assert 12 == fetch.next_offset
+
+
+def test_a_batch_taken_to_its_last_record_is_closed() -> None:
+    """After exactly all records the position is behind the batch's last offset, gap included."""
+    fetch = fetch_of(build_batch([b"a"], last_offset_delta=9))
+    assert [0] == offsets(fetch.take(1))
+    assert (10, True) == (fetch.next_offset, fetch.exhausted)
+
+
+def test_skips_records_below_the_fetch_offset() -> None:
+    """A broker sends whole batches: what lies before the position is passed over."""
+    fetch = fetch_of(build_batch([b"a", b"b", b"c"], base_offset=10), offset=12)
+    assert [12] == offsets(fetch.take(10))
+
+
+def test_skips_a_batch_that_lies_below_the_fetch_offset() -> None:
+    """A whole batch before the position moves it nowhere."""
+    fetch = fetch_of(build_batch([b"a"], base_offset=10), offset=12)
+    assert 0 == len(fetch.take(10))
+    assert 12 == fetch.next_offset
+
+
+def test_control_records_are_passed_over() -> None:
+    """Markers are not given out, but the position moves past them."""
+    fetch = fetch_of(
+        build_batch([b"a"]),
+        control_batch("commit", 1),
+        build_batch([b"b"], base_offset=2),
+        control_batch("abort", 3),
+    )
+    assert [0, 2] == offsets(fetch.take(10))
+    assert (4, True) == (fetch.next_offset, fetch.exhausted)
+
+
+def test_only_control_records_move_the_position() -> None:
+    """A run may be empty while next_offset moved: the caller has to look at both."""
+    fetch = fetch_of(control_batch("commit", 5, leader_epoch=2), offset=5)
+    run = fetch.take(10)
+    assert (0, 6, 2, []) == (len(run), run.next_offset, run.leader_epoch, list(run))
+
+
+def test_empty_batches_and_gaps_move_the_position() -> None:
+    """Compaction leaves empty batches and gaps between offsets; without crossing them a consumer would hang."""
+    gappy = build_batch([Rec(b"a", offset=4), Rec(b"b", offset=8)], base_offset=2, last_offset_delta=10)
+    fetch = fetch_of(empty_batch(0, 1), gappy, empty_batch(13, 20, leader_epoch=6))
+    assert [4, 8] == offsets(fetch.take(10))
+    assert (21, 6) == (fetch.next_offset, fetch.next_leader_epoch)
+
+
+def test_next_leader_epoch_is_the_last_batchs_even_if_absent() -> None:
+    """The epoch goes with the position, so a batch without one takes it away."""
+    fetch = fetch_of(build_batch([b"a"], leader_epoch=4), build_batch([b"b"], base_offset=1))
+    fetch.take(1)
+    assert 4 == fetch.next_leader_epoch
+    fetch.take(1)
+    assert fetch.next_leader_epoch is None
+
+
+def test_log_append_time_is_the_batchs_max_timestamp() -> None:
+    """With LogAppendTime the deltas are ignored and every record has the time of appending, even -1."""
+    fetch = fetch_of(
+        build_batch([Rec(b"a", timestamp=5), Rec(b"b", timestamp=9)], log_append_time=True, max_timestamp=77),
+        build_batch([b"c"], base_offset=2, log_append_time=True, max_timestamp=-1),
+    )
+    assert [(77, 1), (77, 1), (-1, 1)] == [(r.timestamp, r.timestamp_type) for r in fetch.take(10)]
+
+
+def test_create_time_wraps_like_javas_addition() -> None:
+    """A delta that leads beyond 63 bits wraps around; nothing is undefined."""
+    body = b"\x1e\x00" + b"\xfe" + b"\xff" * 8 + b"\x01" + b"\x00\x01\x01\x00"
+    (record,) = fetch_of(frame_batch(body, base_timestamp=2**63 - 1)).take(1)
+    assert -2 == record.timestamp
+
+
+def test_a_partial_batch_at_the_end_is_ignored() -> None:
+    """A broker may cut the last batch off; what is whole is given out."""
+    whole, cut = build_batch([b"a"]), build_batch([b"b"], base_offset=1)
+    for length in range(len(cut)):
+        fetch = fetch_of(whole, cut[:length])
+        assert [0] == offsets(fetch.take(10))
+        assert fetch.exhausted
+
+
+def test_less_than_one_batch_is_too_large_a_record() -> None:
+    """Bytes without one complete batch can never advance the position, so that is an error that stays."""
+    fetch = fetch_of(build_batch([b"a" * 100])[:-1], offset=42)
+    assert not fetch.exhausted
+    for _ in range(2):
+        with pytest.raises(RecordTooLargeError, match="orders-3 at offset 42"):
+            fetch.take(10)
+
+
+@pytest.mark.parametrize("nothing", [None, b"", memoryview(b"")])
+def test_no_bytes_are_no_records(nothing: bytes | None) -> None:
+    """A fetch may return nothing, as null or as an empty field."""
+    fetch = PartitionFetch(TP, nothing, 8)
+    assert (True, 0) == (fetch.exhausted, fetch.held_bytes)
+    assert (0, 8) == (len(fetch.take(10)), fetch.next_offset)
+
+
+def test_good_records_come_before_the_error_and_the_error_stays() -> None:
+    """A bad checksum in the second batch is raised by the next take, and by each one after it."""
+    bad = flipped(build_batch([b"b"], base_offset=1), -2)
+    fetch = fetch_of(build_batch([b"a"]), bad, build_batch([b"c"], base_offset=2))
+    assert [0] == offsets(fetch.take(10))
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="seek to offset 2") as caught:
+            fetch.take(10)
+        assert ("orders", 3, 1) == (caught.value.topic, caught.value.partition, caught.value.offset)
+        assert (1, False) == (fetch.next_offset, fetch.exhausted)
+
+
+def test_without_crc_checks_a_flipped_payload_byte_is_read_as_it_is() -> None:
+    """`check_crcs=False` reads what parses."""
+    bad = flipped(build_batch([b"aaaa"]), -3)
+    (record,) = fetch_of(bad, check_crcs=False).take(1)
+    assert b"aaaa" != record.value
+
+
+def test_a_malformed_record_ends_its_batch_after_the_good_ones() -> None:
+    """Records before the malformed one are returned; the error names the offset where it is."""
+    batch = build_batch([b"a", b"b", b"c"], base_offset=5)
+    body = bytearray(batch[61:])
+    body[2 * len(body) // 3] = 0x7F  # the third record's length
+    fetch = fetch_of(frame_batch(bytes(body), base_offset=5, last_offset_delta=2, record_count=3))
+    assert [5, 6] == offsets(fetch.take(10))
+    with pytest.raises(CorruptRecordError) as caught:
+        fetch.take(10)
+    assert 7 == caught.value.offset
+
+
+def test_moving_over_a_marker_counts_before_an_error() -> None:
+    """The position is moved over what was good, even if that was no record."""
+    fetch = fetch_of(control_batch("commit", 0), frame_batch(b"", record_count=-1, base_offset=1))
+    assert (0, 1) == (len(fetch.take(10)), fetch.next_offset)
+    with pytest.raises(CorruptRecordError, match="record count of -1"):
+        fetch.take(10)
+
+
+V0_MESSAGE = bytes.fromhex("0000000000000000 0000000f 00000000 00 00 ffffffff 00000001 61".replace(" ", ""))
+
+CORRUPT = {
+    "size below the least": build_batch([b"a"])[:8] + b"\x00\x00\x00\x0d" + b"\x00" * 20,
+    "negative size": build_batch([b"a"])[:8] + b"\xff\xff\xff\xff" + b"\x00" * 20,
+    "size below a v2 header": frame_batch(b"", length=48),
+    "unknown magic": frame_batch(b"", record_count=0, magic=3),
+    "negative magic": frame_batch(b"", record_count=0, magic=-1),
+    "old format": V0_MESSAGE,
+    "negative record count": frame_batch(b"", record_count=-5),
+    "fewer records than counted": build_batch([b"a"], record_count=2),
+    "more bytes than records": build_batch([b"a", b"b"], record_count=1),
+    "bytes in an empty batch": build_batch([b"a"], record_count=0),
+    "bytes in an empty compressed batch": build_batch([b"a"], record_count=0, codec="gzip"),
+    "unknown codec": build_batch([b"a"], attributes=5),
+    "not what the codec says": build_batch([b"a"], attributes=1),
+    "negative base offset": build_batch([b"a"], base_offset=-1),
+    "negative last delta": build_batch([b"a"], last_offset_delta=-1),
+    "offsets beyond 63 bits": frame_batch(b"", base_offset=2**63 - 3, last_offset_delta=2, record_count=0),
+    "record before the batch": frame_batch(bytes.fromhex("0c0000010101 00".replace(" ", ""))),
+    "negative record length": frame_batch(b"\x01\x00\x00\x00\x01\x01\x00"),
+    "varint too long": frame_batch(b"\x10\x00\x00" + b"\x80\x80\x80\x80\x80\x00" + b"\x01\x01\x00"),
+    "value longer than the record": frame_batch(b"\x0e\x00\x00\x00\x01\x7f\x61\x00"),
+    "bytes left in a record": frame_batch(b"\x0e\x00\x00\x00\x01\x01\x00\x00"),
+    "negative header count": frame_batch(b"\x0c\x00\x00\x00\x01\x01\x01"),
+    "header count without headers": frame_batch(b"\x0c\x00\x00\x00\x01\x01\x02"),
+    "null header key": frame_batch(b"\x10\x00\x00\x00\x01\x01\x02\x01\x01"),
+}
+
+
+@pytest.mark.parametrize("data", CORRUPT.values(), ids=CORRUPT.keys())
+def test_malformed_bytes_raise_corrupt_record_error(data: bytes) -> None:
+    """Whatever is wrong with the bytes, the error is one class and says topic, partition and offset."""
+    fetch = PartitionFetch(TP, data, 0)
+    if data is CORRUPT["fewer records than counted"]:
+        assert 1 == len(fetch.take(10))
+    with pytest.raises(CorruptRecordError, match="orders-3 at offset") as caught:
+        fetch.take(10)
+    assert ("orders", 3) == (caught.value.topic, caught.value.partition)
+    assert not fetch.exhausted
+
+
+def test_old_message_formats_are_named() -> None:
+    """Formats before 0.11 are refused in words that say so."""
+    with pytest.raises(CorruptRecordError, match=r"message format 0 .* not supported by this version"):
+        PartitionFetch(TP, V0_MESSAGE, 0).take(1)
+
+
+def test_negative_lengths_are_null() -> None:
+    """As in Java, any negative key, value or header value length reads as null."""
+    body = b"\x14\x00\x00\x00\x03\x05\x02\x02h\x07"
+    (record,) = fetch_of(frame_batch(bytes([2 * (len(body) - 1)]) + body[1:])).take(1)
+    assert (None, None, (("h", None),)) == (record.key, record.value, record.headers)
+    assert (-1, -1) == (record.serialized_key_size, record.serialized_value_size)
+
+
+def test_overlong_varints_of_five_bytes_are_read() -> None:
+    """A zero may be written in five bytes; Java reads it, so do we."""
+    body = b"\x00\x00" + b"\x80\x80\x80\x80\x00" + b"\x01\x01\x00"
+    (record,) = fetch_of(frame_batch(bytes([2 * len(body)]) + body)).take(1)
+    assert 0 == record.offset
+
+
+def test_unused_attribute_bits_are_ignored() -> None:
+    """Bits nobody has defined yet, in the batch and in the record, change nothing."""
+    (record,) = fetch_of(build_batch([Rec(b"a", attributes=0x7F)], attributes=0xFF80)).take(1)
+    assert b"a" == record.value
+
+
+def test_delete_horizon_does_not_change_the_timestamps() -> None:
+    """Deltas stay relative to the base timestamp field, whatever it is used for."""
+    (record,) = fetch_of(build_batch([Rec(b"a", timestamp=150)], timestamp=100, delete_horizon=True)).take(1)
+    assert 150 == record.timestamp
+
+
+@pytest.mark.parametrize("codec", [c for c in CODECS if c != "none"])
+def test_empty_compressed_batch_with_or_without_a_stream(codec: str) -> None:
+    """A batch without records may hold an empty compressed stream, or nothing at all."""
+    stream = build_batch([], codec=codec, last_offset_delta=3)
+    bare = frame_batch(b"", attributes=CODECS[codec], record_count=0, last_offset_delta=3, base_offset=4)
+    fetch = fetch_of(stream, bare)
+    assert (0, 8) == (len(fetch.take(1)), fetch.next_offset)
+
+
+def test_held_bytes_counts_compressed_and_decompressed() -> None:
+    """What is accounted is the fetched bytes plus the open batch's output, and nothing once all is taken."""
+    plain, packed = (
+        build_batch([b"v" * 1000] * 2),
+        build_batch([b"v" * 1000] * 2, base_offset=2, codec="zstd"),
+    )
+    fetch = fetch_of(plain, packed)
+    size = len(plain) + len(packed)
+    assert size == fetch.held_bytes
+    fetch.take(1)
+    assert size == fetch.held_bytes
+    fetch.take(2)
+    assert size + len(plain) - 61 == fetch.held_bytes
+    fetch.take(1)
+    assert (0, True) == (fetch.held_bytes, fetch.exhausted)
+
+
+def test_drain_lets_go_of_everything() -> None:
+    """A drained fetch is exhausted, also one that was about to raise."""
+    for data in (build_batch([b"a", b"b"]), frame_batch(b"", record_count=-1)):
+        fetch = fetch_of(control_batch("commit", 0), data)
+        fetch.take(1)
+        fetch.drain()
+        assert (True, 0, 0) == (fetch.exhausted, fetch.held_bytes, len(fetch.take(5)))
+
+
+def test_takes_a_slice_as_it_comes_from_the_codec() -> None:
+    """A Slice of a frame is used in place."""
+    fetch = PartitionFetch(TP, Slice(build_batch([b"a"])), 0)
+    assert [b"a"] == [record.value for record in fetch.take(5)]
+
+
+def test_an_interrupt_in_a_take_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal while a batch is decompressed ends the take, and the next one gives all its records again."""
+    from kconsumer._core import fetch as module
+
+    fetch = fetch_of(build_batch([b"a", b"b"]), build_batch([b"c"], base_offset=2, codec="gzip"))
+    assert [0] == offsets(fetch.take(1))
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "decompress", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fetch.take(10)
+    assert 1 == fetch.next_offset
+    assert [1, 2] == offsets(fetch.take(10))
+
+
+def test_repr_says_where_it_stands() -> None:
+    """The repr shows partition and position."""
+    assert "next offset 7" in repr(fetch_of(build_batch([b"a"], base_offset=7), offset=7))
