@@ -1,0 +1,214 @@
+"""A member of a group without network or clock: tests give answers and look at requests, callbacks and state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import KafkaError
+from kconsumer.membership.classic import CallbackKind, ClassicMembership
+from kconsumer.membership.heartbeat import HeartbeatManager
+from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.requests.commits import CommitManager
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
+from kconsumer.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.schema.offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.member import Member
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, TopicPartition
+
+COORDINATOR = Node(1, "broker", 9092)
+
+
+class FirstTakesAll(Assignor):
+    """Gives everything to the member whose id sorts first."""
+
+    name = "first-takes-all"
+    protocols = (RebalanceProtocol.EAGER,)
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        first = min(subscriptions)
+        partitions = [TopicPartition(i.topic, i.partition) for t in sorted(cluster.topics()) for i in cluster.partitions(t)]
+        return {first: Assignment(tuple(p for p in partitions if p.topic in subscriptions[first].topics))}
+
+
+class FirstTakesAllCooperative(FirstTakesAll):
+    """The same, for the cooperative protocol."""
+
+    name = "first-takes-all-cooperative"
+    protocols = (RebalanceProtocol.COOPERATIVE,)
+
+
+def tps(topic: str, *partitions: int) -> tuple[TopicPartition, ...]:
+    """Partitions of one topic."""
+    return tuple(TopicPartition(topic, partition) for partition in partitions)
+
+
+class GroupHarness:
+    """The managers of one member, wired as the engine wires them; `now` moves by hand."""
+
+    def __init__(self, *, assignor: Assignor | None = None, topics: Iterable[str] = ("t",), **options: Any) -> None:
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
+        self.now = 1000.0
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.member = Member("g", self.config.group_instance_id)
+        self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
+        self.coordinator = CoordinatorManager(self.config, "g")
+        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator)
+        self.heartbeat = HeartbeatManager(self.config, self.member, self.coordinator)
+        self.membership = ClassicMembership(
+            self.config,
+            self.member,
+            self.cluster,
+            self.subscription,
+            self.metadata,
+            self.coordinator,
+            self.commits,
+            self.heartbeat,
+            (assignor or FirstTakesAll(),),
+        )
+        self.calls: list[tuple[CallbackKind, tuple[TopicPartition, ...]]] = []
+        self.find_coordinator()
+        self.subscription.subscribe(topics)
+        self.learn({topic: 2 for topic in topics})
+
+    def find_coordinator(self) -> None:
+        """The coordinator is known."""
+        self.coordinator.coordinator = COORDINATOR
+
+    def learn(self, topics: Mapping[str, int]) -> None:
+        """Metadata says that these topics have so many partitions."""
+        response = MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
+            topics=[
+                MetadataResponseTopic(
+                    name=name,
+                    partitions=[
+                        MetadataResponsePartition(partition_index=i, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                        for i in range(count)
+                    ],
+                )
+                for name, count in topics.items()
+            ],
+        )
+        self.cluster.update(response, 9, full=True, keep=lambda _topic, _internal: True)
+
+    # --- driving ---
+
+    def poll(self) -> list[UnsentRequest]:
+        """What the managers send when the caller polls; callbacks are not run."""
+        self.heartbeat.poll_started(self.now)
+        requests: list[UnsentRequest] = []
+        for manager in (self.heartbeat, self.membership, self.commits):
+            requests += manager.poll(self.now).requests
+        return requests
+
+    def request(self) -> UnsentRequest:
+        """The one request of a poll."""
+        requests = self.poll()
+        assert [1] == [len(requests)], [r.api.name for r in requests]
+        return requests[0]
+
+    def run_callbacks(self) -> None:
+        """Run what callbacks are due, as the engine does between steps."""
+        while (callback := self.membership.due_callback) is not None:
+            self.calls.append((callback.kind, callback.partitions))
+            self.membership.callback_done(callback, self.now)
+
+    def answer(self, request: UnsentRequest, message: Any, version: int | None = None) -> None:
+        """The broker answers."""
+        spoken = min(request.api.max_version, request.max_version) if version is None else version
+        request.handler(Reply(message, None, self.now, spoken, request.node or "1"))
+
+    def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
+        """The request fails without an answer."""
+        request.handler(Reply(None, error, self.now, node=request.node or "1"))
+
+    # --- whole steps ---
+
+    def join(self, *, leader: bool = False, member_id: str = "me", generation: int = 1) -> UnsentRequest:
+        """Answer the JoinGroup; the SyncGroup that follows."""
+        join = self.until("JoinGroup")
+        self.answer(join, self.joined(leader=leader, member_id=member_id, generation=generation))
+        return self.until("SyncGroup")
+
+    def until(self, api: str) -> UnsentRequest:
+        """Poll, running callbacks and answering commits, until a request of this api is sent."""
+        for _ in range(5):
+            for request in self.poll():
+                if request.api.name == api:
+                    return request
+                if request.api.name == "OffsetCommit":
+                    self.answer(request, committed(request))
+            self.run_callbacks()
+        raise AssertionError(f"no {api} was sent; {self.member!r}")
+
+    def joined(self, *, leader: bool, member_id: str = "me", generation: int = 1) -> JoinGroupResponse:
+        """A JoinGroup answer; the leader sees itself as the only member."""
+        name = next(iter(self.membership._assignors))
+        metadata = encode_subscription(ConsumerProtocolSubscription(topics=sorted(self.subscription.subscribed_topics())))
+        members = [JoinGroupResponseMember(member_id=member_id, metadata=metadata)] if leader else []
+        return JoinGroupResponse(
+            generation_id=generation,
+            protocol_type="consumer",
+            protocol_name=name,
+            leader=member_id if leader else "other",
+            member_id=member_id,
+            members=members,
+        )
+
+    def synced(self, *partitions: TopicPartition) -> SyncGroupResponse:
+        """A SyncGroup answer with this assignment."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        assigned = [TopicPartitions(topic=topic, partitions=ids) for topic, ids in by_topic.items()]
+        data = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=assigned))
+        return SyncGroupResponse(protocol_type="consumer", protocol_name=self.member.generation.protocol, assignment=data)
+
+    def stable(self, *partitions: TopicPartition, generation: int = 1) -> None:
+        """Join and get these partitions, callbacks run."""
+        sync = self.join(generation=generation)
+        self.answer(sync, self.synced(*partitions))
+        self.poll()
+        self.run_callbacks()
+        self.poll()
+
+    def consume(self, tp: TopicPartition, offset: int) -> None:
+        """The caller was given records up to this offset."""
+        self.subscription.seek(tp, offset)
+
+
+def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:
+    """An answer to a commit, with this error code for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.message.topics
+        ]
+    )
+
+

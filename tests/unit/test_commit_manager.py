@@ -1,0 +1,286 @@
+"""Commits and committed offsets: requests, reactions to each error code, retries and deadlines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.group_harness import GroupHarness, committed, tps
+
+from kconsumer.errors import (
+    BrokerConnectionError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+    TimeoutError,
+    TopicAuthorizationError,
+)
+from kconsumer.requests.base import UnsentRequest
+from kconsumer.requests.commits import COMMIT_REACTIONS, FETCH_REACTIONS, Reaction
+from kconsumer.schema.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kconsumer.state.member import Generation
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+T0 = TopicPartition("t", 0)
+OFFSETS = {T0: OffsetAndMetadata(5, "note", 3)}
+
+
+def member(**options: Any) -> GroupHarness:
+    """A stable member of generation 1."""
+    group = GroupHarness(**options)
+    group.stable(T0)
+    return group
+
+
+def sent(group: GroupHarness) -> list[UnsentRequest]:
+    """What the commit manager sends now."""
+    return group.commits.poll(group.now).requests
+
+
+def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchResponse:
+    """An OffsetFetch answer for t-0."""
+    partition = OffsetFetchResponsePartitions(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
+    )
+    topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
+    return OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)]
+    )
+
+
+def test_commit_carries_generation_metadata_and_epoch() -> None:
+    """A member's commit names its generation; offset, note and leader epoch arrive as given."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    message = request.message
+    assert (1, "me", "+1") == (message.generation_id_or_member_epoch, message.member_id, request.node)
+    partition = message.topics[0].partitions[0]
+    assert (0, 5, 3, "note") == (
+        partition.partition_index,
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata,
+    )
+    assert request.max_version == 9, "a classic member commits by topic name"
+    group.answer(request, committed(request))
+    assert OFFSETS == promise.result()
+
+
+def test_assigned_consumer_commits_without_generation() -> None:
+    """With assign() the commit is no member's: generation -1, empty member id."""
+    group = GroupHarness(group_instance_id="i")
+    group.subscription.unsubscribe()
+    group.subscription.assign([T0])
+    group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    message = request.message
+    assert (-1, "", None) == (message.generation_id_or_member_epoch, message.member_id, message.group_instance_id)
+
+
+def test_nothing_to_commit_is_done_at_once() -> None:
+    """An empty commit needs no request."""
+    assert {} == member().commits.commit({}, None).result()
+
+
+@pytest.mark.parametrize("during_join", [True, False])
+def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> None:
+    """Without membership no request is sent: RebalanceInProgress while joining, else CommitFailed."""
+    group = GroupHarness()
+    if during_join:
+        group.until("JoinGroup")
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    assert [] == sent(group)
+    assert isinstance(promise.error, RebalanceInProgressError if during_join else CommitFailedError)
+
+
+@pytest.mark.parametrize(("code", "reaction"), sorted(COMMIT_REACTIONS.items()))
+def test_each_commit_error(code: int, reaction: Reaction) -> None:
+    """Every error code of OffsetCommit leads to what Java does."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 10_000)
+    (request,) = sent(group)
+    group.answer(request, committed(request, code))
+    if reaction in (Reaction.RETRY, Reaction.COORDINATOR):
+        assert not promise.done
+        assert (reaction is Reaction.COORDINATOR) == (group.coordinator.connection is None)
+        group.find_coordinator()
+        group.now += 130
+        (again,) = sent(group)
+        group.answer(again, committed(again))
+        assert OFFSETS == promise.result()
+        return
+    expected = {
+        Reaction.TOPIC_AUTHORIZATION: TopicAuthorizationError,
+        Reaction.FENCED: FencedInstanceIdError,
+        Reaction.REJOIN: RebalanceInProgressError,
+        Reaction.RESET: CommitFailedError,
+        Reaction.RESET_KEEP_ID: CommitFailedError,
+    }
+    assert promise.error is not None
+    if reaction in expected:
+        assert isinstance(promise.error, expected[reaction])
+    else:
+        assert code == promise.error.code  # type: ignore[attr-defined]
+    generations = {Reaction.RESET: Generation(), Reaction.RESET_KEEP_ID: Generation(member_id="me")}
+    assert generations.get(reaction, Generation(1, "me", "first-takes-all")) == group.member.generation
+    assert (reaction is Reaction.FENCED) == (group.commits.take_error() is not None), "fencing stays raised"
+
+
+def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None:
+    """ILLEGAL_GENERATION for a commit sent before the rejoin says: rebalance in progress, and resets nothing."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 10_000)
+    (request,) = sent(group)
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    group.member.generation = newer = Generation(2, "me", "first-takes-all")
+    group.answer(request, committed(request, 22))
+    assert isinstance(promise.error, RebalanceInProgressError)
+    assert newer == group.member.generation
+
+
+def test_async_commit_is_tried_once() -> None:
+    """Without a deadline a retriable error fails the commit: the caller decides."""
+    group = member()
+    promise = group.commits.commit(OFFSETS)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    assert promise.error is not None
+    assert promise.error.retriable
+    assert [] == sent(group)
+
+
+def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
+    """With the coordinator unknown an async commit waits for the look-up, and fails when that fails."""
+    group = member()
+    group.coordinator.coordinator = None
+    promise = group.commits.commit(OFFSETS)
+    assert [] == sent(group)
+    assert not promise.done
+    assert group.coordinator.wanted
+    group.coordinator.last_error = BrokerConnectionError("refused")
+    sent(group)
+    assert isinstance(promise.error, BrokerConnectionError)
+
+
+def test_commit_gives_up_at_its_deadline_with_the_last_error() -> None:
+    """The TimeoutError of a commit has the last error as its cause."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    group.now += 1000
+    sent(group)
+    assert isinstance(promise.error, TimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(promise.error.__cause__)
+
+
+def test_commits_leave_in_order() -> None:
+    """Two commits are sent in the order in which they were made."""
+    group = member()
+    group.commits.commit({T0: OffsetAndMetadata(1)})
+    group.commits.commit({T0: OffsetAndMetadata(2)}, group.now + 1000)
+    offsets = [r.message.topics[0].partitions[0].committed_offset for r in sent(group)]
+    assert [1, 2] == offsets
+
+
+def test_auto_commit_follows_the_interval() -> None:
+    """maybe_auto_commit sends all positions once per interval, and not while one is in flight."""
+    group = member(auto_commit_interval_ms=5000)
+    group.consume(T0, 7)
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    assert 7 == request.message.topics[0].partitions[0].committed_offset
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)
+    group.answer(request, committed(request))
+    group.commits.maybe_auto_commit(group.now)
+    assert 1 == len(sent(group))
+
+
+def test_failed_auto_commit_is_tried_again_soon() -> None:
+    """After a retriable failure the next auto-commit comes after retry_backoff_ms, not a whole interval."""
+    group = member(auto_commit_interval_ms=60_000)
+    group.consume(T0, 7)
+    group.now += 60_000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    group.now += 100
+    group.commits.maybe_auto_commit(group.now)
+    assert 1 == len(sent(group))
+
+
+def test_commit_before_rebalance_takes_the_newest_positions_on_retry() -> None:
+    """A retry of the commit before a rebalance reads positions again."""
+    group = member()
+    group.consume(T0, 7)
+    group.commits.auto_commit_before_rebalance(group.now + 10_000)
+    (request,) = sent(group)
+    group.consume(T0, 8)
+    group.answer(request, committed(request, 14))
+    group.now += 130
+    (again,) = sent(group)
+    assert 8 == again.message.topics[0].partitions[0].committed_offset
+
+
+def test_committed_offsets_are_fetched() -> None:
+    """OffsetFetch asks for stable offsets; a negative offset means no commit."""
+    group = member()
+    promise = group.commits.committed([T0], group.now + 1000)
+    (request,) = sent(group)
+    assert request.message.require_stable
+    group.answer(request, fetched())
+    assert {T0: OffsetAndMetadata(9, "m", 2)} == promise.result()
+    promise = group.commits.committed([T0], group.now + 1000)
+    group.answer(sent(group)[0], fetched(offset=-1))
+    assert {T0: None} == promise.result()
+
+
+def test_equal_lookups_share_one_request() -> None:
+    """Asking again for the same partitions while a look-up is under way sends nothing more."""
+    group = member()
+    first = group.commits.committed([T0], group.now + 1000)
+    assert first is group.commits.committed([T0], group.now + 500)
+    assert 1 == len(sent(group))
+
+
+@pytest.mark.parametrize(("code", "reaction"), sorted(FETCH_REACTIONS.items()))
+def test_each_lookup_error(code: int, reaction: Reaction) -> None:
+    """Retriable codes of OffsetFetch are retried, an authorization error names the topic."""
+    group = member()
+    promise = group.commits.committed([T0], group.now + 10_000)
+    group.answer(sent(group)[0], fetched(code))
+    if reaction is Reaction.TOPIC_AUTHORIZATION:
+        assert isinstance(promise.error, TopicAuthorizationError)
+        assert {"t"} == promise.error.topics
+        return
+    group.find_coordinator()
+    group.now += 130
+    group.answer(sent(group)[0], fetched())
+    assert OffsetAndMetadata(9, "m", 2) == promise.result()[T0]
+
+
+def test_group_level_lookup_error_is_raised() -> None:
+    """A group-level code that is not retriable fails the look-up."""
+    group = member()
+    promise = group.commits.committed([T0], group.now + 10_000)
+    group.answer(sent(group)[0], fetched(group_code=30))
+    assert "GROUP_AUTHORIZATION_FAILED" in str(promise.error)
+
+
+def test_empty_assignment_has_nothing_to_look_up() -> None:
+    """Asking for no partitions needs no request."""
+    group = member()
+    assert {} == group.commits.committed([], group.now).result()
+    assert () == tps("t")
