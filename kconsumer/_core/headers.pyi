@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def next_fetch_offset(records: Buffer | None) -> tuple[int, int | None] | None: ...
