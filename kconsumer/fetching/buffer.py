@@ -11,28 +11,43 @@ and a new one begins. A reply to a request made for a dropped chain finds its ch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import TopicPartition
 
+if TYPE_CHECKING:
+    from kconsumer._core.fetch import PartitionFetch
+    from kconsumer.fetching.metrics import ResponseTally
+
 
 class CompletedFetch:
-    """One partition's part of a Fetch response: its data, or the error code in its place."""
+    """One partition's part of a Fetch response: its data, or the error code in its place.
 
-    __slots__ = ("chain", "data", "error_code", "fetch_offset", "records", "size")
+    `records` counts those taken; `tally` adds up the response.
+    """
+
+    __slots__ = ("chain", "data", "error_code", "fetch_offset", "records", "size", "tally")
 
     def __init__(
-        self, chain: FetchChain, fetch_offset: int, data: PartitionFetch | None, size: int = 0, error_code: int = 0
+        self,
+        chain: FetchChain,
+        fetch_offset: int,
+        data: PartitionFetch | None = None,
+        *,
+        size: int = 0,
+        error_code: int = 0,
+        tally: ResponseTally | None = None,
     ) -> None:
         self.chain = chain
         self.fetch_offset = fetch_offset
         self.data = data
         self.size = size
         self.error_code = error_code
+        self.tally = tally
         self.records = 0
 
     @property
@@ -77,7 +92,7 @@ class FetchChain:
 class FetchBuffer:
     """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again."""
 
-    __slots__ = ("_bytes", "_chains", "_current", "_failure", "_parked", "_turns", "changed", "memory")
+    __slots__ = ("_bytes", "_chains", "_current", "_failure", "_parked", "_settled", "_turns", "changed", "memory")
 
     def __init__(self, buffer_memory: int) -> None:
         self.memory = buffer_memory
@@ -88,6 +103,7 @@ class FetchBuffer:
         self._turns: deque[FetchChain] = deque()
         self._parked: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None
+        self._settled: list[CompletedFetch] = []
         self._bytes = 0
         self._failure: KafkaError | None = None
 
@@ -103,9 +119,9 @@ class FetchBuffer:
         chain = self._chains[tp] = FetchChain(tp, state, position)
         return chain
 
-    def is_live(self, chain: FetchChain) -> bool:
-        """Whether the chain has not been dropped."""
-        return self._chains.get(chain.topic_partition) is chain
+    def expects(self, chain: FetchChain, offset: int) -> bool:
+        """Whether a fetch from `offset` goes on where the chain ends; no if the chain has been dropped."""
+        return chain.next_offset == offset and self._chains.get(chain.topic_partition) is chain
 
     def append(self, fetch: CompletedFetch, next_offset: int | None) -> None:
         """Add what was fetched at the end of its chain, which then goes on from `next_offset`."""
@@ -115,6 +131,12 @@ class FetchBuffer:
         self._bytes += fetch.size
         if not chain.parked:
             self._turns.append(chain)
+
+    def settled(self) -> list[CompletedFetch]:
+        """The fetches that were read or dropped since the last call; `changed` is false again."""
+        self.changed = False
+        settled, self._settled = self._settled, []
+        return settled
 
     def fail(self, error: KafkaError) -> None:
         """Have the next collect raise `error`."""
@@ -146,6 +168,7 @@ class FetchBuffer:
         chain = fetch.chain
         chain.fetches.popleft()
         self._bytes -= fetch.size
+        self._settled.append(fetch)
         self._current = None
         self.changed = True
         if not chain.fetches and chain.next_offset != chain.position:
@@ -200,14 +223,15 @@ class FetchBuffer:
         """Drop everything."""
         self._forget(list(self._chains.values()))
 
-    def _forget(self, chains: Iterable[FetchChain]) -> None:
-        gone = set(map(id, chains))
-        if not gone:
+    def _forget(self, chains: Collection[FetchChain]) -> None:
+        if not chains:
             return
+        gone = set(map(id, chains))
         for chain in chains:
             del self._chains[chain.topic_partition]
             self._parked.pop(chain.topic_partition, None)
             self._bytes -= sum(fetch.size for fetch in chain.fetches)
+            self._settled.extend(chain.fetches)
             chain.fetches.clear()
         self._turns = deque(turn for turn in self._turns if id(turn) not in gone)
         if self._current is not None and id(self._current.chain) in gone:

@@ -1,0 +1,132 @@
+"""From buffered fetches to the records that a poll returns (Java `FetchCollector`).
+
+Decides what may still be returned: data whose partition has left, moved, or been held back since it was asked for is
+dropped here, when its turn comes. Positions move as records are taken, so between that and returning them nothing
+may raise: an error met after something was taken is left for the next call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.deserializers import adapt
+from kconsumer.errors import KafkaError, OffsetOutOfRangeError
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
+from kconsumer.fetching.reactions import RESET, fetch_error, reaction_to
+from kconsumer.records import ConsumerRecords
+from kconsumer.state.partition import FetchPosition
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.records import RecordRun
+
+
+class Collector:
+    """Drains the buffer in order of arrival. `moved`: the last call moved a position without returning a record,
+    so that `poll` returns early."""
+
+    def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._key = adapt(config.key_deserializer)
+        self._value = adapt(config.value_deserializer)
+        self._deserializes = self._key is not None or self._value is not None
+        self.moved = False
+
+    def collect(self, max_records: int) -> ConsumerRecords:
+        """Up to `max_records` records from what is buffered; never waits.
+
+        Raises what went wrong with a partition when its turn comes (corrupt records, no permission, offset out of
+        range without a reset policy, a deserializer); the position then stays where it is.
+        """
+        buffer = self._buffer
+        self.moved = False
+        if buffer.has_parked:
+            buffer.unpark()
+        failure = buffer.take_failure()
+        if failure is not None:
+            raise failure
+        fetch = buffer.head()
+        if fetch is None:
+            return ConsumerRecords.EMPTY
+        runs: list[RecordRun] = []
+        following: dict[TopicPartition, OffsetAndMetadata] = {}
+        left = max_records
+        try:
+            while fetch is not None and left > 0:
+                left -= self._drain(fetch, left, runs, following)
+                fetch = buffer.head()
+        except KafkaError:
+            if not following:
+                raise
+        self.moved = bool(following) and not runs
+        return ConsumerRecords(runs, following)
+
+    def _drain(
+        self,
+        fetch: CompletedFetch,
+        limit: int,
+        runs: list[RecordRun],
+        following: dict[TopicPartition, OffsetAndMetadata],
+    ) -> int:
+        """Take records from the head of the buffer; how many."""
+        chain = fetch.chain
+        tp, state, position = chain.topic_partition, chain.state, chain.state.position
+        if state.paused and self._subscription.find(tp) is state:
+            self._buffer.park(chain)
+            return 0
+        if (
+            not state.fetchable
+            or position is None
+            or position.offset != fetch.position
+            or self._subscription.find(tp) is not state
+        ):
+            self._buffer.drop(chain)
+            return 0
+        data = fetch.data
+        if data is None:
+            self._react(fetch, first=not following)
+            return 0
+        run = data.take(limit)
+        if self._deserializes:
+            run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
+        else:
+            run.detach()
+        taken = len(run)
+        if taken:
+            runs.append(run)
+            fetch.records += taken
+        if data.next_offset != position.offset:
+            chain.position = data.next_offset
+            epoch = data.next_leader_epoch
+            self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))
+            following[tp] = OffsetAndMetadata(chain.position, "", epoch)
+        if data.exhausted:
+            self._buffer.finish(fetch)
+        return taken
+
+    def _react(self, fetch: CompletedFetch, *, first: bool) -> None:
+        """A partition's error has its turn: reset the position, or raise. Unless it is the `first` thing this call
+        met, it stays at the head and is raised by the next call."""
+        tp = fetch.chain.topic_partition
+        error = self._error_of(fetch)
+        if error is None or first:
+            self._buffer.finish(fetch)
+        if error is not None:
+            raise error
+        self._subscription.request_reset(tp)
+
+    def _error_of(self, fetch: CompletedFetch) -> KafkaError | None:
+        """What to raise for a fetch that failed; None if the position is to be reset."""
+        tp, offset = fetch.chain.topic_partition, fetch.fetch_offset
+        if reaction_to(fetch.error_code) is not RESET:
+            return fetch_error(tp, offset, fetch.error_code)
+        if self._subscription.default_reset != OffsetReset.NONE:
+            return None
+        return OffsetOutOfRangeError(
+            f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to an"
+            " offset in range, or set auto_offset_reset",
+            {tp: offset},
+        )

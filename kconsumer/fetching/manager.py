@@ -1,0 +1,398 @@
+"""Which partitions to fetch, from which broker, from which offset; and what a Fetch response means.
+
+Decides when a fetch leaves. One is under way per broker at a time, and each asks for every fetchable partition the
+broker leads, starting where the partition's chain (`buffer.py`) ends. So a fetch does not wait for the records before
+it to be decoded or returned: it leaves as soon as the response before it has arrived, until each partition is
+`MAX_AHEAD` fetches ahead of the caller or `buffer_memory` is in use. A broker is left alone while any of its fetchable
+partitions has no room: a fetch without that partition could wait at the broker for `fetch_max_wait_ms`, and the
+partition behind it (Java, since 4.0, leaves a broker alone while it has anything buffered of it).
+
+It does not decide what may be returned to the caller; `collector.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.headers import next_fetch_offset
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import KafkaError
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
+from kconsumer.fetching.metrics import FetchMetrics, ResponseTally
+from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, reaction_to
+from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.schema import FETCH
+from kconsumer.schema.dsl import Message
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, PartitionState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, TopicPartition
+
+MAX_AHEAD = 2
+LAST_VERSION_WITH_NAMES = 12
+
+
+class AsksForMetadata(Protocol):
+    """The part of MetadataManager that fetching needs."""
+
+    def request_update(self) -> Any:
+        """Ask for new metadata as soon as its backoff allows."""
+        ...
+
+
+class Asked(NamedTuple):
+    """What a request asks of one partition."""
+
+    chain: FetchChain
+    offset: int
+    leader: LeaderAndEpoch
+
+
+@dataclass(slots=True)
+class Flight:
+    """One Fetch request under way. `topic_names`: the ids it used, by which the response is read."""
+
+    node: Node
+    max_bytes: int
+    sent_at: float
+    asked: dict[TopicPartition, Asked] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A broker that leads fetchable partitions; `blocked` when no fetch may leave for it now."""
+
+    node: Node
+    blocked: bool
+    chains: list[FetchChain] = field(default_factory=list)
+
+
+class FetchManager:
+    """Builds Fetch requests and takes in their responses. Not for concurrent use with the collector."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: AsksForMetadata,
+        buffer: FetchBuffer,
+        metrics: FetchMetrics | None = None,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._buffer = buffer
+        self._metrics = metrics
+        self._in_flight: dict[int, Flight] = {}
+        self._reserved = 0
+        # Partitions and brokers that failed, with the time until which they are left alone. A partition is tried
+        # earlier when it gets another leader.
+        self._retry_partition: dict[TopicPartition, tuple[float, LeaderAndEpoch]] = {}
+        self._retry_node: dict[int, float] = {}
+        self._looked_at = (-1, -1)
+        self._assignment_version = -1
+        self._wake_at = 0.0
+
+    # --- the engine's side -----------------------------------------------------------------------------------------
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether any fetch is under way."""
+        return bool(self._in_flight)
+
+    def wants_poll(self, now: float) -> bool:
+        """Whether `poll` may have something new to do: a response came, room was made, metadata or the assignment
+        changed, a backoff ended. A seek, resume or validation is not seen here: poll before waiting anyway."""
+        return self._buffer.changed or now >= self._wake_at or self._versions() != self._looked_at
+
+    def poll(self, now: float) -> PollResult:
+        """The fetches to send now."""
+        self._look_again(now)
+        candidates = self._candidates(now)
+        requests: list[UnsentRequest] = []
+        short = False
+        for candidate in candidates:
+            if candidate.blocked or not candidate.chains:
+                continue
+            max_bytes = self._allowance(len(candidate.chains), len(candidates))
+            if max_bytes is None:
+                short = True
+            else:
+                requests.append(self._send(candidate, max_bytes, now))
+        if short and self._buffer.has_parked and not self._buffer.has_data:
+            # Only paused partitions hold the memory, and nothing else would ever free it.
+            self._buffer.drop_parked()
+            return PollResult(requests + self.poll(now).requests, self._wake_at - now)
+        return PollResult(requests, self._wake_at - now)
+
+    def close(self) -> None:
+        """Forget what is under way and what is buffered; responses that still come are ignored."""
+        self._in_flight.clear()
+        self._reserved = 0
+        self._buffer.clear()
+
+    # --- building requests -----------------------------------------------------------------------------------------
+
+    def _versions(self) -> tuple[int, int]:
+        return self._cluster.update_version, self._subscription.assignment_version
+
+    def _look_again(self, now: float) -> None:
+        """Settle what has happened since the last look."""
+        self._looked_at = self._versions()
+        self._wake_at = FOREVER
+        if self._assignment_version != self._subscription.assignment_version:
+            self._assignment_version = self._subscription.assignment_version
+            find = self._subscription.find
+            self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
+            if self._metrics is not None:
+                self._metrics.assigned(self._subscription)
+        for fetch in self._buffer.settled():
+            self._account(fetch, now)
+        self._retry_node = {node: until for node, until in self._retry_node.items() if until > now}
+        self._retry_partition = {tp: entry for tp, entry in self._retry_partition.items() if entry[0] > now}
+
+    def _account(self, fetch: CompletedFetch, now: float) -> None:
+        """A fetched partition has been read or dropped."""
+        tally = fetch.tally
+        if self._metrics is None or tally is None:
+            return
+        tally.add(fetch.chain.topic_partition.topic, fetch.size if fetch.records else 0, fetch.records)
+        if fetch.records:
+            self._metrics.read(fetch.chain.topic_partition, fetch.chain.state, now)
+        if tally.unread == 0:
+            self._metrics.consumed(tally, now)
+
+    def _candidates(self, now: float) -> list[Candidate]:
+        """Brokers with fetchable partitions, those with the partitions that waited longest first."""
+        found: dict[int, Candidate] = {}
+        ask_for_leaders = False
+        for tp, state in self._subscription.states().items():
+            position = state.position
+            if not state.fetchable or position is None:
+                continue
+            node = self.read_replica(tp, state, now)
+            if node is None:
+                # A leader that metadata knows is on its way into the position; the offsets manager sees to it.
+                ask_for_leaders |= self._cluster.leader(tp).leader is None
+                continue
+            candidate = found.get(node.id)
+            if candidate is None:
+                candidate = found[node.id] = Candidate(node, self._leave_alone(node.id))
+            if not candidate.blocked and not self._backs_off(tp, position.leader):
+                self._join(candidate, tp, state, position)
+        if ask_for_leaders:
+            self._metadata.request_update()
+        return list(found.values())
+
+    def _join(self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
+        """Have the partition fetched with the others of its broker; if it has no room, they all wait for it."""
+        chain = self._buffer.chain(tp, state, position)
+        if not chain.fetches:
+            chain.leader = position.leader
+        # Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the
+        # position may have to be checked against the new one before the two are joined.
+        if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None or chain.leader != position.leader:
+            candidate.blocked = True
+        else:
+            candidate.chains.append(chain)
+
+    def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
+        """The broker to fetch the partition from: the replica its leader preferred for us, while that is online
+        and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        preferred = state.preferred_replica(now)
+        if preferred is not None:
+            node = self._cluster.node_if_online(tp, preferred)
+            if node is not None:
+                return node
+            state.clear_preferred_replica()
+            self._metadata.request_update()
+        return state.position.leader.leader if state.position is not None else None
+
+    def _leave_alone(self, node_id: int) -> bool:
+        until = self._retry_node.get(node_id)
+        if until is not None:
+            self._wake_at = min(self._wake_at, until)
+        return until is not None or node_id in self._in_flight
+
+    def _backs_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        entry = self._retry_partition.get(tp)
+        if entry is None or entry[1] != leader:
+            return False
+        self._wake_at = min(self._wake_at, entry[0])
+        return True
+
+    def _allowance(self, partitions: int, nodes: int) -> int | None:
+        """How many bytes to ask for so that all fetches under way fit in `buffer_memory` with what is held; None
+        if that is so few that waiting for room is better."""
+        memory = self._buffer.memory
+        want = min(
+            self._config.fetch_max_bytes, partitions * self._config.max_partition_fetch_bytes, memory // nodes
+        )
+        room = memory - self._buffer.held_bytes - self._reserved
+        return min(want, room) if room >= min(want, memory // 4) else None
+
+    def _send(self, candidate: Candidate, max_bytes: int, now: float) -> UnsentRequest:
+        flight = Flight(candidate.node, max_bytes, now)
+        topics = self._topics(candidate.chains, flight)
+        config = self._config
+        message = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=max_bytes,
+            session_id=0,
+            session_epoch=-1,
+            topics=topics,
+            rack_id=config.client_rack,
+        )
+        self._in_flight[candidate.node.id] = flight
+        self._reserved += max_bytes
+        request = UnsentRequest(FETCH, message, partial(self.on_response, flight), str(candidate.node.id))
+        if len(flight.topic_names) < len({chain.topic_partition.topic for chain in candidate.chains}):
+            request.max_version = LAST_VERSION_WITH_NAMES
+        return request
+
+    def _topics(self, chains: Iterable[FetchChain], flight: Flight) -> list[Message]:
+        """The partitions in order, neighbours of one topic together. The order matters: the broker fills the
+        response from the front, so those that got nothing last time come first."""
+        topics: list[Message] = []
+        topic = ""
+        for chain in chains:
+            tp, offset, leader = chain.topic_partition, chain.next_offset, chain.leader
+            assert offset is not None  # _join saw to it
+            if tp.topic != topic or not topics:
+                topic = tp.topic
+                topic_id = self._cluster.topic_id(topic)
+                topics.append(FetchTopic(topic=topic))
+                if topic_id is not None:
+                    topics[-1].topic_id = topic_id
+                    flight.topic_names[topic_id] = topic
+            topics[-1].partitions.append(
+                FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=-1 if leader.epoch is None else leader.epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=self._config.max_partition_fetch_bytes,
+                )
+            )
+            flight.asked[tp] = Asked(chain, offset, leader)
+        return topics
+
+    # --- taking in responses ---------------------------------------------------------------------------------------
+
+    def on_response(self, flight: Flight, reply: Reply) -> None:
+        """The end of a request."""
+        if self._in_flight.get(flight.node.id) is not flight:
+            return  # closed meanwhile
+        del self._in_flight[flight.node.id]
+        self._reserved -= flight.max_bytes
+        self._wake_at = reply.now
+        if reply.error is not None:
+            self._on_failure(flight, reply.error, reply.now)
+            return
+        response = reply.message
+        if self._metrics is not None:
+            self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
+        if response.error_code:
+            self._leave_node(flight, reply.now)
+            self._metadata.request_update()
+            return
+        self._take_in(flight, response, reply)
+
+    def _on_failure(self, flight: Flight, error: KafkaError, now: float) -> None:
+        self._leave_node(flight, now)
+        for asked in flight.asked.values():
+            asked.chain.state.clear_preferred_replica()
+        if error.retriable:
+            self._metadata.request_update()
+        else:
+            self._buffer.fail(error)
+
+    def _leave_node(self, flight: Flight, now: float) -> None:
+        self._retry_node[flight.node.id] = now + self._config.retry_backoff_ms
+
+    def _take_in(self, flight: Flight, response: Any, reply: Reply) -> None:
+        tally = ResponseTally()
+        for topic in response.responses:
+            by_id = reply.version > LAST_VERSION_WITH_NAMES
+            name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
+            for data in topic.partitions:
+                tp = TopicPartition(name or "", data.partition_index)
+                asked = flight.asked.get(tp)
+                if asked is not None:
+                    self._take_in_partition(flight, tp, asked, data, tally, reply.now)
+                    if data.error_code in NAMES_LEADER:
+                        self._learn_leader(tp, data.current_leader, response.node_endpoints)
+
+    def _take_in_partition(
+        self,
+        flight: Flight,
+        tp: TopicPartition,
+        asked: Asked,
+        data: Any,
+        tally: ResponseTally,
+        now: float,
+    ) -> None:
+        chain, reaction = asked.chain, reaction_to(data.error_code)
+        self._note(chain.state, data, now)
+        size = 0 if data.records is None else len(data.records)
+        if size or reaction is not ACCEPT:
+            self._subscription.move_to_end(tp)
+        if reaction is REFRESH:
+            self._metadata.request_update()
+            chain.state.clear_preferred_replica()
+        elif reaction is RESET and not _is_leader(flight.node, asked.leader):
+            chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
+            return
+        if reaction is REFRESH or reaction is RETRY:
+            self._retry_partition[tp] = (now + self._config.retry_backoff_ms, asked.leader)
+        elif (size or reaction is not ACCEPT) and self._buffer.expects(chain, asked.offset):
+            tally.unread += 1
+            self._keep(asked, data, size, tally)
+
+    def _keep(self, asked: Asked, data: Any, size: int, tally: ResponseTally) -> None:
+        """Append what came, records or an error that waits for its turn, to the partition's chain."""
+        fetch = CompletedFetch(asked.chain, asked.offset, size=size, error_code=data.error_code, tally=tally)
+        following = None
+        if not data.error_code:
+            fetch.data = PartitionFetch(
+                asked.chain.topic_partition, data.records, asked.offset, check_crcs=self._config.check_crcs
+            )
+            following = next_fetch_offset(data.records)
+        # An end at or before the start means headers that make no sense: only decoding can tell what they are.
+        ahead = following[0] if following is not None and following[0] > asked.offset else None
+        self._buffer.append(fetch, ahead)
+
+    def _note(self, state: PartitionState, data: Any, now: float) -> None:
+        """Keep what the broker tells of the partition besides records."""
+        if data.high_watermark >= 0:
+            state.high_watermark = data.high_watermark
+        if data.last_stable_offset >= 0:
+            state.last_stable_offset = data.last_stable_offset
+        if data.log_start_offset >= 0:
+            state.log_start_offset = data.log_start_offset
+        if data.preferred_read_replica >= 0 and not data.error_code:
+            state.set_preferred_replica(data.preferred_read_replica, now + self._config.metadata_max_age_ms)
+
+    def _learn_leader(self, tp: TopicPartition, hint: Any, endpoints: Iterable[Any]) -> None:
+        """Take the new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
+        if hint.leader_id < 0 or hint.leader_epoch < 0:
+            return
+        found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
+        if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
+            self._subscription.maybe_validate(tp, self._cluster.leader(tp))
+
+    def __repr__(self) -> str:
+        asked = sum(len(flight.asked) for flight in self._in_flight.values())
+        return f"<FetchManager {len(self._in_flight)} fetches under way for {asked} partitions, {self._buffer!r}>"
+
+
+def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:
+    return leader.leader is not None and leader.leader.id == node.id

@@ -1,0 +1,157 @@
+"""The `consumer-fetch-manager-metrics` group: the names, and who records what (Java `FetchMetricsManager`).
+
+Recorded per response and per partition of a response once that has been read or dropped, never per record. Bytes are
+those received, where Java counts records at their uncompressed size.
+"""
+
+from __future__ import annotations
+
+from kconsumer.metrics import Metrics, Row, Sensor, Stat
+from kconsumer.state.partition import PartitionState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import MetricName, TopicPartition
+
+GROUP = "consumer-fetch-manager-metrics"
+
+LATENCY: tuple[Row, ...] = (
+    ("fetch-latency-avg", Stat.AVG, "Mean time from a fetch request to its response, ms"),
+    ("fetch-latency-max", Stat.MAX, "Longest time from a fetch request to its response, ms"),
+    ("fetch-rate", Stat.COUNT_RATE, "Fetch responses per second"),
+    ("fetch-total", Stat.COUNT, "Fetch responses"),
+)
+THROTTLE: tuple[Row, ...] = (
+    ("fetch-throttle-time-avg", Stat.AVG, "Mean throttle time, ms"),
+    ("fetch-throttle-time-max", Stat.MAX, "Longest throttle time, ms"),
+)
+SIZE: tuple[Row, ...] = (
+    ("fetch-size-avg", Stat.AVG, "Mean bytes fetched per request"),
+    ("fetch-size-max", Stat.MAX, "Most bytes fetched by a request"),
+    ("bytes-consumed-rate", Stat.RATE, "Bytes consumed per second"),
+    ("bytes-consumed-total", Stat.TOTAL, "Bytes consumed"),
+)
+RECORDS: tuple[Row, ...] = (
+    ("records-per-request-avg", Stat.AVG, "Mean records per request"),
+    ("records-consumed-rate", Stat.RATE, "Records consumed per second"),
+    ("records-consumed-total", Stat.TOTAL, "Records consumed"),
+)
+LAG_MAX: tuple[Row, ...] = (("records-lag-max", Stat.MAX, "Largest lag of any partition, records"),)
+LEAD_MIN: tuple[Row, ...] = (("records-lead-min", Stat.MIN, "Smallest lead of any partition, records"),)
+PARTITION_LAG: tuple[Row, ...] = (
+    ("records-lag", Stat.VALUE, "Records from the position to the end of the partition"),
+    ("records-lag-max", Stat.MAX, "Largest lag"),
+    ("records-lag-avg", Stat.AVG, "Mean lag"),
+)
+PARTITION_LEAD: tuple[Row, ...] = (
+    ("records-lead", Stat.VALUE, "Records from the start of the partition to the position"),
+    ("records-lead-min", Stat.MIN, "Smallest lead"),
+    ("records-lead-avg", Stat.AVG, "Mean lead"),
+)
+
+
+class ResponseTally:
+    """What one Fetch response brought, until all of it has been read or dropped."""
+
+    __slots__ = ("bytes", "records", "topics", "unread")
+
+    def __init__(self) -> None:
+        self.unread = 0
+        self.bytes = 0
+        self.records = 0
+        self.topics: dict[str, list[int]] = {}
+
+    def add(self, topic: str, size: int, records: int) -> None:
+        """One partition has been read or dropped."""
+        self.unread -= 1
+        self.bytes += size
+        self.records += records
+        of_topic = self.topics.setdefault(topic, [0, 0])
+        of_topic[0] += size
+        of_topic[1] += records
+
+
+class FetchMetrics:
+    """Sensors of all fetching of one consumer, of its topics and of its assigned partitions."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._latency = metrics.sensor(GROUP, LATENCY)
+        self._throttle = metrics.sensor(GROUP, THROTTLE)
+        self._size = metrics.sensor(GROUP, SIZE)
+        self._records = metrics.sensor(GROUP, RECORDS)
+        self._lag_max = metrics.sensor(GROUP, LAG_MAX)
+        self._lead_min = metrics.sensor(GROUP, LEAD_MIN)
+        self._topics: dict[str, tuple[Sensor, Sensor]] = {}
+        self._lags: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
+        self._replicas: dict[TopicPartition, list[MetricName]] = {}
+
+    def responded(self, latency_ms: float, throttle_ms: float, now: float) -> None:
+        """A Fetch response arrived."""
+        self._latency.record(latency_ms, now)
+        self._throttle.record(throttle_ms, now)
+
+    def read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
+        """A partition of a response has been read; `state` is where that left it."""
+        lag = state.lag()
+        position, start = state.position, state.log_start_offset
+        if lag is None or position is None or start is None:
+            return
+        lag_sensor, lead_sensor = self._lags.get(tp) or self._new_partition(tp)
+        lag_sensor.record(lag, now)
+        lead_sensor.record(position.offset - start, now)
+        self._lag_max.record(lag, now)
+        self._lead_min.record(position.offset - start, now)
+
+    def consumed(self, tally: ResponseTally, now: float) -> None:
+        """All of a response has been read or dropped."""
+        self._size.record(tally.bytes, now)
+        self._records.record(tally.records, now)
+        for topic, (size, records) in tally.topics.items():
+            size_sensor, records_sensor = self._topics.get(topic) or self._new_topic(topic)
+            size_sensor.record(size, now)
+            records_sensor.record(records, now)
+
+    def assigned(self, subscription: SubscriptionState) -> None:
+        """The assignment changed: forget partitions that left, show the replica read from of the new ones."""
+        states = subscription.states()
+        for tp in [tp for tp in self._replicas if tp not in states]:
+            self._metrics.remove(*self._replicas.pop(tp), *self._lags.pop(tp, ()))
+        for tp in states:
+            if tp not in self._replicas:
+                self._replicas[tp] = self._show_replica(tp, subscription)
+
+    def _show_replica(self, tp: TopicPartition, subscription: SubscriptionState) -> list[MetricName]:
+        def read(now: float) -> float:
+            state = subscription.find(tp)
+            replica = None if state is None else state.preferred_replica(now)
+            return -1 if replica is None else replica
+
+        text = "Broker fetched from in place of the leader, -1 for none"
+        names = [
+            self._metrics.name("preferred-read-replica", GROUP, text, ("topic", topic), ("partition", str(tp.partition)))
+            for topic in _spellings(tp.topic)
+        ]
+        for name in names:
+            self._metrics.gauge(name, read)
+        return names
+
+    def _new_topic(self, topic: str) -> tuple[Sensor, Sensor]:
+        sensors = self._topics[topic] = (self._sensor(SIZE, topic), self._sensor(RECORDS, topic))
+        return sensors
+
+    def _new_partition(self, tp: TopicPartition) -> tuple[Sensor, Sensor]:
+        partition = ("partition", str(tp.partition))
+        lag, lead = (self._sensor(rows, tp.topic, partition) for rows in (PARTITION_LAG, PARTITION_LEAD))
+        self._lags[tp] = lag, lead
+        return lag, lead
+
+    def _sensor(self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str]) -> Sensor:
+        first, *others = _spellings(topic)
+        sensor = self._metrics.sensor(GROUP, rows, ("topic", first), *tags)
+        for spelling in others:
+            self._metrics.publish(sensor, GROUP, rows, ("topic", spelling), *tags)
+        return sensor
+
+
+def _spellings(topic: str) -> list[str]:
+    """The topic as tag value; one with dots also as older Java clients spelled it (KIP-1109)."""
+    return [topic, topic.replace(".", "_")] if "." in topic else [topic]

@@ -1,0 +1,175 @@
+"""Order, parking, dropping and byte accounts of the fetch buffer."""
+
+from __future__ import annotations
+
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
+from kconsumer.state.partition import FetchPosition, PartitionState
+from kconsumer.types import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def chain(buffer: FetchBuffer, tp: TopicPartition, offset: int = 0) -> FetchChain:
+    state = PartitionState()
+    state.seek(FetchPosition(offset))
+    assert state.position is not None
+    return buffer.chain(tp, state, state.position)
+
+
+def add(buffer: FetchBuffer, to: FetchChain, start: int, end: int, size: int = 10) -> CompletedFetch:
+    fetch = CompletedFetch(to, start, size=size)
+    buffer.append(fetch, end)
+    return fetch
+
+
+def drain(buffer: FetchBuffer) -> list[CompletedFetch]:
+    out = []
+    while (fetch := buffer.head()) is not None:
+        out.append(fetch)
+        fetch.chain.position = fetch.chain.next_offset or 0
+        buffer.finish(fetch)
+    return out
+
+
+def test_order_of_arrival() -> None:
+    """Fetches take turns as they came, across partitions."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    fetches = [add(buffer, a, 0, 5), add(buffer, b, 0, 5), add(buffer, a, 5, 9), add(buffer, b, 5, 9)]
+    assert fetches == drain(buffer)
+    assert not buffer.has_data
+
+
+def test_head_stays_until_finished() -> None:
+    """The fetch being read is kept over calls, whatever arrives."""
+    buffer = FetchBuffer(1000)
+    first = add(buffer, chain(buffer, A), 0, 5)
+    assert first is buffer.head()
+    add(buffer, chain(buffer, B), 0, 5)
+    assert first is buffer.head()
+
+
+def test_bytes_are_counted_until_read_or_dropped() -> None:
+    """Held bytes grow with what arrives and shrink with what is read or dropped."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    first = add(buffer, a, 0, 5, size=100)
+    add(buffer, a, 5, 9, size=50)
+    add(buffer, b, 0, 5, size=7)
+    assert (157, 150, 7) == (buffer.held_bytes, buffer.buffered_bytes(A), buffer.buffered_bytes(B))
+    assert first is buffer.head()
+    buffer.finish(first)
+    assert (57, 50) == (buffer.held_bytes, buffer.buffered_bytes(A))
+    buffer.drop(a)
+    assert (7, 0) == (buffer.held_bytes, buffer.buffered_bytes(A))
+    buffer.clear()
+    assert 0 == buffer.held_bytes
+
+
+def test_same_position_goes_on_with_the_chain() -> None:
+    """A chain is kept while assignment and position fit it."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    assert a is buffer.chain(A, a.state, FetchPosition(0))
+
+
+def test_other_position_drops_the_chain() -> None:
+    """After a seek the chain and its data go, and a new one starts at the position."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    add(buffer, a, 0, 5)
+    new = buffer.chain(A, a.state, FetchPosition(77))
+    assert new is not a
+    assert (77, 77) == (new.position, new.next_offset)
+    assert (None, 0) == (buffer.head(), buffer.held_bytes)
+    assert not buffer.expects(a, 5)
+
+
+def test_new_assignment_drops_the_chain() -> None:
+    """The same partition and offset under a new assignment is another chain."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    add(buffer, a, 0, 5)
+    assert chain(buffer, A) is not a
+    assert buffer.head() is None
+
+
+def test_expects_only_the_end_of_a_live_chain() -> None:
+    """Only a fetch from where the chain ends is taken."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    assert buffer.expects(a, 0)
+    add(buffer, a, 0, 5)
+    assert [False, True, False] == [buffer.expects(a, offset) for offset in (0, 5, 9)]
+
+
+def test_unknown_end_is_learned_when_all_is_read() -> None:
+    """A chain whose end could not be guessed goes on from the position once it is empty."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    fetch = CompletedFetch(a, 0, size=10)
+    buffer.append(fetch, None)
+    assert fetch is buffer.head()
+    a.position = 42
+    buffer.finish(fetch)
+    assert 42 == a.next_offset
+
+
+def test_parked_chain_lets_others_pass_and_keeps_its_order() -> None:
+    """A paused partition's fetches are put aside, and come back in order and first when it resumes."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    first, second = add(buffer, a, 0, 5), add(buffer, a, 5, 9)
+    other = add(buffer, b, 0, 5)
+    assert first is buffer.head()
+    a.state.pause()
+    buffer.park(a)
+    assert other is buffer.head()
+    buffer.unpark()
+    assert buffer.has_parked
+    late = add(buffer, a, 9, 12)
+    a.state.resume()
+    buffer.unpark()
+    assert not buffer.has_parked
+    assert [other, first, second, late] == drain(buffer)
+
+
+def test_only_parked_data_is_no_data() -> None:
+    """`has_data` tells what a collect could return."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    add(buffer, a, 0, 5)
+    a.state.pause()
+    buffer.head()
+    buffer.park(a)
+    assert not buffer.has_data
+    assert 10 == buffer.held_bytes
+    buffer.drop_parked()
+    assert (False, 0) == (buffer.has_parked, buffer.held_bytes)
+
+
+def test_retain() -> None:
+    """Chains that are not kept go with their turns, the fetch being read included."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    add(buffer, a, 0, 5)
+    kept = add(buffer, b, 0, 5)
+    buffer.head()
+    buffer.retain(lambda chain: chain is b)
+    assert [kept] == drain(buffer)
+
+
+def test_settled_lists_read_and_dropped_once() -> None:
+    """Each fetch that ends, read or dropped, is reported once, and `changed` says that there is one."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    buffer.settled()
+    assert not buffer.changed
+    read, dropped = add(buffer, a, 0, 5), add(buffer, b, 0, 5)
+    buffer.head()
+    buffer.finish(read)
+    buffer.drop(b)
+    assert buffer.changed
+    assert [read, dropped] == buffer.settled()
+    assert [] == buffer.settled()
+    assert not buffer.changed

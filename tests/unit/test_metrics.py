@@ -1,0 +1,100 @@
+"""Sampling as in Java: windows, rates, totals, gauges."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import pytest
+
+from kconsumer.metrics import Metrics, Stat
+from kconsumer.types import MetricName
+
+ROWS = tuple((stat.name.lower(), stat, "a test") for stat in Stat)
+WINDOW = 30_000.0
+
+
+def read(metrics: Metrics, name: str, now: float) -> float:
+    values = {metric.name: value for metric, value in metrics.snapshot(now).items()}
+    return values[name]
+
+
+def test_all_stats_of_one_window() -> None:
+    """A sensor answers every stat of the values it was given."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    for value in (3.0, 1.0, 5.0):
+        sensor.record(value, 1_000.0)
+    got = {metric.name: value for metric, value in metrics.snapshot(1_000.0).items()}
+    assert (5.0, 3.0, 5.0, 1.0, 9.0, 3.0) == tuple(
+        got[name] for name in ("value", "avg", "max", "min", "total", "count")
+    )
+
+
+def test_rate_counts_the_windows_not_yet_lived_through() -> None:
+    """After one second with two windows of 30 s the rate is over 31 s, as in Java."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    sensor.record(310.0, 0.0)
+    assert 10.0 == read(metrics, "rate", 1_000.0)
+    assert pytest.approx(1 / 31) == read(metrics, "count_rate", 1_000.0)
+
+
+def test_rate_over_all_windows() -> None:
+    """Once the windows are full the rate is over the time since the oldest one began."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    for second in range(0, 60, 10):
+        sensor.record(100.0, second * 1000.0)
+    assert pytest.approx(600 / 60) == read(metrics, "rate", 60_000.0)
+
+
+def test_old_windows_are_left_out_of_samples_and_kept_in_totals() -> None:
+    """Values older than all windows no longer count for the mean and the extremes, but do for totals."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    sensor.record(100.0, 0.0)
+    sensor.record(7.0, 2 * WINDOW)
+    got = {metric.name: value for metric, value in metrics.snapshot(2 * WINDOW + 1).items()}
+    assert (7.0, 7.0, 7.0, 107.0, 2.0) == tuple(got[name] for name in ("avg", "max", "min", "total", "count"))
+
+
+def test_nothing_recorded() -> None:
+    """Mean, extremes and value of nothing are NaN; rates and totals are 0."""
+    metrics = Metrics()
+    metrics.sensor("g", ROWS)
+    got = {metric.name: value for metric, value in metrics.snapshot(5.0).items()}
+    assert all(isnan(got[name]) for name in ("avg", "max", "min", "value"))
+    assert (0.0, 0.0, 0.0, 0.0) == tuple(got[name] for name in ("rate", "count_rate", "total", "count"))
+
+
+def test_windows_are_bounded() -> None:
+    """However long a sensor is used it keeps one window more than asked for."""
+    sensor = Metrics(samples=3, window_ms=10.0).sensor("g", ROWS)
+    for now in range(0, 10_000, 7):
+        sensor.record(1.0, float(now))
+    assert 4 == len(sensor._windows)
+
+
+def test_names_carry_common_and_own_tags() -> None:
+    """A metric's name has the registry's tags first, then its own."""
+    metrics = Metrics(tags=(("client-id", "c"),))
+    metrics.sensor("g", [("lag", Stat.VALUE, "lag")], ("topic", "t"))
+    assert [MetricName("lag", "g", "", (("client-id", "c"), ("topic", "t")))] == list(metrics.snapshot(0.0))
+
+
+def test_gauges_are_read_at_the_snapshot() -> None:
+    """A gauge is a function of now."""
+    metrics = Metrics()
+    metrics.gauge(metrics.name("age", "g"), lambda now: now - 5)
+    assert 7.0 == read(metrics, "age", 12.0)
+
+
+def test_remove_sensor_and_gauge() -> None:
+    """A removed sensor takes all its names along; unknown names are ignored."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    metrics.publish(sensor, "g", ROWS, ("topic", "a_b"))
+    gauge = metrics.name("age", "g")
+    metrics.gauge(gauge, lambda now: now)
+    metrics.remove(sensor, gauge, gauge)
+    assert 0 == len(metrics)
