@@ -20,7 +20,7 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.records import RecordRun
+    from kconsumer._core.run import RecordRun
 
 
 class Collector:
@@ -30,8 +30,9 @@ class Collector:
     def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
         self._subscription = subscription
         self._buffer = buffer
-        self._key = adapt(config.key_deserializer)
-        self._value = adapt(config.value_deserializer)
+        key, value = config.key_deserializer, config.value_deserializer
+        self._key = None if key is None else adapt(key, "key")
+        self._value = None if value is None else adapt(value, "value")
         self._deserializes = self._key is not None or self._value is not None
         self.moved = False
 
@@ -92,8 +93,6 @@ class Collector:
         run = data.take(limit)
         if self._deserializes:
             run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
-        else:
-            run.detach()
         taken = len(run)
         if taken:
             runs.append(run)

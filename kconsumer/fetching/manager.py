@@ -383,7 +383,7 @@ class FetchManager:
 
     def _learn_leader(self, tp: TopicPartition, hint: Any, endpoints: Iterable[Any]) -> None:
         """Take the new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
-        if hint.leader_id < 0 or hint.leader_epoch < 0:
+        if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
         if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
