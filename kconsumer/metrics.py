@@ -105,8 +105,8 @@ class Sensor:
         return min(window.smallest for window in windows)
 
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
-        """The time a rate is over: from the oldest window, but at least all windows save the one being filled,
-        so that the first second of work is not read as a high rate."""
+        """The time a rate is over: from the oldest window, but at least all windows save the one being
+        filled, so that the first second of work is not read as a high rate."""
         elapsed = now - windows[0].start if windows else 0.0
         full, wanted = int(elapsed / self._window_ms), self._samples - 1
         if full < wanted:

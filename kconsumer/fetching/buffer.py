@@ -1,11 +1,12 @@
 """Fetched data that waits for the caller, per partition and in order of arrival.
 
-Decides whose turn it is, what still belongs together, and how many bytes are held. It does not decide what to fetch
-(`manager.py`) or what may be returned (`collector.py`).
+Decides whose turn it is, what still belongs together, and how many bytes are held. It does not decide what
+to fetch (`manager.py`) or what may be returned (`collector.py`).
 
-The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next one can be
-asked for while earlier ones wait to be read. A seek, a reset or a new assignment breaks the chain: it is dropped whole
-and a new one begins. A reply to a request made for a dropped chain finds its chain gone and is ignored.
+The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next
+one can be asked for while earlier ones wait to be read. A seek, a reset or a new assignment breaks the
+chain: it is dropped whole and a new one begins. A reply to a request made for a dropped chain finds its
+chain gone and is ignored.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ class CompletedFetch:
 class FetchChain:
     """Fetches of one partition without a gap between them, and where the next one starts.
 
-    `position` is where the consumer's position must be for the chain to hold: the start of what has not been taken
-    from it. `next_offset` is where the next fetch starts; None while only decoding can tell.
+    `position` is where the consumer's position must be for the chain to hold: the start of what has not
+    been taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell.
     """
 
     __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "state", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition
+    ) -> None:
         self.topic_partition = topic_partition
         self.state = state
         self.leader: LeaderAndEpoch = position.leader
@@ -90,16 +93,27 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again."""
+    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look
+    again."""
 
-    __slots__ = ("_bytes", "_chains", "_current", "_failure", "_parked", "_settled", "_turns", "changed", "memory")
+    __slots__ = (
+        "_bytes",
+        "_chains",
+        "_current",
+        "_failure",
+        "_parked",
+        "_settled",
+        "_turns",
+        "changed",
+        "memory",
+    )
 
     def __init__(self, buffer_memory: int) -> None:
         self.memory = buffer_memory
         self.changed = True
         self._chains: dict[TopicPartition, FetchChain] = {}
-        # One entry for each fetch in order of arrival. A turn takes the oldest fetch of its chain, so the order
-        # within a partition holds whatever happens to the turns.
+        # One entry for each fetch in order of arrival. A turn takes the oldest fetch of its chain, so the
+        # order within a partition holds whatever happens to the turns.
         self._turns: deque[FetchChain] = deque()
         self._parked: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None
@@ -107,10 +121,11 @@ class FetchBuffer:
         self._bytes = 0
         self._failure: KafkaError | None = None
 
-    # --- the manager's side ----------------------------------------------------------------------------------------
+    # --- the manager's side ----------------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one begins."""
+        """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one
+        begins."""
         chain = self._chains.get(tp)
         if chain is not None:
             if chain.holds(state, position):
@@ -148,14 +163,15 @@ class FetchBuffer:
         return error
 
     def retain(self, keep: Callable[[FetchChain], bool]) -> None:
-        """Drop the chains of which `keep` says no, such as those of partitions that are no longer assigned."""
+        """Drop the chains of which `keep` says no, such as those of partitions that are no longer
+        assigned."""
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_parked(self) -> None:
         """Give up what is kept for paused partitions; it is fetched again after they resume."""
         self._forget(list(self._parked.values()))
 
-    # --- the collector's side --------------------------------------------------------------------------------------
+    # --- the collector's side --------------------------------------------------------------------------
 
     def head(self) -> CompletedFetch | None:
         """The fetch being read, else the next one in order of arrival; None when there is none."""
@@ -172,7 +188,7 @@ class FetchBuffer:
         self._current = None
         self.changed = True
         if not chain.fetches and chain.next_offset != chain.position:
-            chain.next_offset = chain.position      # not known before, or guessed wrongly from a corrupt header
+            chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
 
     def drop(self, chain: FetchChain) -> None:
         """Give up a chain and all that it holds."""
@@ -194,9 +210,8 @@ class FetchBuffer:
             chain.parked = False
             self._turns.extendleft([chain] * len(chain.fetches))
 
-    # --- what is held ----------------------------------------------------------------------------------------------
+    # --- what is held ----------------------------------------------------------------------------------
 
-    @property
     def has_data(self) -> bool:
         """Whether something waits to be collected, parked chains apart."""
         return self._current is not None or bool(self._turns) or self._failure is not None
@@ -239,7 +254,5 @@ class FetchBuffer:
         self.changed = True
 
     def __repr__(self) -> str:
-        return (
-            f"<FetchBuffer {len(self._turns) + (self._current is not None)} waiting, {len(self._parked)} parked,"
-            f" {self._bytes} bytes>"
-        )
+        waiting = len(self._turns) + (self._current is not None)
+        return f"<FetchBuffer {waiting} waiting, {len(self._parked)} parked, {self._bytes} bytes>"

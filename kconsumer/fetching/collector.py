@@ -1,8 +1,8 @@
 """From buffered fetches to the records that a poll returns (Java `FetchCollector`).
 
-Decides what may still be returned: data whose partition has left, moved, or been held back since it was asked for is
-dropped here, when its turn comes. Positions move as records are taken, so between that and returning them nothing
-may raise: an error met after something was taken is left for the next call.
+Decides what may still be returned: data whose partition has left, moved, or been held back since it was
+asked for is dropped here, when its turn comes. Positions move as records are taken, so between that and
+returning them nothing may raise: an error met after something was taken is left for the next call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """Drains the buffer in order of arrival. `moved`: the last call moved a position without returning a record,
-    so that `poll` returns early."""
+    """Drains the buffer in order of arrival. `moved`: the last call moved a position without returning a
+    record, so that `poll` returns early."""
 
     def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
         self._subscription = subscription
@@ -39,8 +39,8 @@ class Collector:
     def collect(self, max_records: int) -> ConsumerRecords:
         """Up to `max_records` records from what is buffered; never waits.
 
-        Raises what went wrong with a partition when its turn comes (corrupt records, no permission, offset out of
-        range without a reset policy, a deserializer); the position then stays where it is.
+        Raises what went wrong with a partition when its turn comes (corrupt records, no permission, offset
+        out of range without a reset policy, a deserializer); the position then stays where it is.
         """
         buffer = self._buffer
         self.moved = False
@@ -107,8 +107,8 @@ class Collector:
         return taken
 
     def _react(self, fetch: CompletedFetch, *, first: bool) -> None:
-        """A partition's error has its turn: reset the position, or raise. Unless it is the `first` thing this call
-        met, it stays at the head and is raised by the next call."""
+        """A partition's error has its turn: reset the position, or raise. Unless it is the `first` thing
+        this call met, it stays at the head and is raised by the next call."""
         tp = fetch.chain.topic_partition
         error = self._error_of(fetch)
         if error is None or first:
@@ -125,7 +125,7 @@ class Collector:
         if self._subscription.default_reset != OffsetReset.NONE:
             return None
         return OffsetOutOfRangeError(
-            f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to an"
-            " offset in range, or set auto_offset_reset",
+            f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to"
+            " an offset in range, or set auto_offset_reset",
             {tp: offset},
         )

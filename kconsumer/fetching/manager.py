@@ -1,11 +1,12 @@
 """Which partitions to fetch, from which broker, from which offset; and what a Fetch response means.
 
-Decides when a fetch leaves. One is under way per broker at a time, and each asks for every fetchable partition the
-broker leads, starting where the partition's chain (`buffer.py`) ends. So a fetch does not wait for the records before
-it to be decoded or returned: it leaves as soon as the response before it has arrived, until each partition is
-`MAX_AHEAD` fetches ahead of the caller or `buffer_memory` is in use. A broker is left alone while any of its fetchable
-partitions has no room: a fetch without that partition could wait at the broker for `fetch_max_wait_ms`, and the
-partition behind it (Java, since 4.0, leaves a broker alone while it has anything buffered of it).
+Decides when a fetch leaves. One is under way per broker at a time, and each asks for every fetchable
+partition the broker leads, starting where the partition's chain (`buffer.py`) ends. So a fetch does not
+wait for the records before it to be decoded or returned: it leaves as soon as the response before it has
+arrived, until each partition is `MAX_AHEAD` fetches ahead of the caller or `buffer_memory` is in use. A
+broker is left alone while any of its fetchable partitions has no room: a fetch without that partition could
+wait at the broker for `fetch_max_wait_ms`, and the partition behind it (Java, since 4.0, leaves a broker
+alone while it has anything buffered of it).
 
 It does not decide what may be returned to the caller; `collector.py` does.
 """
@@ -24,9 +25,10 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics, ResponseTally
 from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, reaction_to
+from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.schema import FETCH
-from kconsumer.schema.dsl import Message
+from kconsumer.schema.dsl import ZERO_UUID, Message
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
@@ -83,35 +85,38 @@ class FetchManager:
         subscription: SubscriptionState,
         metadata: AsksForMetadata,
         buffer: FetchBuffer,
-        metrics: FetchMetrics | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
         self._metadata = metadata
         self._buffer = buffer
-        self._metrics = metrics
+        self._metrics = None if metrics is None else FetchMetrics(metrics)
         self._in_flight: dict[int, Flight] = {}
         self._reserved = 0
-        # Partitions and brokers that failed, with the time until which they are left alone. A partition is tried
-        # earlier when it gets another leader.
+        # Partitions and brokers that failed, with the time until which they are left alone. A partition is
+        # tried earlier when it gets another leader.
         self._retry_partition: dict[TopicPartition, tuple[float, LeaderAndEpoch]] = {}
         self._retry_node: dict[int, float] = {}
         self._looked_at = (-1, -1)
+        self._answered = False
         self._assignment_version = -1
-        self._wake_at = 0.0
+        self._wake_at = FOREVER
 
-    # --- the engine's side -----------------------------------------------------------------------------------------
+    # --- the engine's side -----------------------------------------------------------------------------
 
     @property
     def has_in_flight(self) -> bool:
         """Whether any fetch is under way."""
         return bool(self._in_flight)
 
-    def wants_poll(self, now: float) -> bool:
-        """Whether `poll` may have something new to do: a response came, room was made, metadata or the assignment
-        changed, a backoff ended. A seek, resume or validation is not seen here: poll before waiting anyway."""
-        return self._buffer.changed or now >= self._wake_at or self._versions() != self._looked_at
+    @property
+    def wants_poll(self) -> bool:
+        """Whether `poll` may have something new to do: a response came, room was made, metadata or the
+        assignment changed. The end of a backoff, a seek or a resume are not seen here: poll before waiting
+        anyway."""
+        return self._answered or self._buffer.changed or self._versions() != self._looked_at
 
     def poll(self, now: float) -> PollResult:
         """The fetches to send now."""
@@ -127,7 +132,7 @@ class FetchManager:
                 short = True
             else:
                 requests.append(self._send(candidate, max_bytes, now))
-        if short and self._buffer.has_parked and not self._buffer.has_data:
+        if short and self._buffer.has_parked and not self._buffer.has_data():
             # Only paused partitions hold the memory, and nothing else would ever free it.
             self._buffer.drop_parked()
             return PollResult(requests + self.poll(now).requests, self._wake_at - now)
@@ -139,7 +144,7 @@ class FetchManager:
         self._reserved = 0
         self._buffer.clear()
 
-    # --- building requests -----------------------------------------------------------------------------------------
+    # --- building requests -----------------------------------------------------------------------------
 
     def _versions(self) -> tuple[int, int]:
         return self._cluster.update_version, self._subscription.assignment_version
@@ -147,6 +152,7 @@ class FetchManager:
     def _look_again(self, now: float) -> None:
         """Settle what has happened since the last look."""
         self._looked_at = self._versions()
+        self._answered = False
         self._wake_at = FOREVER
         if self._assignment_version != self._subscription.assignment_version:
             self._assignment_version = self._subscription.assignment_version
@@ -180,7 +186,8 @@ class FetchManager:
                 continue
             node = self.read_replica(tp, state, now)
             if node is None:
-                # A leader that metadata knows is on its way into the position; the offsets manager sees to it.
+                # A leader that metadata knows is on its way into the position; the offsets manager sees to
+                # it.
                 ask_for_leaders |= self._cluster.leader(tp).leader is None
                 continue
             candidate = found.get(node.id)
@@ -192,21 +199,24 @@ class FetchManager:
             self._metadata.request_update()
         return list(found.values())
 
-    def _join(self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
-        """Have the partition fetched with the others of its broker; if it has no room, they all wait for it."""
+    def _join(
+        self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition
+    ) -> None:
+        """Have the partition fetched with the others of its broker; if it has no room, they all wait for
+        it."""
         chain = self._buffer.chain(tp, state, position)
         if not chain.fetches:
             chain.leader = position.leader
-        # Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the
-        # position may have to be checked against the new one before the two are joined.
+        # Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and
+        # the position may have to be checked against the new one before the two are joined.
         if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None or chain.leader != position.leader:
             candidate.blocked = True
         else:
             candidate.chains.append(chain)
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
-        """The broker to fetch the partition from: the replica its leader preferred for us, while that is online
-        and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        """The broker to fetch the partition from: the replica its leader preferred for us, while that is
+        online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
         preferred = state.preferred_replica(now)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)
@@ -230,8 +240,8 @@ class FetchManager:
         return True
 
     def _allowance(self, partitions: int, nodes: int) -> int | None:
-        """How many bytes to ask for so that all fetches under way fit in `buffer_memory` with what is held; None
-        if that is so few that waiting for room is better."""
+        """How many bytes to ask for so that all fetches under way fit in `buffer_memory` with what is held;
+        None if that is so few that waiting for room is better."""
         memory = self._buffer.memory
         want = min(
             self._config.fetch_max_bytes, partitions * self._config.max_partition_fetch_bytes, memory // nodes
@@ -263,29 +273,29 @@ class FetchManager:
         """The partitions in order, neighbours of one topic together. The order matters: the broker fills the
         response from the front, so those that got nothing last time come first."""
         topics: list[Message] = []
-        topic = ""
+        partitions: list[Message] = []
+        current = ""
         for chain in chains:
-            tp, offset, leader = chain.topic_partition, chain.next_offset, chain.leader
+            (topic, partition), offset, leader = chain.topic_partition, chain.next_offset, chain.leader
             assert offset is not None  # _join saw to it
-            if tp.topic != topic or not topics:
-                topic = tp.topic
+            if topic != current or not topics:
+                current, partitions = topic, []
                 topic_id = self._cluster.topic_id(topic)
-                topics.append(FetchTopic(topic=topic))
                 if topic_id is not None:
-                    topics[-1].topic_id = topic_id
                     flight.topic_names[topic_id] = topic
-            topics[-1].partitions.append(
+                topics.append(FetchTopic(topic=topic, topic_id=topic_id or ZERO_UUID, partitions=partitions))
+            partitions.append(
                 FetchPartition(
-                    partition=tp.partition,
+                    partition=partition,
                     current_leader_epoch=-1 if leader.epoch is None else leader.epoch,
                     fetch_offset=offset,
                     partition_max_bytes=self._config.max_partition_fetch_bytes,
                 )
             )
-            flight.asked[tp] = Asked(chain, offset, leader)
+            flight.asked[chain.topic_partition] = Asked(chain, offset, leader)
         return topics
 
-    # --- taking in responses ---------------------------------------------------------------------------------------
+    # --- taking in responses ---------------------------------------------------------------------------
 
     def on_response(self, flight: Flight, reply: Reply) -> None:
         """The end of a request."""
@@ -293,7 +303,7 @@ class FetchManager:
             return  # closed meanwhile
         del self._in_flight[flight.node.id]
         self._reserved -= flight.max_bytes
-        self._wake_at = reply.now
+        self._answered = True
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
             return
@@ -366,7 +376,8 @@ class FetchManager:
                 asked.chain.topic_partition, data.records, asked.offset, check_crcs=self._config.check_crcs
             )
             following = next_fetch_offset(data.records)
-        # An end at or before the start means headers that make no sense: only decoding can tell what they are.
+        # An end at or before the start means headers that make no sense: only decoding can tell what they
+        # are.
         ahead = following[0] if following is not None and following[0] > asked.offset else None
         self._buffer.append(fetch, ahead)
 
@@ -382,7 +393,8 @@ class FetchManager:
             state.set_preferred_replica(data.preferred_read_replica, now + self._config.metadata_max_age_ms)
 
     def _learn_leader(self, tp: TopicPartition, hint: Any, endpoints: Iterable[Any]) -> None:
-        """Take the new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
+        """Take the new leader from the response, so that the next fetch need not wait for metadata
+        (KIP-951)."""
         if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
@@ -391,7 +403,7 @@ class FetchManager:
 
     def __repr__(self) -> str:
         asked = sum(len(flight.asked) for flight in self._in_flight.values())
-        return f"<FetchManager {len(self._in_flight)} fetches under way for {asked} partitions, {self._buffer!r}>"
+        return f"<FetchManager {len(self._in_flight)} fetches of {asked} partitions under way, {self._buffer!r}>"
 
 
 def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:

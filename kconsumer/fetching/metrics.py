@@ -1,7 +1,7 @@
 """The `consumer-fetch-manager-metrics` group: the names, and who records what (Java `FetchMetricsManager`).
 
-Recorded per response and per partition of a response once that has been read or dropped, never per record. Bytes are
-those received, where Java counts records at their uncompressed size.
+Recorded per response and per partition of a response once that has been read or dropped, never per record.
+Bytes are those received, where Java counts records at their uncompressed size.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ class FetchMetrics:
 
         text = "Broker fetched from in place of the leader, -1 for none"
         names = [
-            self._metrics.name("preferred-read-replica", GROUP, text, ("topic", topic), ("partition", str(tp.partition)))
+            self._metrics.name(
+                "preferred-read-replica", GROUP, text, ("topic", topic), ("partition", str(tp.partition))
+            )
             for topic in _spellings(tp.topic)
         ]
         for name in names:

@@ -1,4 +1,5 @@
-"""A cluster for tests of fetching: real state and managers on one side, partition logs that answer on the other."""
+"""A cluster for tests of fetching: real state and managers on one side, partition logs that answer on the
+other."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
-from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
@@ -92,7 +92,7 @@ class World:
         self.metrics = Metrics()
         self.buffer = FetchBuffer(self.config.buffer_memory)
         self.manager = FetchManager(
-            self.config, self.cluster, self.subscription, self.metadata, self.buffer, FetchMetrics(self.metrics)
+            self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
         )
         self.collector = Collector(self.config, self.subscription, self.buffer)
         self.update_metadata()
@@ -130,7 +130,8 @@ class World:
         return self.manager.poll(self.now).requests
 
     def answer(self, request: UnsentRequest, **changes: Any) -> None:
-        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
+        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response
+        fields."""
         message = request.message
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for topic in message.topics:

@@ -37,7 +37,7 @@ def test_order_of_arrival() -> None:
     a, b = chain(buffer, A), chain(buffer, B)
     fetches = [add(buffer, a, 0, 5), add(buffer, b, 0, 5), add(buffer, a, 5, 9), add(buffer, b, 5, 9)]
     assert fetches == drain(buffer)
-    assert not buffer.has_data
+    assert not buffer.has_data()
 
 
 def test_head_stays_until_finished() -> None:
@@ -142,7 +142,7 @@ def test_only_parked_data_is_no_data() -> None:
     a.state.pause()
     buffer.head()
     buffer.park(a)
-    assert not buffer.has_data
+    assert not buffer.has_data()
     assert 10 == buffer.held_bytes
     buffer.drop_parked()
     assert (False, 0) == (buffer.has_parked, buffer.held_bytes)

@@ -14,21 +14,32 @@ from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import Node, TopicPartition
 
-# --- requests ------------------------------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------------
 
 
 def test_fields_of_a_request() -> None:
     """A request carries the configured limits, no session, and each partition's position and leader epoch."""
-    world = World(2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1")
+    world = World(
+        2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1"
+    )
     world.epochs = {0: 4, 1: 9}
     world.update_metadata()
     world.seek(world.tps[1], 42)
     (request,) = world.poll()
     message = request.message
     assert ("0", 77, 3, 2000, 0) == (
-        request.node, message.max_wait_ms, message.min_bytes, message.max_bytes, message.isolation_level
+        request.node,
+        message.max_wait_ms,
+        message.min_bytes,
+        message.max_bytes,
+        message.isolation_level,
     )
-    assert (-1, 0, -1, "r1") == (message.replica_id, message.session_id, message.session_epoch, message.rack_id)
+    assert (-1, 0, -1, "r1") == (
+        message.replica_id,
+        message.session_id,
+        message.session_epoch,
+        message.rack_id,
+    )
     (topic,) = message.topics
     assert [(0, 4, 0, 1000), (1, 9, 42, 1000)] == [
         (p.partition, p.current_leader_epoch, p.fetch_offset, p.partition_max_bytes) for p in topic.partitions
@@ -46,7 +57,9 @@ def test_topic_ids_when_all_are_known() -> None:
     world.update_metadata()
     (request,) = world.poll()
     assert ("t", ZERO_UUID, 12) == (
-        request.message.topics[0].topic, request.message.topics[0].topic_id, request.max_version
+        request.message.topics[0].topic,
+        request.message.topics[0].topic_id,
+        request.max_version,
     )
 
 
@@ -109,7 +122,7 @@ def test_no_leader_asks_for_metadata() -> None:
     assert 1 == world.metadata.asked
 
 
-# --- ahead of the caller -------------------------------------------------------------------------------------------
+# --- ahead of the caller -------------------------------------------------------------------------------
 
 
 def test_next_fetch_leaves_when_the_response_has_arrived() -> None:
@@ -165,33 +178,34 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
 
 
 def test_wants_poll() -> None:
-    """The engine is told when there may be something to do: a response, room made, metadata, an assignment."""
+    """The engine is told when there may be something to do: a response, room made, metadata, an
+    assignment."""
     world = World(max_partition_fetch_bytes=1)
     log = world.logs[world.tps[0]]
     for _ in range(3):
         log.append(10)
     wants = []
     requests = world.poll()
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.answer(*requests)
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.answer(*world.poll())
     world.poll()
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.collect(5)
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.collect(5)
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.poll()
     world.update_metadata()
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     world.poll()
     world.subscription.assign(set())
-    wants.append(world.manager.wants_poll(world.now))
+    wants.append(world.manager.wants_poll)
     assert [False, True, False, False, True, True, True] == wants
 
 
-# --- memory --------------------------------------------------------------------------------------------------------
+# --- memory --------------------------------------------------------------------------------------------
 
 
 def fill(world: World, batch_bytes: int, batches: int) -> None:
@@ -220,7 +234,8 @@ def test_brokers_share_the_memory() -> None:
 
 
 def test_paused_partitions_do_not_lock_the_others_out() -> None:
-    """When only paused partitions hold the memory it is taken from them; they are read from their position later."""
+    """When only paused partitions hold the memory it is taken from them; they are read from their position
+    later."""
     world = World(2, brokers=2, buffer_memory=2000, max_partition_fetch_bytes=1000)
     one, other = world.tps
     fill(world, 900, 4)
@@ -238,11 +253,12 @@ def test_paused_partitions_do_not_lock_the_others_out() -> None:
     assert [{0: 0}] == [offsets(r) for r in world.poll()]
 
 
-# --- seek, pause, rebalance while a fetch is under way ----------------------------------------------------------------
+# --- seek, pause, rebalance while a fetch is under way -------------------------------------------------
 
 
 def test_seek_while_in_flight() -> None:
-    """The response to a fetch from before a seek is dropped, and the next fetch starts at the new position."""
+    """The response to a fetch from before a seek is dropped, and the next fetch starts at the new
+    position."""
     world = World()
     log = world.logs[world.tps[0]]
     log.append(10)
@@ -332,7 +348,7 @@ def test_late_response_after_close() -> None:
     assert (False, 0) == (world.manager.has_in_flight, world.buffer.held_bytes)
 
 
-# --- leaders -------------------------------------------------------------------------------------------------------
+# --- leaders -------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_fetched_ahead_from_a_new_leader() -> None:
@@ -346,7 +362,9 @@ def test_nothing_is_fetched_ahead_from_a_new_leader() -> None:
     assert {world.tps[0]: list(range(10))} == world.collect()
     (request,) = world.poll()
     assert ("1", {0: 10}, 1) == (
-        request.node, offsets(request), request.message.topics[0].partitions[0].current_leader_epoch
+        request.node,
+        offsets(request),
+        request.message.topics[0].partitions[0].current_leader_epoch,
     )
 
 
@@ -368,7 +386,11 @@ def test_same_fetch_to_two_leaders_counts_once() -> None:
 def test_leader_named_in_the_response(code: int) -> None:
     """A newer leader with its address in the response is used at once (KIP-951)."""
     world = World()
-    hint = {"error_code": code, "current_leader": LeaderIdAndEpoch(leader_id=7, leader_epoch=3), "records": None}
+    hint = {
+        "error_code": code,
+        "current_leader": LeaderIdAndEpoch(leader_id=7, leader_epoch=3),
+        "records": None,
+    }
     endpoint = NodeEndpoint(node_id=7, host="b7", port=9099)
     world.answer(*world.poll(), p0=hint, node_endpoints=[endpoint])
     assert Node(7, "b7", 9099) == world.cluster.leader(world.tps[0]).leader
@@ -415,20 +437,24 @@ def test_preferred_replica_gone_offline() -> None:
     assert asked + 1 == world.metadata.asked
 
 
-# --- errors --------------------------------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------------
 
 
 def test_the_table_of_reactions() -> None:
     """The reactions to partition errors are those of the Java client."""
     assert {
-        ACCEPT: {0}, RETRY: {-1, 75}, RESET: {1}, RAISE: {2, 29}, REFRESH: {3, 6, 9, 56, 74, 78, 100, 103}
+        ACCEPT: {0},
+        RETRY: {-1, 75},
+        RESET: {1},
+        RAISE: {2, 29},
+        REFRESH: {3, 6, 9, 56, 74, 78, 100, 103},
     } == {reaction: {c for c, r in REACTIONS.items() if r is reaction} for reaction in REACTIONS.values()}
 
 
 @pytest.mark.parametrize("code", sorted(c for c, r in REACTIONS.items() if r in (REFRESH, RETRY)))
 def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
-    """Passing errors are not raised: the partition is asked again from the same offset after retry_backoff_ms,
-    its neighbours at once, and stale metadata is asked for anew."""
+    """Passing errors are not raised: the partition is asked again from the same offset after
+    retry_backoff_ms, its neighbours at once, and stale metadata is asked for anew."""
     world = World(2)
     world.logs[world.tps[0]].append(3)
     world.answer(*world.poll(), p0={"error_code": code, "records": None})
@@ -439,7 +465,6 @@ def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
     assert ({1: 0}, world.config.retry_backoff_ms) == (offsets(request), result.wait_ms)
     world.answer(request)
     world.now += world.config.retry_backoff_ms
-    assert world.manager.wants_poll(world.now)
     (request,) = world.poll()
     assert {0: 0, 1: 0} == offsets(request)
     world.answer(request)
@@ -484,7 +509,7 @@ def test_lasting_failure_is_raised_by_collect() -> None:
     """A failure that trying again cannot mend is raised once by the next collect."""
     world = World()
     world.reply(*world.poll(), error=UnsupportedVersionError("Fetch"))
-    assert world.buffer.has_data
+    assert world.buffer.has_data()
     with pytest.raises(UnsupportedVersionError):
         world.collect()
     assert {} == world.collect()
@@ -521,17 +546,27 @@ def test_empty_response_is_harmless() -> None:
     assert [{0: 0}] == [offsets(r) for r in world.poll()]
 
 
-# --- what the broker tells besides records ------------------------------------------------------------------------------
+# --- what the broker tells besides records -------------------------------------------------------------
 
 
 def test_offsets_of_the_log_are_kept() -> None:
     """High watermark, last stable offset and log start go to the partition's state; -1 changes nothing."""
     world = World()
-    told: dict[str, Any] = {"high_watermark": 30, "last_stable_offset": 20, "log_start_offset": 4, "records": None}
+    told: dict[str, Any] = {
+        "high_watermark": 30,
+        "last_stable_offset": 20,
+        "log_start_offset": 4,
+        "records": None,
+    }
     world.answer(*world.poll(), p0=told)
     world.answer(*world.poll(), p0=dict.fromkeys(told, -1) | {"records": None})
     state = world.subscription.get(world.tps[0])
-    assert (30, 20, 4, 30) == (state.high_watermark, state.last_stable_offset, state.log_start_offset, state.lag())
+    assert (30, 20, 4, 30) == (
+        state.high_watermark,
+        state.last_stable_offset,
+        state.log_start_offset,
+        state.lag(),
+    )
 
 
 def values(world: World, **tags: str) -> dict[str, float]:
@@ -556,16 +591,25 @@ def test_metrics_of_fetches() -> None:
     world.collect(5)
     got = values(world)
     assert (40, 40, 1, 6, 6) == tuple(
-        got[name] for name in (
-            "fetch-latency-avg", "fetch-latency-max", "fetch-total", "fetch-throttle-time-avg", "fetch-throttle-time-max"
+        got[name]
+        for name in (
+            "fetch-latency-avg",
+            "fetch-latency-max",
+            "fetch-total",
+            "fetch-throttle-time-avg",
+            "fetch-throttle-time-max",
         )
     )
     assert 0 == got["records-consumed-total"]
     world.collect(5)
     got, of_topic = values(world), values(world, topic="t")
     assert (40, 40, size, size) == tuple(
-        got[name] for name in (
-            "records-consumed-total", "records-per-request-avg", "bytes-consumed-total", "fetch-size-max"
+        got[name]
+        for name in (
+            "records-consumed-total",
+            "records-per-request-avg",
+            "bytes-consumed-total",
+            "fetch-size-max",
         )
     )
     assert (40, size) == (of_topic["records-consumed-total"], of_topic["bytes-consumed-total"])
