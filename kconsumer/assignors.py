@@ -2,8 +2,8 @@
 
 An assignor decides which member of a classic group gets which partition. It sees plain data (`ClusterView`,
 `Subscription`) and returns plain data (`Assignment`); it knows neither wire format nor network, and runs at
-the group's leader only. Plugins are entry points of the group ``kconsumer.assignors``; the entry's name is the
-protocol name that members agree on. Our own four are found the same way: nothing here imports them.
+the group's leader only. Plugins are entry points of the group ``kconsumer.assignors``; the entry's name is
+the protocol name that members agree on. Our own four are found the same way: nothing here imports them.
 
 This module does not decide when a group rebalances, nor what a member does with its assignment.
 """
@@ -75,8 +75,8 @@ class RebalanceProtocol(enum.Enum):
 class Subscription:
     """One member, as the leader sees it (Java `ConsumerPartitionAssignor.Subscription`).
 
-    `owned_partitions` is what the member had in generation `generation_id` (-1: not told). `user_data` is what
-    the member's own assignor put there. An empty `rack_id` means the same as None.
+    `owned_partitions` is what the member had in generation `generation_id` (-1: not told). `user_data` is
+    what the member's own assignor put there. An empty `rack_id` means the same as None.
     """
 
     topics: tuple[str, ...]
@@ -134,8 +134,9 @@ class ClusterView:
 class Assignor(abc.ABC):
     """Base of every assignor; subclass it, name it, and write `assign` (Java `ConsumerPartitionAssignor`).
 
-    `protocols` lists what the assignor can do; a group uses the highest that all its assignors share. `version`
-    is the assignor's own, for its own use. One instance serves one consumer for its whole life, on one thread.
+    `protocols` lists what the assignor can do; a group uses the highest that all its assignors share.
+    `version` is the assignor's own, for its own use. One instance serves one consumer for its whole life, on
+    one thread.
     """
 
     name: ClassVar[str]
@@ -183,8 +184,8 @@ _origins: weakref.WeakKeyDictionary[type[Assignor], AssignorInfo] = weakref.Weak
 def register(name: str, factory: Factory) -> None:
     """Make `factory` loadable as `name` in this process; registering a name again replaces it.
 
-    `factory` is a class, or a callable of no argument or of one, the options. Raises ConfigError for a built-in's
-    name or one that is not a plain lowercase word.
+    `factory` is a class, or a callable of no argument or of one, the options. Raises ConfigError for a
+    built-in's name or one that is not a plain lowercase word.
     """
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
@@ -200,7 +201,8 @@ def register(name: str, factory: Factory) -> None:
 def available() -> dict[str, AssignorInfo]:
     """Every assignor that can be loaded by name, sorted. Reads metadata only; imports no plugin.
 
-    A name that two distributions offer appears once for each, as "distribution::name", which `load` takes too.
+    A name that two distributions offer appears once for each, as "distribution::name", which `load` takes
+    too.
     """
     found: dict[str, AssignorInfo] = {}
     for name, entries in _entries().items():
@@ -216,8 +218,9 @@ def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = 
     """An assignor ready for use, from a name, a class, a factory or an instance (which is taken as it is).
 
     A name is looked up among registered ones, built-ins, then installed plugins; "distribution::name" picks
-    one plugin, "package.module:Class" imports it, and the class names of Java's four assignors are understood.
-    Raises UnknownAssignorError, or AssignorLoadError saying what is wrong and where the plugin comes from.
+    one plugin, "package.module:Class" imports it, and the class names of Java's four assignors are
+    understood. Raises UnknownAssignorError, or AssignorLoadError saying what is wrong and where the plugin
+    comes from.
     """
     if isinstance(spec, Assignor):
         return _checked(spec, AssignorInfo(getattr(spec, "name", "?"), "", "", _target(type(spec))), None)
