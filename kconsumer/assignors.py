@@ -151,9 +151,7 @@ class Assignor(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def assign(
-        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
-    ) -> Mapping[str, Assignment]:
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         """Divide the partitions of subscribed topics among the members, by member id. Runs at the leader."""
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: B027  # optional hook
@@ -190,9 +188,7 @@ def register(name: str, factory: Factory) -> None:
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f'"{name}" cannot name an assignor: use lowercase letters, digits, ".", "_" and "-"'
-        )
+        raise ConfigError(f'"{name}" cannot name an assignor: use lowercase letters, digits, ".", "_" and "-"')
     if not callable(factory):
         raise ConfigError(f'the factory registered for assignor "{name}" is not callable: {factory!r}')
     _registered[name] = factory
@@ -246,9 +242,7 @@ def load_all(
     names = [assignor.name for assignor in loaded]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
-                f'two of the configured assignors are named "{name}"; a group tells them apart by name'
-            )
+            raise ConfigError(f'two of the configured assignors are named "{name}"; a group tells them apart by name')
     common_protocol(loaded)
     return loaded
 
@@ -485,9 +479,7 @@ def _check_member(
                 f'gave {topic}-{partition} to member "{member}", which does not subscribe to {topic}',
             )
         if partition not in ids:
-            raise _broken(
-                assignor, f'gave {topic}-{partition} to member "{member}"; there is no such partition'
-            )
+            raise _broken(assignor, f'gave {topic}-{partition} to member "{member}"; there is no such partition')
 
 
 def _doubled(assignments: Mapping[str, Assignment]) -> str:

@@ -1,0 +1,131 @@
+"""What all four assignors need: members in Java's order, who subscribes to each topic, and partition racks.
+
+Members are handled as indexes into an ordered list, and members with the same subscription as one class, so
+the cost of an assignment grows with partitions and members, not with members times topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from typing import cast
+
+from kconsumer.assignors import Assignment, ClusterView, Subscription
+from kconsumer.types import PartitionInfo, TopicPartition
+
+# Skips NamedTuple's Python-level constructor: 0.1 µs instead of 0.3 µs, for every partition of the group.
+_new = cast(Callable[[tuple[str, int]], TopicPartition], partial(tuple.__new__, TopicPartition))
+
+OrderKey = Callable[[str, Subscription], object]
+
+
+def topic_partitions(topic: str, ids: Iterable[int]) -> list[TopicPartition]:
+    """The partitions of a topic with these ids."""
+    return list(map(_new, zip(repeat(topic), ids)))
+
+
+def java_order(text: str) -> object:
+    """A sort key that orders text as Java's `String.compareTo` does: by UTF-16 code unit."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def by_instance_then_id(member: str, subscription: Subscription) -> object:
+    """Members with a group instance id first, by that id; then the rest by member id (Java `MemberInfo`)."""
+    instance = subscription.group_instance_id
+    return (1, java_order(member)) if instance is None else (0, java_order(instance))
+
+
+def by_id(member: str, subscription: Subscription) -> object:
+    """Members by member id."""
+    return java_order(member)
+
+
+class Roster:
+    """Who is in the group and who subscribes to what.
+
+    `members` and `subscriptions` are parallel lists in the given order. `topics` are the subscribed topics
+    that
+    have partitions, sorted; `ids` their partition ids, ascending; `subscribers` the indexes of their members,
+    ascending. Topics with the same subscribers share one list object. `uniform`: all members share all
+    topics.
+    """
+
+    __slots__ = ("ids", "members", "subscribers", "subscriptions", "topics", "uniform")
+
+    def __init__(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription], order: OrderKey) -> None:
+        self.members = sorted(subscriptions, key=lambda member: cast(str, order(member, subscriptions[member])))
+        self.subscriptions = [subscriptions[member] for member in self.members]
+        classes = _classes(self.subscriptions)
+        found = frozenset[str]().union(*classes)
+        self.topics = sorted(topic for topic in found if cluster.partition_count(topic))
+        self.ids = {topic: [info.partition for info in cluster.partitions(topic)] for topic in self.topics}
+        self.subscribers = _subscribers(self.topics, classes)
+        everyone = len(self.members)
+        self.uniform = all(len(indexes) == everyone for indexes in self.subscribers.values())
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions in ascending order."""
+        return topic_partitions(topic, self.ids[topic])
+
+    def assignments(self, given: Sequence[Sequence[TopicPartition]]) -> dict[str, Assignment]:
+        """What each member gets, from lists parallel to `members`: every member, even with nothing."""
+        return {member: Assignment(tuple(mine)) for member, mine in zip(self.members, given, strict=True)}
+
+
+def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list[int]]:
+    """Members (indexes) by set of topics. Equal tuples are met first: most groups have one or few."""
+    by_tuple: dict[tuple[str, ...], list[int]] = {}
+    for index, subscription in enumerate(subscriptions):
+        by_tuple.setdefault(tuple(subscription.topics), []).append(index)
+    by_set: dict[frozenset[str], list[int]] = {}
+    for topics, indexes in by_tuple.items():
+        by_set.setdefault(frozenset(topics), []).extend(indexes)
+    return by_set
+
+
+def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[int]]) -> dict[str, list[int]]:
+    interested: dict[str, list[int]] = {topic: [] for topic in topics}
+    groups = list(classes.values())
+    for number, found in enumerate(classes):
+        for topic in found:
+            if topic in interested:
+                interested[topic].append(number)
+    merged: dict[tuple[int, ...], list[int]] = {}
+    result: dict[str, list[int]] = {}
+    for topic, numbers in interested.items():
+        signature = tuple(numbers)
+        if signature not in merged:
+            merged[signature] = sorted(index for number in signature for index in groups[number])
+        result[topic] = merged[signature]
+    return result
+
+
+class RackTable:
+    """The racks that hold a replica of each partition; equal sets are one object."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self) -> None:
+        self._sets: dict[tuple[str | None, ...], frozenset[str]] = {}
+
+    def racks(self, partitions: Iterable[PartitionInfo]) -> list[frozenset[str]]:
+        """The racks of each partition, in the same order."""
+        sets, result = self._sets, []
+        for info in partitions:
+            key = tuple([node.rack for node in info.replicas])
+            found = sets.get(key)
+            if found is None:
+                found = sets[key] = frozenset(rack for rack in key if rack is not None)
+            result.append(found)
+        return result
+
+
+def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
+    """Whether racks can make a difference (KIP-881).
+
+    They cannot when no consumer is in a rack that has replicas, nor when every partition is in every rack.
+    """
+    distinct = set(partition_racks)
+    everywhere = frozenset[str]().union(*distinct)
+    return not consumer_racks.isdisjoint(everywhere) and distinct != {everywhere}

@@ -1,0 +1,152 @@
+"""Ranges when racks matter: first what members can read from their own rack, then the rest by plain ranges.
+
+Topics with the same subscribers and partition count form one group that stays co-partitioned: a partition
+number goes to a member only if that member's rack holds it for every topic of the group. Neither step gives
+a member more than its plain share, so the balance is that of plain ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kconsumer.assignors import ClusterView
+from kconsumer.types import TopicPartition
+from kconsumer_assignors._common import RackTable, Roster, racks_matter
+
+
+def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
+    """Each member's partitions, sorted; None if racks matter for no topic.
+
+    Once they matter for one topic, every group of two or more topics is matched by racks, as in Java.
+    """
+    member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
+    if not any(member_racks):
+        return None
+    racks = _topic_racks(cluster, roster, member_racks)
+    needed = {topic for topic, found in racks.items() if _needs_racks(roster, topic, member_racks, found)}
+    if not needed:
+        return None
+    given: list[list[TopicPartition]] = [[] for _ in roster.members]
+    for topics in _groups(roster, racks):
+        first = topics[0]
+        subscribers = roster.subscribers[first]
+        shares = Shares([member_racks[index] for index in subscribers], len(roster.ids[first]))
+        if len(topics) > 1 and first in racks:
+            held_by_all = zip(*(racks[topic] for topic in topics), strict=True)
+            shares.match_together([frozenset.intersection(*held) for held in held_by_all])
+        elif first in needed:
+            shares.match_each(racks[first])
+        shares.fill()
+        for topic in topics:
+            for owner, partition in zip(shares.owners, roster.partitions(topic), strict=True):
+                given[subscribers[owner]].append(partition)
+    for mine in given:
+        mine.sort()
+    return given
+
+
+def _topic_racks(
+    cluster: ClusterView, roster: Roster, member_racks: Sequence[str | None]
+) -> dict[str, list[frozenset[str]]]:
+    """The racks of each partition, of the topics with a subscriber that has a rack."""
+    table = RackTable()
+    return {
+        topic: table.racks(cluster.partitions(topic))
+        for topic in roster.topics
+        if any(member_racks[index] for index in roster.subscribers[topic])
+    }
+
+
+def _needs_racks(
+    roster: Roster, topic: str, member_racks: Sequence[str | None], racks: Sequence[frozenset[str]]
+) -> bool:
+    consumer_racks = {rack for index in roster.subscribers[topic] if (rack := member_racks[index])}
+    return racks_matter(consumer_racks, racks)
+
+
+def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
+    """Topics that can be co-partitioned: same subscribers, same number of partitions."""
+    groups: dict[tuple[int, int], list[str]] = {}
+    for topic in roster.topics:
+        key = (id(roster.subscribers[topic]), len(roster.ids[topic]))  # equal subscribers are one list
+        groups.setdefault(key, []).append(topic)
+    return list(groups.values())
+
+
+class Shares:
+    """How one group of topics is divided: `owners[p]` is the seat (place among subscribers) of partition p.
+
+    Every seat may take `share` partitions; `extra` of them one more. Once the extra ones are gone, a seat
+    with `share` partitions is full, so room only ever shrinks and full seats can be dropped for good.
+    """
+
+    def __init__(self, racks: Sequence[str | None], count: int) -> None:
+        self.racks = racks
+        self.share, self.extra = divmod(count, len(racks))
+        self.taken = [0] * len(racks)
+        self.owners = [-1] * count
+
+    def room(self, seat: int) -> int:
+        """How many more partitions the seat may take now."""
+        return max(0, self.share + (self.extra > 0) - self.taken[seat])
+
+    def give(self, seat: int, positions: Sequence[int]) -> None:
+        """Let the seat have these partitions."""
+        if not positions:
+            return
+        for position in positions:
+            self.owners[position] = seat
+        self.taken[seat] += len(positions)
+        if self.taken[seat] > self.share:
+            self.extra -= 1
+
+    def match_together(self, racks: Sequence[frozenset[str]]) -> None:
+        """Partition by partition: the first seat with room whose rack holds it for all topics."""
+        waiting: dict[str | None, list[int]] = {}  # seats by rack, the first one last
+        for seat in reversed(range(len(self.racks))):
+            waiting.setdefault(self.racks[seat], []).append(seat)
+        for position, held in enumerate(racks):
+            found = -1
+            usable: list[str | None] = [None, *held]  # a seat without a rack matches always
+            for rack in usable:
+                seats = waiting.get(rack, [])
+                while seats and not self.room(seats[-1]):
+                    seats.pop()
+                if seats and (found < 0 or seats[-1] < found):
+                    found = seats[-1]
+            if found >= 0:
+                self.give(found, (position,))
+
+    def match_each(self, racks: Sequence[frozenset[str]]) -> None:
+        """Seat by seat: the first free partitions in its rack, as many as it has room for."""
+        everywhere = list(range(len(racks)))
+        in_rack: dict[str, list[int]] = {}
+        for position, held in enumerate(racks):
+            for rack in held:
+                in_rack.setdefault(rack, []).append(position)
+        for seat, own in enumerate(self.racks):
+            self._take_first(seat, everywhere if own is None else in_rack.get(own, []))
+
+    def fill(self) -> None:
+        """Give what is left in ranges."""
+        left = [position for position, owner in enumerate(self.owners) if owner < 0]
+        start = 0
+        for seat in range(len(self.racks)):
+            if start == len(left):
+                break
+            end = start + self.room(seat)
+            self.give(seat, left[start:end])
+            start = min(end, len(left))
+
+    def _take_first(self, seat: int, candidates: list[int]) -> None:
+        """Take free ones from the front of `candidates` and drop all that were passed: none is free again."""
+        wanted, passed = self.room(seat), 0
+        taken: list[int] = []
+        for position in candidates:
+            if len(taken) == wanted:
+                break
+            passed += 1
+            if self.owners[position] < 0:
+                taken.append(position)
+        del candidates[:passed]
+        self.give(seat, taken)
