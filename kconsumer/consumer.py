@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kconsumer import assignors
 from kconsumer._core.record import ConsumerRecord
@@ -22,7 +22,7 @@ from kconsumer.engine.classic import ClassicEngine
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.guard import Guard, public
 from kconsumer.iteration import Iteration
-from kconsumer.listener import CallableListener, Callback, RebalanceListener
+from kconsumer.listener import CallableListener, RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
     GroupMetadata,
@@ -35,6 +35,9 @@ from kconsumer.types import (
     SubscriptionPattern,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from kconsumer.listener import Callback
 
 Timeout = float | timedelta | None
 Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
@@ -62,7 +65,8 @@ class Consumer:
         self._guard = Guard()
         self._guard.closed = True  # until the constructor succeeds, __del__ has nothing to warn of
         config = ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options)
-        loaded = assignors.load_all(config.assignors, config.as_mapping())
+        wanted = group_id is not None or "assignors" in config.explicit
+        loaded = assignors.load_all(config.assignors, config.as_mapping()) if wanted else ()
         self._config = config
         self._clock = Clock()
         self._engine = ClassicEngine(config, self._clock, loaded)

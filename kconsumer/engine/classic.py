@@ -15,7 +15,7 @@ from kconsumer.engine.driver import ClassicDriver
 from kconsumer.engine.wiring import Group
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.listener import RebalanceListener
-from kconsumer.records import EMPTY, ConsumerRecords
+from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import Promise
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import (
@@ -62,7 +62,7 @@ class ClassicEngine(ClassicDriver):
                 return records
             wait_ms = timer.remaining_ms()
             if wait_ms <= 0:
-                return EMPTY
+                return ConsumerRecords.EMPTY
 
     def _begin_poll(self) -> None:
         group = self.parts.group

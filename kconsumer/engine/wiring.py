@@ -49,7 +49,7 @@ class Parts:
         self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
         self.buffer = FetchBuffer(config.buffer_memory)
         self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
-        self.collector = Collector(config, self.subscription, self.buffer, self.metrics)
+        self.collector = Collector(config, self.subscription, self.buffer)
         self.metadata.on_update.append(self._metadata_updated)
 
     def _make_group(self) -> Group | None:

@@ -524,5 +524,5 @@ class ClassicMembership:
         self._steps.clear()
         self._request = 0
         self._commit = None
-        self._member.reset(reason)
+        self._member.leave()
         return request

@@ -101,6 +101,12 @@ class Member:
         self.move(S.UNJOINED)
         self.request_rejoin(reason)
 
+    def leave(self) -> None:
+        """Be no member any more, by our own wish."""
+        self.generation = Generation()
+        self.rejoin_reason = None
+        self.move(S.UNJOINED)
+
     def __repr__(self) -> str:
         g = self.generation
         return f"<Member {self.group_id!r} {self.state.name} generation={g.id} id={g.member_id!r}>"
