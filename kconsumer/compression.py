@@ -15,6 +15,8 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 
+from kconsumer._core.fetch import DecompressionError, use_codecs
+
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64
 
@@ -26,10 +28,6 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
 _LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
-
-
-class DecompressionError(Exception):
-    """Compressed bytes that do not decompress, or would grow past the limit."""
 
 
 def output_limit(compressed_bytes: int) -> int:
@@ -102,9 +100,7 @@ def _snappy_block(view: memoryview, limit: int) -> bytes:
 
     announced = _snappy_size(view)
     if announced > _SNAPPY_MAX_RATIO * len(view):
-        raise DecompressionError(
-            f"snappy: {len(view)} bytes cannot hold the {announced} that the block announces"
-        )
+        raise DecompressionError(f"snappy: {len(view)} bytes cannot hold the {announced} that the block announces")
     if announced > limit:
         raise _too_large("snappy", limit)
     try:
@@ -190,9 +186,7 @@ def _step(compressed_bytes: int, limit: int) -> int:
 
 
 def _too_large(name: str, limit: int) -> DecompressionError:
-    return DecompressionError(
-        f"{name}: the batch decompresses to more than the {limit} bytes allowed for its size"
-    )
+    return DecompressionError(f"{name}: the batch decompresses to more than the {limit} bytes allowed for its size")
 
 
 _READERS: dict[int, Callable[[memoryview | bytes, int], bytes | bytearray]] = {
@@ -201,3 +195,5 @@ _READERS: dict[int, Callable[[memoryview | bytes, int], bytes | bytearray]] = {
     3: _unlz4,
     4: _unzstd,
 }
+
+use_codecs(decompress, output_limit)

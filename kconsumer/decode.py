@@ -51,6 +51,4 @@ def decode_batches(
     runs = []
     while not fetch.exhausted:
         runs.append(fetch.take(sys.maxsize))
-    return ConsumerRecords(
-        runs, {where: OffsetAndMetadata(fetch.next_offset, leader_epoch=fetch.next_leader_epoch)}
-    )
+    return ConsumerRecords(runs, {where: OffsetAndMetadata(fetch.next_offset, leader_epoch=fetch.next_leader_epoch)})

@@ -59,9 +59,7 @@ class ConsumerRecords:
 
     def records(self, topic_partition: TopicPartition) -> list[ConsumerRecord]:
         """The records of one partition; empty if it has none here."""
-        return list(
-            RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition))
-        )
+        return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The records of each partition that has some, in the order they came."""

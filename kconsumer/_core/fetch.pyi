@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import final
 
 from typing_extensions import Buffer
@@ -5,6 +6,12 @@ from typing_extensions import Buffer
 from kconsumer._core.run import RecordRun as RecordRun
 from kconsumer._core.wire import Slice
 from kconsumer.types import TopicPartition
+
+class DecompressionError(Exception): ...
+
+def use_codecs(
+    decompress_batch: Callable[[int, memoryview, int], bytes | bytearray], limit_output: Callable[[int], int]
+) -> None: ...
 
 @final
 class PartitionFetch:

@@ -29,7 +29,6 @@ from kconsumer._core.run cimport RecordRun, Segment, new_run
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
 from kconsumer._core.run import RecordRun as RecordRun
-from kconsumer.compression import DecompressionError, decompress, output_limit
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 
 
@@ -41,6 +40,26 @@ cdef enum:
 # A log handed over as bytes: how much all its batches together may decompress to, whatever their compressed
 # size.
 cdef Py_ssize_t LOG_OUTPUT_LIMIT = 256 << 20
+
+
+# `use_codecs` sets these. Codecs are libraries of Python objects, so they are handed in from above.
+cdef object decompress = None
+cdef object output_limit = None
+
+
+class DecompressionError(Exception):
+    """Compressed bytes that do not decompress, or would grow past the limit."""
+
+
+def use_codecs(decompress_batch, limit_output):
+    """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
+
+    `decompress_batch(codec, data, limit)` returns bytes or raises DecompressionError; `limit_output(size)` says how
+    many bytes a batch of that compressed size may decompress to.
+    """
+    global decompress, output_limit
+    decompress = decompress_batch
+    output_limit = limit_output
 
 
 cdef struct Open:

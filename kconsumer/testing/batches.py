@@ -121,9 +121,7 @@ def control_batch(
     )
 
 
-def empty_batch(
-    base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1
-) -> bytes:
+def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1) -> bytes:
     """A batch that compaction emptied and kept: no records, but its last offset still counts."""
     return build_batch(
         [],

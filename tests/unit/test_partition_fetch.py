@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.fetch import PartitionFetch, use_codecs
 from kconsumer._core.wire import Slice
+from kconsumer.compression import decompress, output_limit
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
 from kconsumer.types import TopicPartition
@@ -28,9 +29,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 def test_takes_records_in_order_across_batches() -> None:
     """One take goes over several batches, and the run says where it is and how long."""
-    fetch = fetch_of(
-        build_batch([b"a", b"b"], leader_epoch=4), build_batch([b"c"], base_offset=2, leader_epoch=5)
-    )
+    fetch = fetch_of(build_batch([b"a", b"b"], leader_epoch=4), build_batch([b"c"], base_offset=2, leader_epoch=5))
     run = fetch.take(10)
     assert (3, TP, 3, 5) == (len(run), run.topic_partition, run.next_offset, run.leader_epoch)
     assert [b"a", b"b", b"c"] == [record.value for record in run]
@@ -304,20 +303,20 @@ def test_takes_a_slice_as_it_comes_from_the_codec() -> None:
     assert [b"a"] == [record.value for record in fetch.take(5)]
 
 
-def test_an_interrupt_in_a_take_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_a_take_loses_nothing() -> None:
     """A signal while a batch is decompressed ends the take, and the next one gives all its records again."""
-    from kconsumer._core import fetch as module
-
     fetch = fetch_of(build_batch([b"a", b"b"]), build_batch([b"c"], base_offset=2, codec="gzip"))
     assert [0] == offsets(fetch.take(1))
 
     def interrupted(*_: object) -> bytes:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "decompress", interrupted)
+    use_codecs(interrupted, output_limit)
+    try:
         with pytest.raises(KeyboardInterrupt):
             fetch.take(10)
+    finally:
+        use_codecs(decompress, output_limit)
     assert 1 == fetch.next_offset
     assert [1, 2] == offsets(fetch.take(10))
 
