@@ -1,0 +1,28 @@
+"""aiokafka with default options, through getmany()."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka import AIOKafkaConsumer, TopicPartition, __version__
+from meter import Meter
+
+
+async def main() -> None:
+    """Read the topic once."""
+    meter = Meter()
+    consumer = AIOKafkaConsumer(bootstrap_servers=meter.bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    consumer.assign([TopicPartition(meter.topic, partition) for partition in meter.partitions])
+    while not meter.done:
+        records = size = 0
+        for run in (await consumer.getmany(timeout_ms=1000)).values():
+            for record in run:
+                records += 1
+                size += len(record.value)
+        meter.add(records, size)
+    meter.report(__version__)
+    await consumer.stop()
+
+
+asyncio.run(main())

@@ -1,0 +1,25 @@
+"""kafka-python with default options, through poll()."""
+
+from __future__ import annotations
+
+from kafka import KafkaConsumer, TopicPartition, __version__
+from meter import Meter
+
+
+def main() -> None:
+    """Read the topic once."""
+    meter = Meter()
+    consumer = KafkaConsumer(bootstrap_servers=meter.bootstrap, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(meter.topic, partition) for partition in meter.partitions])
+    while not meter.done:
+        records = size = 0
+        for run in consumer.poll(timeout_ms=1000).values():
+            for record in run:
+                records += 1
+                size += len(record.value)
+        meter.add(records, size)
+    meter.report(__version__)
+    consumer.close()
+
+
+main()

@@ -1,0 +1,55 @@
+"""What every Python client here shares: its arguments, the clock, and the line it prints.
+
+The clock starts when the first records arrive and those records are not counted, so connecting and joining do not
+count for anyone.  The peak of resident memory is the process's own (VmHWM): what getrusage says of a child includes
+its parent's size at the fork.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+class Meter:
+    """Counts records and bytes of values until the whole topic was seen."""
+
+    def __init__(self) -> None:
+        self.bootstrap, self.topic, total, partitions = sys.argv[1:5]
+        self.total, self.partitions = int(total), range(int(partitions))
+        self.records = self.bytes = self.skipped = 0
+        self._start = self._cpu = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether every record was seen."""
+        return self.skipped + self.records >= self.total
+
+    def add(self, records: int, size: int) -> None:
+        """Count one poll's records and the bytes of their values."""
+        if self._start:
+            self.records += records
+            self.bytes += size
+        elif records:
+            self.skipped = records
+            self._start, self._cpu = time.perf_counter(), time.process_time()
+
+    def report(self, version: str) -> None:
+        """Print what was measured as one line of JSON."""
+        result = {
+            "seconds": time.perf_counter() - self._start,
+            "cpu_seconds": time.process_time() - self._cpu,
+            "records": self.records,
+            "bytes": self.bytes,
+            "peak_rss_mb": peak_rss_mb(),
+            "version": version,
+        }
+        print(json.dumps(result))
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process had resident, in MB."""
+    with open("/proc/self/status") as status:
+        (line,) = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024 / 1e6
