@@ -15,9 +15,30 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FACTS = {"errors", "types"}
-TOOLS = FACTS | {"clock", "_core", "schema", "config", "compression", "assignors", "listener", "metrics"}
+TOOLS = FACTS | {
+    "clock",
+    "_core",
+    "schema",
+    "config",
+    "compression",
+    "assignors",
+    "listener",
+    "metrics",
+    "deserializers",
+}
 MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
-PUBLIC = MANAGED | {"net", "engine", "arrow", "decode", "consumer", "groups", "ranges", "_version"}
+PUBLIC = MANAGED | {
+    "net",
+    "engine",
+    "arrow",
+    "decode",
+    "consumer",
+    "groups",
+    "ranges",
+    "guard",
+    "iteration",
+    "_version",
+}
 
 # Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
 ALLOWED: dict[str, set[str]] = {
@@ -35,6 +56,9 @@ ALLOWED: dict[str, set[str]] = {
     "assignors": FACTS | {"_core"},
     "listener": FACTS | {"_core"},
     "metrics": FACTS | {"_core"},
+    "deserializers": FACTS,
+    "guard": FACTS,
+    "iteration": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "net": FACTS | {"_core", "schema", "config", "clock", "metrics"},
     "state": FACTS | {"schema"},
