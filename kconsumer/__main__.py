@@ -1,0 +1,10 @@
+"""`python -m kconsumer` is the `kconsumer` command."""
+
+from __future__ import annotations
+
+import sys
+
+from kconsumer.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The `kconsumer` command: arguments in, an exit code out. What a subcommand does is in its own module.
+
+Exit codes: 0 done, 1 an error (one line on stderr), 2 the command line or an option is wrong, 130 and 143
+ended by SIGINT and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from kconsumer import errors
+from kconsumer.cli import assignors, consume
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own) and return its exit code."""
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as end:  # argparse has said what is wrong, or printed its help
+        return int(end.code or 0)
+    if args.debug:
+        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    else:
+        logging.basicConfig(level=logging.ERROR, format="kconsumer: %(message)s")
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except BrokenPipeError:
+        # The reader has what it wants (`| head`). Python flushes stdout at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        return consume.INTERRUPTED
+    except (errors.KafkaError, consume.UsageError, OSError) as error:
+        if args.debug:
+            traceback.print_exc()
+        print(f"kconsumer: {_one_line(error)}", file=sys.stderr)
+        return USAGE if isinstance(error, errors.ConfigError | consume.UsageError) else FAILED
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All arguments of all subcommands."""
+    parser = argparse.ArgumentParser(prog="kconsumer", description="Read from Apache Kafka.")
+    parser.add_argument("--version", action="version", version=f"kconsumer {_version()}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="log what happens, and show a traceback on errors")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    consume.add_parser(commands, common)
+    assignors.add_parser(commands, common)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kconsumer")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "(not installed)"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

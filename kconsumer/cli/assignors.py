@@ -1,0 +1,37 @@
+"""`kconsumer assignors`: which assignors are installed, and whether one loads."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from kconsumer.assignors import available, load, origin
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `assignors list` and `assignors check NAME`."""
+    parser = commands.add_parser("assignors", help="list installed assignors, or check that one loads")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", parents=[common], help="every assignor that can be named; loads none")
+    listing.set_defaults(run=list_assignors)
+    check = actions.add_parser("check", parents=[common], help="load one as a consumer would")
+    check.add_argument("name", metavar="NAME", help="its name, distribution::name or package.module:Class")
+    check.set_defaults(run=check_assignor)
+
+
+def list_assignors(args: argparse.Namespace) -> int:
+    """Print a table of name, distribution, version and target."""
+    rows = [("NAME", "DISTRIBUTION", "VERSION", "TARGET")]
+    rows += [(name, info.distribution, info.version, info.target) for name, info in available().items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for name, distribution, version, target in rows:
+        print(f"{name:{widths[0]}}  {distribution:{widths[1]}}  {version:{widths[2]}}  {target}")
+    return 0
+
+
+def check_assignor(args: argparse.Namespace) -> int:
+    """Load an assignor and print what it says of itself; the error of loading ends the command."""
+    assignor = load(args.name)
+    protocols = ", ".join(protocol.name.lower() for protocol in assignor.protocols)
+    print(f"{origin(assignor)} loads; protocols: {protocols}; version of its user data: {assignor.version}")
+    return 0

@@ -1,0 +1,301 @@
+"""`kconsumer consume`: print the records of topics as they come.
+
+Without `-g` every partition of the topics is assigned and no group is involved; with it the command is a
+member like any other, and only what has been written out is committed. A signal ends the command between two
+batches: the first one through `wakeup()`, a second one at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kconsumer import errors
+from kconsumer.cli.output import Writer, writer
+from kconsumer.cli.progress import Progress
+from kconsumer.consumer import Consumer
+from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer import ConsumerRecords
+
+INTERRUPTED = 130
+POLL_S = 0.5
+CLOSE_S = 10.0
+
+# A command differs from a library: it creates no topic by reading it, gives up sooner, takes larger batches.
+DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": 20_000, "max_poll_records": 5_000}
+
+
+class UsageError(Exception):
+    """The command line makes no sense; exit code 2."""
+
+
+class CommandError(errors.KafkaError):
+    """The command cannot do what was asked; exit code 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin: `kind` is earliest, latest, offset or time (`value`: the offset, or ms since 1970)."""
+
+    kind: str
+    value: int = 0
+
+
+def parse_start(text: str) -> Start:
+    """`earliest`, `latest`, an offset, or `@` and a time: ms since 1970, or ISO-8601 (UTC by default)."""
+    if text in ("earliest", "latest"):
+        return Start(text)
+    if re.fullmatch(r"[0-9]+", text):
+        return Start("offset", int(text))
+    if re.fullmatch(r"@[0-9]+", text):
+        return Start("time", int(text[1:]))
+    with contextlib.suppress(ValueError):
+        if text.startswith("@"):
+            moment = datetime.fromisoformat(text[1:])
+            return Start("time", int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000))
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither earliest, latest, an offset, @ms-since-1970 nor @2024-05-01T12:00"
+    )
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
+    return int(text)
+
+
+def _writer(text: str) -> Writer:
+    try:
+        return writer(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
+    return key.strip(), value
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `consume TOPIC… -b HOST:PORT …`."""
+    parser = commands.add_parser(
+        "consume",
+        parents=[common],
+        help="print records",
+        description="Print the records of topics.",
+        epilog="Format tokens: %%t topic, %%p partition, %%o offset, %%k key, %%s value, %%T timestamp (ms), "
+        "%%h headers, %%K and %%S length of key and value; \\n \\r \\t \\xHH. "
+        "Example: -f '%%p/%%o %%k: %%s\\n'",
+    )
+    add = parser.add_argument
+    add("topics", nargs="+", metavar="TOPIC", help="topics to read")
+    add("-b", "--bootstrap-servers", required=True, metavar="HOST:PORT", help="brokers, separated by commas")
+    add("-g", "--group", metavar="GROUP", help="read as a member of this group and commit what was printed")
+    add("--from", dest="start", type=parse_start, metavar="earliest|latest|OFFSET|@TIMESTAMP",
+        help="where to begin; default: latest, or earliest with --exit-at-end; with -g only earliest or latest, "
+        "for partitions where the group has no offset yet")  # fmt: skip
+    add("-n", "--count", type=_count, metavar="N", help="stop after N records")
+    add(
+        "--exit-at-end",
+        action="store_true",
+        help="stop at the end that the topics had when the command started",
+    )
+    add("-f", "--format", type=_writer, default="text", metavar="text|json|FORMAT",
+        help="values only (default), one JSON object per line, or a format")  # fmt: skip
+    add("-X", dest="settings", action="append", type=_setting, default=[], metavar="key=value",
+        help="any option of the consumer, as max.poll.records or max_poll_records")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def connect(options: Mapping[str, object]) -> Consumer:
+    """The consumer to use; tests put their own in its place."""
+    return Consumer.from_config(options)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read until the limit, the end, an error or a signal."""
+    start: Start = args.start or Start("earliest" if args.exit_at_end else "latest")
+    if args.group is not None and start.kind in ("offset", "time"):
+        raise UsageError("--from OFFSET and --from @TIMESTAMP go without -g; with it use earliest or latest")
+    consumer = connect(_options(args, start))
+    progress = Progress(sys.stderr)
+    reader = Reader(consumer, args.topics, args.format, sys.stdout.buffer, progress, to_end=args.exit_at_end)
+    with _signals_wake(consumer) as caught:
+        try:
+            if args.group is None:
+                reader.assign(start, args.bootstrap_servers)
+            else:
+                reader.join(args.bootstrap_servers)
+            reader.read(args.count)
+        except errors.WakeupError:
+            if not caught:
+                raise
+        finally:
+            progress.finish()
+            consumer.close(timeout=CLOSE_S)
+    return 128 + caught[0] if caught else 0
+
+
+def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
+    options: dict[str, object] = {"bootstrap_servers": args.bootstrap_servers}
+    if args.group is not None:
+        options["group_id"] = args.group
+    if args.start is not None or args.exit_at_end:
+        options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"
+    for key, value in args.settings:
+        if key in options:
+            raise UsageError(f"-X {key}: the command line sets it already")
+        options[key] = value
+    named = {key.replace(".", "_") for key in options}
+    return options | {key: value for key, value in DEFAULTS.items() if key not in named}
+
+
+@contextlib.contextmanager
+def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM end the blocking call at a safe point; yields the list of those that came."""
+    caught: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        consumer.wakeup()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Reader:
+    """One consumer whose records go to one output."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        topics: Sequence[str],
+        write: Writer,
+        out: BinaryIO,
+        progress: Progress,
+        *,
+        to_end: bool = False,
+    ) -> None:
+        self.consumer = consumer
+        self._to_end = to_end
+        self._topics, self._write, self._out, self._progress = topics, write, out, progress
+        self._left: dict[TopicPartition, int] = {}  # partitions not at their end yet, and where that is
+        self._has_partitions = False
+        self._shares_terminal = progress.visible and out.isatty()
+
+    def assign(self, start: Start, servers: str) -> None:
+        """Take every partition of the topics, without a group."""
+        partitions = [partition for topic in self._topics for partition in self._partitions(topic, servers)]
+        self.consumer.assign(partitions)
+        if start.kind == "offset":
+            self._seek_into_logs(partitions, start.value)
+        elif start.kind == "time":
+            self._seek_to_time(partitions, start.value)
+        self._assigned(self.consumer, partitions)
+
+    def join(self, servers: str) -> None:
+        """Subscribe as a member of the group."""
+        for topic in self._topics:
+            self._partitions(topic, servers)
+        self.consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    def read(self, count: int | None) -> None:
+        """Print until `count` records are out or, with `to_end`, every partition has reached its end."""
+        while count is None or self._progress.records < count:
+            if self._to_end and self._at_end():
+                return
+            wanted = None if count is None else count - self._progress.records
+            records = self.consumer.poll(timeout=POLL_S, max_records=self._at_most(wanted))
+            if records:
+                self._print(records)
+            if self._progress.due:
+                self._progress.draw(self._lag())
+
+    def _at_most(self, wanted: int | None) -> int | None:
+        return None if wanted is None else min(wanted, DEFAULTS["max_poll_records"])
+
+    def _print(self, records: ConsumerRecords) -> None:
+        size = 0
+        lines = []
+        try:
+            for record in records:
+                lines.append(self._write(record))
+                size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
+            if self._shares_terminal:
+                self._progress.clear()
+            self._out.write(b"".join(lines))
+            self._out.flush()
+        except BaseException:
+            # Not printed, or not all of it: a group must get it again, so closing must not commit past it.
+            for partition in records.partitions():
+                self.consumer.seek(partition, records.records(partition)[0].offset)
+            raise
+        self._progress.count(len(lines), size)
+
+    def _partitions(self, topic: str, servers: str) -> list[TopicPartition]:
+        try:
+            found = self.consumer.partitions_for(topic)
+        except errors.StaleMetadataError as error:
+            if error.name != "UNKNOWN_TOPIC_OR_PARTITION":
+                raise
+            found = ()
+        if not found:
+            raise CommandError(f"topic {topic!r} does not exist on {servers}")
+        return sorted(TopicPartition(topic, info.partition) for info in found)
+
+    def _seek_into_logs(self, partitions: Sequence[TopicPartition], offset: int) -> None:
+        """Seek to the offset, or to the nearest one there is: partitions differ in what they hold."""
+        first, end = self.consumer.beginning_offsets(partitions), self.consumer.end_offsets(partitions)
+        for partition in partitions:
+            self.consumer.seek(partition, max(first[partition], min(offset, end[partition])))
+
+    def _seek_to_time(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
+        found = self.consumer.offsets_for_times(dict.fromkeys(partitions, timestamp))
+        for partition in partitions:
+            at = found.get(partition)
+            if at is None:  # nothing that new yet: wait for what comes
+                self.consumer.seek_to_end(partition)
+            else:
+                self.consumer.seek(partition, at.offset)
+
+    def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._has_partitions = True
+        if self._to_end:
+            self._left.update(consumer.end_offsets(partitions))
+
+    def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._left.pop(partition, None)
+
+    def _at_end(self) -> bool:
+        for partition, end in list(self._left.items()):
+            if self.consumer.position(partition) >= end:
+                del self._left[partition]
+        return self._has_partitions and not self._left
+
+    def _lag(self) -> int | None:
+        lags = [self.consumer.current_lag(partition) for partition in self.consumer.assignment()]
+        known = [lag for lag in lags if lag is not None]
+        return sum(known) if len(known) == len(lags) else None

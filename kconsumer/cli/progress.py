@@ -1,0 +1,62 @@
+"""The live line on stderr: records so far, how fast, how far behind. Nothing unless stderr is a terminal."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from kconsumer.clock import Clock
+
+REDRAW_MS = 500.0
+
+
+class Progress:
+    """Counts records and bytes and redraws one line at most twice a second."""
+
+    def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
+        self.visible = stream.isatty()
+        self.records = self.bytes = 0
+        self._stream, self._clock = stream, clock or Clock()
+        self._started = self._drawn_at = self._clock.now()
+        self._drawn_records = self._drawn_bytes = 0
+        self._on_screen = False
+
+    def count(self, records: int, size: int) -> None:
+        """Add what was just written."""
+        self.records += records
+        self.bytes += size
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to draw again; lag is only asked for then."""
+        return self.visible and self._clock.now() - self._drawn_at >= REDRAW_MS
+
+    def draw(self, lag: int | None) -> None:
+        """Show the rates since the line was last drawn. `lag` None: not known yet."""
+        now = self._clock.now()
+        line = self._line(self.records - self._drawn_records, self.bytes - self._drawn_bytes, now - self._drawn_at)
+        behind = "unknown" if lag is None else f"{lag:,}"
+        self._write(f"\r\x1b[K{line}  lag {behind}")
+        self._drawn_at, self._drawn_records, self._drawn_bytes = now, self.records, self.bytes
+        self._on_screen = True
+
+    def clear(self) -> None:
+        """Take the line away, so that output may use its place."""
+        if self._on_screen:
+            self._write("\r\x1b[K")
+            self._on_screen = False
+
+    def finish(self) -> None:
+        """Leave the totals behind."""
+        if self.visible:
+            line = self._line(self.records, self.bytes, self._clock.now() - self._started)
+            self._write(f"\r\x1b[K{line}\n")
+            self._on_screen = False
+
+    def _line(self, records: int, size: int, took_ms: float) -> str:
+        seconds = max(took_ms, 1e-3) / 1000
+        rate, volume = records / seconds, size / seconds / 1e6
+        return f"{self.records:,} records  {rate:,.0f} records/s  {volume:,.1f} MB/s"
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -1,0 +1,364 @@
+"""The `kconsumer` command, with a consumer that holds its records in memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from kconsumer import TopicPartition, cli, errors
+from kconsumer.cli import consume, output, progress
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.types import OffsetAndTimestamp, PartitionInfo
+
+COMMAND = ["consume", "clicks", "-b", "broker:9092"]
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    partition: int = 0
+    topic: str = "clicks"
+    timestamp: int = 1700000000000
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def serialized_key_size(self) -> int:
+        return -1 if self.key is None else len(self.key)
+
+    @property
+    def serialized_value_size(self) -> int:
+        return -1 if self.value is None else len(self.value)
+
+
+class Records(list[Record]):
+    def partitions(self) -> list[TopicPartition]:
+        return sorted({TopicPartition(record.topic, record.partition) for record in self})
+
+    def records(self, partition: TopicPartition) -> list[Record]:
+        return [record for record in self if record.partition == partition.partition]
+
+
+@dataclass
+class FakeConsumer:
+    """As much of a Consumer as the command uses; `logs` maps a partition of "clicks" to its values."""
+
+    logs: dict[int, list[bytes]]
+    options: Mapping[str, object] = field(default_factory=dict)
+    seeks: list[tuple[TopicPartition, object]] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    on_assign: Any = None
+    closed: bool = False
+    before_poll: Any = None
+    woken: bool = False
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        return tuple(PartitionInfo(topic, number) for number in self.logs) if topic == "clicks" else ()
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        latest = self.options.get("auto_offset_reset", "latest") == "latest"
+        ends = self.end_offsets(partitions)
+        self.positions = {partition: ends[partition] if latest else 0 for partition in partitions}
+
+    def subscribe(self, topics: list[str], *, on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
+        self.on_assign = on_assign
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.positions)
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: len(self.logs[partition.partition]) for partition in partitions}
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        return {tp: OffsetAndTimestamp(1, at) if tp.partition == 0 else None for tp, at in times.items()}
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.seeks.append((partition, offset))
+        self.positions[partition] = offset
+
+    def seek_to_end(self, partition: TopicPartition) -> None:
+        self.seeks.append((partition, "end"))
+        self.positions[partition] = len(self.logs[partition.partition])
+
+    def position(self, partition: TopicPartition) -> int:
+        return self.positions[partition]
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        return len(self.logs[partition.partition]) - self.positions[partition]
+
+    def poll(self, timeout: float, max_records: int | None) -> Records:
+        if self.before_poll:
+            self.before_poll()
+        if self.woken:
+            raise errors.WakeupError
+        if self.on_assign and not self.positions:
+            partitions = [TopicPartition("clicks", number) for number in self.logs]
+            self.assign(partitions)
+            self.on_assign(self, tuple(partitions))
+        for partition, position in self.positions.items():
+            values = self.logs[partition.partition][position : position + (max_records or 2)]
+            if values:
+                self.positions[partition] += len(values)
+                return Records(Record(position + n, value, b"k", partition.partition) for n, value in enumerate(values))
+        return Records()
+
+    def wakeup(self) -> None:
+        self.woken = True
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConsumer]:
+    """The consumer the command gets: two partitions, five records."""
+    fake = FakeConsumer({0: [b"a0", b"a1", b"a2"], 1: [b"b0", b"b1"]})
+
+    def connect(options: Mapping[str, object]) -> FakeConsumer:
+        fake.options = options
+        return fake
+
+    monkeypatch.setattr(consume, "connect", connect)
+    yield fake
+    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main([*COMMAND, *arguments])
+    return code, *capfd.readouterr()
+
+
+def test_reads_to_the_end(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without a group, --exit-at-end prints every record of every partition and closes."""
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end")
+    assert "earliest" == consumer.options["auto_offset_reset"]
+    assert "group_id" not in consumer.options
+    assert consumer.closed
+
+
+def test_count_is_exact(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """-n never takes more records than it prints, so a group's positions stay right."""
+    assert (0, "a0\na1\na2\nb0\n", "") == run(capfd, "-n", "4", "--from", "earliest")
+    assert {TopicPartition("clicks", 0): 3, TopicPartition("clicks", 1): 1} == consumer.positions
+
+
+def test_in_a_group(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """-g subscribes; the end is taken from the partitions that are assigned."""
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "-g", "team", "--exit-at-end")
+    assert "team" == consumer.options["group_id"]
+
+
+def test_from_an_offset(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """An offset beyond a shorter partition is that partition's end."""
+    assert (0, "a2\n", "") == run(capfd, "--from", "2", "--exit-at-end")
+    assert [(("clicks", 0), 2), (("clicks", 1), 2)] == consumer.seeks
+
+
+@pytest.mark.parametrize("when", ["@1700000000000", "@2023-11-14T22:13:20", "@2023-11-14T23:13:20+01:00"])
+def test_from_a_time(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], when: str) -> None:
+    """A time is ms or ISO-8601; a partition with nothing that new starts at its end."""
+    assert consume.Start("time", 1700000000000) == consume.parse_start(when)
+    assert (0, "a1\na2\n", "") == run(capfd, "--from", when, "--exit-at-end")
+    assert [(("clicks", 0), 1), (("clicks", 1), "end")] == consumer.seeks
+
+
+def test_options(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """-X passes any option in either spelling and wins over the command's own defaults."""
+    settings = ["-X", "max.poll.records=7", "-X", "check_crcs=false"]
+    assert 0 == run(capfd, "--exit-at-end", *settings)[0]
+    assert {
+        "bootstrap_servers": "broker:9092",
+        "auto_offset_reset": "earliest",
+        "max.poll.records": "7",
+        "check_crcs": "false",
+        "allow_auto_create_topics": False,
+        "default_api_timeout_ms": 20_000,
+    } == consumer.options
+
+
+def test_missing_topic(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """A topic that does not exist is one line on stderr and exit code 1, with and without a group."""
+    for group in ([], ["-g", "team"]):
+        assert 1 == cli.main(["consume", "clicks", "nope", "-b", "broker:9092", *group])
+        assert ("", "kconsumer: topic 'nope' does not exist on broker:9092\n") == capfd.readouterr()
+
+
+def test_errors_are_one_line(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the client ends with code 1 and one line; --debug adds the traceback."""
+
+    def fail() -> None:
+        raise errors.TimeoutError("no broker\nanswered")
+
+    consumer.before_poll = fail
+    assert (1, "", "kconsumer: no broker answered\n") == run(capfd)
+    assert consumer.closed
+    code, _, text = run(capfd, "--debug")
+    assert 1 == code
+    assert "Traceback" in text
+
+
+def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ConfigError is a mistake on the command line: code 2."""
+
+    def connect(options: Mapping[str, object]) -> FakeConsumer:
+        raise errors.ConfigError("zzz is not an option")
+
+    monkeypatch.setattr(consume, "connect", connect)
+    assert (2, "", "kconsumer: zzz is not an option\n") == run(capfd, "-X", "zzz=1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-n", "0"], "'0' is not a number of records"),
+        (["--from", "yesterday"], "'yesterday' is neither earliest"),
+        (["-f", "%q"], "%q is not a token of a format; there are %t"),
+        (["-f", "csv"], "'csv' is neither text nor json"),
+        (["-X", "novalue"], "'novalue' is not key=value"),
+        (["-g", "team", "--from", "5"], "go without -g"),
+        (["-g", "team", "-X", "group_id=other"], "the command line sets it already"),
+        (["-o", "x.parquet"], "unrecognized arguments: -o"),
+    ],
+)
+def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], reason: str) -> None:
+    """What makes no sense on the command line is refused with exit code 2 before anything connects."""
+    code, out, text = run(capfd, *arguments)
+    assert (2, "") == (code, out)
+    assert reason in text
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], number: signal.Signals, code: int
+) -> None:
+    """A signal wakes the consumer, which is closed; the exit code says which signal it was."""
+    consumer.before_poll = lambda: os.kill(os.getpid(), number)
+    assert (code, "", "") == run(capfd)
+    assert consumer.closed
+
+
+def test_closed_pipe(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the reader of the output goes away (`| head`) the command ends well, and what it could not print
+    is sought back so that a group gets it again."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w") as closed_pipe:
+        monkeypatch.setattr(sys, "stdout", closed_pipe)
+        assert 0 == cli.main([*COMMAND, "--exit-at-end"])
+    assert [(("clicks", 0), 0)] == consumer.seeks
+    assert consumer.closed
+
+
+RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("text", b"\xffv\n"),
+        ("%t/%p/%o", b"clicks/3/7"),
+        (r"%k=%s\n", b"k=\xffv\n"),
+        ("%T %h", b"1700000000000 trace=1,none=NULL"),
+        (r"%K,%S%%\t\x00\\\q", b"1,2%\t\x00\\\\q"),
+        ("é%k", "ék".encode()),
+    ],
+)
+def test_formats(spec: str, expected: bytes) -> None:
+    """Tokens and escapes of a format become bytes; values pass through as they are."""
+    assert expected == output.writer(spec)(RECORD)  # type: ignore[arg-type]  # a stand-in record
+
+
+def test_null_lengths() -> None:
+    """Null prints as nothing and has length -1."""
+    assert b"|-1" == output.writer("%s|%S")(Record(0, None))  # type: ignore[arg-type]  # a stand-in record
+    with pytest.raises(ValueError, match="% is not a token"):
+        output.writer("100%")
+
+
+def test_json() -> None:
+    """A JSON line has every field; bytes that are no text are marked as base64."""
+    line = output.writer("json")(RECORD)  # type: ignore[arg-type]  # a stand-in record
+    assert {
+        "topic": "clicks",
+        "partition": 3,
+        "offset": 7,
+        "timestamp": 1700000000000,
+        "key": "k",
+        "value": {"base64": base64.b64encode(b"\xffv").decode()},
+        "headers": [["trace", "1"], ["none", None]],
+    } == json.loads(line)
+    assert line.endswith(b"\n")
+
+
+class Screen:
+    """A terminal that remembers what was written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_progress_line() -> None:
+    """On a terminal the line has rates since it was last drawn, and the totals stay at the end."""
+    clock = VirtualClock()
+    screen = Screen()
+    line = progress.Progress(screen, clock)  # type: ignore[arg-type]  # a stand-in stream
+    line.count(1000, 2_000_000)
+    assert not line.due
+    clock.advance(500)
+    assert line.due
+    line.draw(42)
+    assert "\r\x1b[K1,000 records  2,000 records/s  4.0 MB/s  lag 42" == screen.text
+    line.clear()
+    clock.advance(1500)
+    line.finish()
+    assert screen.text.endswith("1,000 records  500 records/s  1.0 MB/s\n")
+
+
+def test_assignors(capsys: pytest.CaptureFixture[str]) -> None:
+    """The installed assignors are listed with their distribution; a name that is not there is an error."""
+    assert 0 == cli.main(["assignors", "list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert ["NAME", "DISTRIBUTION", "VERSION", "TARGET"] == lines[0].split()
+    assert {"range", "roundrobin", "sticky", "cooperative-sticky"} <= {line.split()[0] for line in lines}
+    assert 0 == cli.main(["assignors", "check", "range"])
+    assert "loads; protocols: eager" in capsys.readouterr().out
+    assert 2 == cli.main(["assignors", "check", "nope"])
+    assert 'no assignor named "nope"' in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the distribution's version."""
+    assert 0 == cli.main(["--version"])
+    assert f"kconsumer {metadata.version('kconsumer')}\n" == capsys.readouterr().out
+
+
+def test_as_a_module() -> None:
+    """`python -m kconsumer` is the same command; no command at all is a usage error."""
+    done = subprocess.run([sys.executable, "-m", "kconsumer"], capture_output=True, text=True, check=False)
+    assert 2 == done.returncode
+    assert "usage: kconsumer" in done.stderr
