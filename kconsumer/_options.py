@@ -73,8 +73,7 @@ class Option:
         if self.later and result != self.default:
             feature, advice = self.later
             raise ConfigError(
-                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; "
-                f"{advice}"
+                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {advice}"
             )
         return result
 
@@ -267,9 +266,7 @@ def parse_duration_ms(value: str) -> int:
     if match is None or not any(parts) or (match["time"] and not any(parts[1:])):
         raise ValueError(f"{value!r} is not an ISO-8601 duration such as PT1H or P7D")
     units = (86_400_000, 3_600_000, 60_000, 1000)
-    total = sum(
-        float((part or "0").replace(",", ".")) * unit for part, unit in zip(parts, units, strict=True)
-    )
+    total = sum(float((part or "0").replace(",", ".")) * unit for part, unit in zip(parts, units, strict=True))
     return int(-total if match["sign"] == "-" else total)
 
 
@@ -291,11 +288,7 @@ def _parse_reset(value: object) -> OffsetReset:
 
 
 def _parse_instance_id(value: object) -> str:
-    if (
-        not isinstance(value, str)
-        or value in (".", "..")
-        or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value)
-    ):
+    if not isinstance(value, str) or value in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value):
         raise ValueError
     return value
 

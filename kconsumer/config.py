@@ -389,9 +389,7 @@ class ConsumerConfig(_Table):
         raise AttributeError(f"a ConsumerConfig does not change; {name} stays")
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{name}={OPTIONS[name].show(self.__dict__[name])}" for name in sorted(self.explicit)
-        )
+        shown = ", ".join(f"{name}={OPTIONS[name].show(self.__dict__[name])}" for name in sorted(self.explicit))
         return f"ConsumerConfig({shown})"
 
 
@@ -445,18 +443,13 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     if heartbeat >= session:
         raise ConfigError(
-            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session} "
-            "(a third of it is usual)"
+            f"heartbeat_interval_ms={heartbeat} must be less than session_timeout_ms={session} (a third of it is usual)"
         )
     if values["group_id"] is None:
         if values["enable_auto_commit"]:
-            raise ConfigError(
-                "enable_auto_commit=True needs a group to commit to; set group_id, too, or leave it out"
-            )
+            raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, too, or leave it out")
         if values["group_instance_id"] is not None:
-            raise ConfigError(
-                "group_instance_id makes a static member of a group; set group_id, too, or leave it out"
-            )
+            raise ConfigError("group_instance_id makes a static member of a group; set group_id, too, or leave it out")
     wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
     if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
         raise ConfigError(

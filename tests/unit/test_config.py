@@ -363,7 +363,4 @@ def test_a_config_does_not_change() -> None:
     with pytest.raises(AttributeError, match="does not change"):
         del one.group_id
     assert one.as_mapping() == pickle.loads(pickle.dumps(one)).as_mapping()
-    assert (
-        "ConsumerConfig(bootstrap_servers=(('localhost', 9092),), group_id='g', max_poll_records=3)"
-        == repr(one)
-    )
+    assert "ConsumerConfig(bootstrap_servers=(('localhost', 9092),), group_id='g', max_poll_records=3)" == repr(one)
