@@ -1,0 +1,53 @@
+"""Commit what has been processed, and only that: python examples/manual_commit.py localhost:9092 my-group my-topic.
+
+A crash between processing and commit means that records come again, never that they are lost. A record that cannot
+be processed is put aside and does not stop the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+
+from kconsumer import Consumer, ConsumerRecord
+from kconsumer.errors import CommitFailedError, RebalanceInProgressError
+
+
+def process(record: ConsumerRecord) -> None:
+    """Stands for your work. ValueError for what is no JSON."""
+    print(json.loads(record.value or b"null"))
+
+
+def put_aside(record: ConsumerRecord, error: ValueError) -> None:
+    """Stands for your queue of records to look at."""
+    print(f"{record.topic_partition} offset {record.offset}: {error}", file=sys.stderr)
+
+
+def main(servers: str, group: str, *topics: str) -> None:
+    """Poll, process, commit."""
+    with Consumer(
+        *topics,
+        bootstrap_servers=servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    ) as consumer:
+        while True:
+            records = consumer.poll(timeout=1.0)
+            for record in records:
+                try:
+                    process(record)
+                except ValueError as error:
+                    put_aside(record, error)
+            if records:
+                try:
+                    consumer.commit(records)
+                except (CommitFailedError, RebalanceInProgressError) as error:
+                    # The partitions may have a new owner, who gets these records again. The next poll rejoins.
+                    print(f"not committed: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main(*sys.argv[1:])

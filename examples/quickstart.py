@@ -1,0 +1,24 @@
+"""Read topics in a group for ever: python examples/quickstart.py localhost:9092 my-group my-topic."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from kconsumer import Consumer
+from kconsumer.errors import WakeupError
+
+
+def main(servers: str, group: str, *topics: str) -> None:
+    """Print what arrives. Ctrl-C ends it between two records; positions are committed on the way out."""
+    with Consumer(*topics, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
+        signal.signal(signal.SIGINT, lambda _number, _frame: consumer.wakeup())
+        try:
+            for record in consumer:
+                print(f"{record.topic}-{record.partition}@{record.offset}: {record.value!r}")
+        except WakeupError:
+            print("leaving the group")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,171 @@
+"""Code as users write it; it must type-check under `mypy --strict`, and is never run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import ClassVar, assert_type
+
+import kconsumer
+from kconsumer import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    Consumer,
+    ConsumerConfig,
+    ConsumerRecord,
+    ConsumerRecords,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    RebalanceListener,
+    RebalanceProtocol,
+    Subscription,
+    TimestampType,
+    TopicPartition,
+    decode_batches,
+)
+from kconsumer.errors import CommitFailedError, KafkaError, RecordDeserializationError, WakeupError
+
+
+def handle(text: str) -> None:
+    """Some work."""
+
+
+def read_in_a_group() -> None:
+    """Subscribe, poll, commit."""
+    with Consumer(
+        "orders",
+        "refunds",
+        bootstrap_servers=["a:9092", "b:9092"],
+        group_id="billing",
+        auto_offset_reset="earliest",
+        value_deserializer=json.loads,
+    ) as consumer:
+        while True:
+            records = consumer.poll(timeout=timedelta(seconds=1), max_records=100)
+            assert_type(records, ConsumerRecords)
+            if not records:
+                continue
+            for partition in records.partitions():
+                for record in records.records(partition):
+                    handle(f"{record.key!r} {record.value!r}")
+            consumer.commit(records, timeout=5.0)
+
+
+def read_one_by_one(consumer: Consumer) -> None:
+    """Iterate; the fields of a record."""
+    for record in consumer:
+        assert_type(record, ConsumerRecord)
+        assert_type(record.topic, str)
+        assert_type(record.offset, int)
+        assert_type(record.timestamp, int)
+        assert_type(record.timestamp_type, TimestampType)
+        assert_type(record.leader_epoch, int | None)
+        assert_type(record.topic_partition, TopicPartition)
+        for name, value in record.headers:
+            assert_type(name, str)
+            assert_type(value, bytes | None)
+
+
+def read_by_hand() -> None:
+    """Assign and seek, without a group."""
+    consumer = Consumer.from_config({"bootstrap.servers": "a:9092", "max.poll.records": "10"})
+    partitions = [TopicPartition("orders", info.partition) for info in consumer.partitions_for("orders")]
+    consumer.assign(partitions)
+    assert_type(consumer.assignment(), frozenset[TopicPartition])
+    first, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    assert_type(first, dict[TopicPartition, int])
+    for partition, found in consumer.offsets_for_times(dict.fromkeys(partitions, 1_700_000_000_000)).items():
+        assert_type(found, OffsetAndTimestamp | None)
+        consumer.seek(partition, found.offset if found else end[partition])
+    consumer.seek_to_beginning(*partitions)
+    consumer.pause(partitions[0])
+    consumer.resume(*consumer.paused())
+    assert_type(consumer.position(partitions[0]), int)
+    assert_type(consumer.current_lag(partitions[0]), int | None)
+    for status in consumer.partition_states().values():
+        handle(f"{status.state.value} {status.reason}")
+    consumer.close(timeout=5.0, leave_group=False)
+
+
+def commit_in_every_way(consumer: Consumer, records: ConsumerRecords) -> None:
+    """Offsets as ints, with metadata, or as a batch; callbacks get what was committed."""
+
+    def committed(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        handle(f"{offsets} {error}")
+
+    partition = TopicPartition("orders", 0)
+    try:
+        consumer.commit()
+        consumer.commit({partition: 7})
+        consumer.commit({partition: OffsetAndMetadata(7, "by hand")})
+        consumer.commit_async(records, committed)
+    except CommitFailedError as error:
+        handle(str(error))
+    except WakeupError:
+        return
+    assert_type(consumer.committed([partition]), dict[TopicPartition, OffsetAndMetadata | None])
+    assert_type(consumer.group_metadata(), GroupMetadata)
+
+
+class Listener(RebalanceListener):
+    """Overrides what it needs."""
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Commit what is given up."""
+        consumer.commit({partition: consumer.position(partition) for partition in partitions})
+
+
+def subscribe_in_every_way(consumer: Consumer) -> None:
+    """Names, a pattern, a listener, callables."""
+    consumer.subscribe(["orders"], listener=Listener())
+    consumer.subscribe(re.compile("orders-.*"))
+    consumer.subscribe({"orders"}, on_assign=lambda c, partitions: c.seek_to_beginning(*partitions))
+    assert_type(consumer.subscription(), frozenset[str])
+    consumer.unsubscribe()
+
+
+class ByName(Assignor):
+    """An assignor plugin: everything to the first member."""
+
+    name: ClassVar[str] = "by-name"
+    protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """Plain data in, plain data out."""
+        everything = tuple(
+            TopicPartition(topic, info.partition) for topic in cluster.topics() for info in cluster.partitions(topic)
+        )
+        members = sorted(subscriptions)
+        return {member: Assignment(everything if member == members[0] else ()) for member in members}
+
+
+def plug_in() -> None:
+    """An assignor by instance, class and name; a cluster made by hand."""
+    view = ClusterView([PartitionInfo("orders", 0)])
+    assert_type(view.partition_count("orders"), int | None)
+    Consumer("orders", bootstrap_servers="a:9092", group_id="g", assignors=[ByName(), ByName, "range"]).close()
+    kconsumer.assignors.register("by-name", ByName)
+    assert_type(kconsumer.assignors.load("range"), Assignor)
+
+
+def skip_what_does_not_parse(consumer: Consumer) -> None:
+    """A deserializer's failure says which record it was."""
+    try:
+        consumer.poll()
+    except RecordDeserializationError as error:
+        assert_type(error.offset, int)
+        consumer.seek(error.topic_partition, error.offset + 1)
+
+
+def without_a_broker(data: bytes) -> None:
+    """Bytes to records, and a checked configuration."""
+    for record in decode_batches(data, topic="orders", partition=3):
+        handle(repr(record))
+    config = ConsumerConfig(bootstrap_servers="a:9092")
+    assert_type(config.session_timeout_ms, int)
+    assert_type(config.group_id, str | None)
