@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.run import RecordIterator, RecordRun
 from kconsumer.types import OffsetAndMetadata, TopicPartition
