@@ -234,3 +234,50 @@ cdef class FrameBuffer:
     def pending(self):
         """Bytes received of a frame that is not complete."""
         return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
+
+
+# --- a door for tests ---------------------------------------------------------------------------------------
+
+def read_one(str kind, data):
+    """What a reader of wire.pxd makes of `data`: `(value, bytes taken)`, or None if it does not fit.
+
+    `kind` is the reader's name without `read_`.
+    """
+    cdef Slice source = Slice(data)
+    cdef Span span = source.span
+    cdef int8_t i8 = 0
+    cdef int16_t i16 = 0
+    cdef uint16_t u16 = 0
+    cdef int32_t i32 = 0
+    cdef uint32_t u32 = 0
+    cdef int64_t i64 = 0
+    cdef uint64_t u64 = 0
+    cdef bint fits
+    cdef object value
+    if kind == "i8":
+        fits, value = read_i8(&span, &i8), i8
+    elif kind == "i16":
+        fits, value = read_i16(&span, &i16), i16
+    elif kind == "u16":
+        fits, value = read_u16(&span, &u16), u16
+    elif kind == "i32":
+        fits, value = read_i32(&span, &i32), i32
+    elif kind == "u32":
+        fits, value = read_u32(&span, &u32), u32
+    elif kind == "i64":
+        fits, value = read_i64(&span, &i64), i64
+    elif kind == "uvarint":
+        fits, value = read_uvarint(&span, &u32), u32
+    elif kind == "uvarlong":
+        fits, value = read_uvarlong(&span, &u64), u64
+    elif kind == "varint":
+        fits, value = read_varint(&span, &i32), i32
+    elif kind == "varlong":
+        fits, value = read_varlong(&span, &i64), i64
+    else:
+        raise ValueError(f"no reader is called read_{kind}")
+    taken = span.p - source.span.p
+    if not fits:
+        assert taken == 0, "a failed read moved the span"
+        return None
+    return value, taken

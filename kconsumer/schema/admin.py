@@ -147,6 +147,7 @@ CONSUMER_GROUP_DESCRIBE = api(
     key=69,
     versions="0-1",
     flexible=0,
+    throttle=0,
     request=ConsumerGroupDescribeRequest,
     response=ConsumerGroupDescribeResponse,
 )

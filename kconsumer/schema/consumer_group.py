@@ -50,6 +50,7 @@ CONSUMER_GROUP_HEARTBEAT = api(
     key=68,
     versions="0-1",
     flexible=0,
+    throttle=0,
     request=ConsumerGroupHeartbeatRequest,
     response=ConsumerGroupHeartbeatResponse,
 )

@@ -257,6 +257,7 @@ OFFSET_FOR_LEADER_EPOCH = api(
     key=23,
     versions="2-4",
     flexible=4,
+    throttle=2,
     request=OffsetForLeaderEpochRequest,
     response=OffsetForLeaderEpochResponse,
 )

@@ -19,7 +19,6 @@ TABLES = (
     "consumer_group",
     "embedded",
     "fetch",
-    "headers",
     "metadata",
     "offsets",
     "sasl",

@@ -1,0 +1,172 @@
+"""Our wire format is Kafka's own: the tables against its definitions, the bytes against its Java classes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.java_wire import Java, as_json, message_definitions, random_message
+from support.wire_strategies import CASE_IDS, CASES, message_class
+
+from kconsumer._core.codec import decode, encode, encode_request
+from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.schema import APIS, Api
+from kconsumer.schema.dsl import NEWEST, Array, Field, Message, Scalar, Versions, plan
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+MESSAGES = [
+    (message_class(api, direction), f"{api.name}{direction.capitalize()}")
+    for api in APIS.values()
+    for direction in ("request", "response")
+]
+MESSAGES += [(cls, cls.__name__) for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment)]
+
+# A consumer's defaults where Kafka's serve followers and debugging; the API says who sends what.
+OWN_DEFAULTS = {"ListOffsetsRequest.replica_id": -1, "OffsetForLeaderEpochRequest.replica_id": -1}
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Java]:
+    """Kafka's wire code."""
+    with Java() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def definitions() -> dict[str, Any]:
+    """Kafka's definitions of its messages."""
+    return message_definitions()
+
+
+def test_apis_are_kafkas(java: Java) -> None:
+    """Keys, version ranges, header versions and client-side throttling are those of Kafka's newest client."""
+    rows = [row.split(" ") for row in java.ask("facts").split(";")]
+    theirs = {int(row[1]): row for row in rows}
+    for api in APIS.values():
+        versions = range(api.min_version, api.max_version + 1)
+        ours = [api.name, str(api.key), str(api.min_version), str(api.max_version)]
+        for version in versions:
+            throttled = api.throttle_from is not None and version >= api.throttle_from
+            headers = f"{api.request_header_version(version)}/{api.response_header_version(version)}"
+            ours.append(f"{headers}/{str(throttled).lower()}")
+        assert theirs[api.key] == ours
+
+
+@pytest.mark.parametrize(("cls", "name"), MESSAGES, ids=[name for _, name in MESSAGES])
+def test_tables_are_kafkas(definitions: dict[str, Any], cls: type[Message], name: str) -> None:
+    """Each struct has Kafka's fields in Kafka's order, with its kinds, versions, nulls, tags and defaults."""
+    definition = definitions[name]
+    commons = {struct["name"]: struct["fields"] for struct in definition.get("commonStructs", ())}
+    compare_struct(cls, definition["fields"], commons, Versions.parse(definition["validVersions"]))
+
+
+def compare_struct(cls: type[Message], theirs: list[Any], commons: dict[str, Any], valid: Versions) -> None:
+    """Compare one struct's table with its definition, and those inside it."""
+    assert [snake_case(field["name"]) for field in theirs] == [field.name for field in cls.FIELDS]
+    for ours, field in zip(cls.FIELDS, theirs, strict=True):
+        kind = field["type"].removeprefix("[]")
+        where = f"{cls.__name__}.{ours.name}"
+        assert (where, within(field["versions"], valid)) == (where, clipped(ours.versions, valid))
+        assert (where, within(field.get("nullableVersions", ""), valid)) == (where, clipped(ours.null, valid))
+        assert (where, field.get("tag")) == (where, ours.tag)
+        assert (where, kind_of(field)) == (where, kind_name(ours.kind))
+        default = OWN_DEFAULTS.get(where, default_of(field, ours))
+        assert (where, default) == (where, ours.fresh() if ours.fresh is list else ours.default)
+        inner = ours.kind.element if isinstance(ours.kind, Array) else ours.kind
+        if isinstance(inner, type):
+            carried = clipped(ours.versions, valid)
+            narrowed = Versions(carried.start, carried.stop - 1)
+            compare_struct(inner, field.get("fields") or commons[kind], commons, narrowed)
+
+
+def within(text: str, valid: Versions) -> range:
+    """The valid versions in a range of a definition."""
+    return clipped(Versions.parse("" if text == "none" else text), valid)
+
+
+def clipped(versions: Versions, valid: Versions) -> range:
+    """The valid versions in a range."""
+    return range(max(versions.first, valid.first), min(versions.last, valid.last, NEWEST) + 1)
+
+
+def kind_of(field: dict[str, Any]) -> str:
+    """A definition's type, with struct for all structs."""
+    array, kind = field["type"].startswith("[]"), field["type"].removeprefix("[]")
+    return ("[]" if array else "") + ("struct" if kind[0].isupper() else kind)
+
+
+def kind_name(kind: Scalar | Array | type[Message]) -> str:
+    """Our kind, spelled like theirs."""
+    if isinstance(kind, Array):
+        return "[]" + kind_name(kind.element)
+    return kind.name if isinstance(kind, Scalar) else "struct"
+
+
+def default_of(field: dict[str, Any], ours: Field) -> Any:
+    """A definition's default; structs have none that could be compared."""
+    kind, given = field["type"], field.get("default")
+    if given == "null" or kind[0].isupper():
+        return None
+    if kind.startswith("[]"):
+        return []
+    if given is None:
+        return ours.kind.default if isinstance(ours.kind, Scalar) else None
+    return {"string": str, "bool": lambda text: text == "true"}.get(kind, lambda text: int(str(text), 0))(
+        given
+    )
+
+
+def snake_case(name: str) -> str:
+    """Our spelling of a Java name."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+@pytest.mark.parametrize(("api", "version", "direction"), CASES, ids=CASE_IDS)
+def test_bytes_are_kafkas(java: Java, api: Api, version: int, direction: str) -> None:
+    """Java writes the bytes we write for the same message, and reads ours and writes them again unchanged."""
+    cls = message_class(api, direction)
+    name = f"{api.name}{direction.capitalize()}Data"
+    plan_here = plan(cls, version, api.is_flexible(version))
+    rng = random.Random(f"{name} {version}")
+    for _ in range(8):
+        message = random_message(cls, version, rng)
+        ours = encode(plan_here, message)
+        assert java.ask("write", name, version, json.dumps(as_json(message, version))) == ours.hex()
+        assert java.ask("read", name, version, ours.hex()) == ours.hex()
+        assert message == decode(plan_here, ours)
+
+
+@pytest.mark.parametrize("client_id", ["kconsumer-1", None])
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [(api, version) for api, version, direction in CASES if direction == "request"],
+    ids=[name for name in CASE_IDS if name.endswith("request")],
+)
+def test_whole_requests_are_kafkas(java: Java, api: Api, version: int, client_id: str | None) -> None:
+    """Headers included, a request is what Java would send."""
+    message = random_message(api.request, version, random.Random(version))
+    body = json.dumps(as_json(message, version))
+    theirs = bytes.fromhex(java.ask("request", api.name, version, 2**31 - 1, client_id or "-", body))
+    size = len(theirs).to_bytes(4, "big")
+    assert size + theirs == encode_request(api, version, 2**31 - 1, client_id, message)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_embedded_protocol_is_kafkas(java: Java, version: int) -> None:
+    """Subscriptions and assignments are written as Java writes them (after the version they start with)."""
+    rng = random.Random(version)
+    for _ in range(8):
+        subscription = random_message(ConsumerProtocolSubscription, version, rng)
+        ordered = decode(
+            plan(type(subscription), version, False), encode_subscription(subscription, version), 2
+        )
+        assignment = random_message(ConsumerProtocolAssignment, version, rng)
+        written = [(ordered, encode_subscription(subscription, version))]
+        written += [(assignment, encode_assignment(assignment, version))]
+        for message, ours in written:
+            body = json.dumps(as_json(message, version))
+            theirs = java.ask("write", type(message).__name__, version, body)
+            assert version.to_bytes(2, "big").hex() + theirs == ours.hex()

@@ -1,0 +1,133 @@
+"""Cutting a byte stream into frames, however it arrives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kconsumer._core.wire import Frame, FrameBuffer
+from kconsumer.errors import ProtocolError
+
+LARGE = 200_000
+
+
+def prefixed(*frames: bytes) -> bytes:
+    """What a broker sends for these frames."""
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[bytes]:
+    """Receive `data`, at most so many bytes at a time; the frames that came out."""
+    frames = []
+    while data:
+        view = buffer.recv_view()
+        size = min(len(view), len(data), at_most)
+        view[:size] = data[:size]
+        frames += buffer.received(size)
+        data = data[size:]
+    return [bytes(frame) for frame in frames]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    frames=st.lists(st.binary(max_size=300) | st.sampled_from([bytes(70_000), b"x" * LARGE]), max_size=6),
+    pieces=st.sampled_from([1, 2, 3, 5, 1000, 65_536, 1 << 20]),
+)
+def test_frames_come_out_as_sent(frames: list[bytes], pieces: int) -> None:
+    """Whatever the sizes of frames and of receives, the frames come out whole and in order."""
+    if pieces < 1000:
+        frames = [frame[:300] for frame in frames]
+    buffer = FrameBuffer(1 << 20)
+    assert frames == feed(buffer, prefixed(*frames), pieces)
+    assert 0 == buffer.pending
+
+
+def test_several_frames_in_one_receive() -> None:
+    """One receive may complete several frames and begin another."""
+    buffer = FrameBuffer()
+    assert [b"one", b"", b"three"] == feed(buffer, prefixed(b"one", b"", b"three") + b"\x00\x00\x00\x05fo")
+    assert 6 == buffer.pending
+    assert [b"fours"] == feed(buffer, b"urs")
+
+
+def test_large_frame_is_received_in_place() -> None:
+    """After its beginning a large frame is received straight into its own memory, in one view."""
+    buffer = FrameBuffer(LARGE)
+    assert [] == feed(buffer, LARGE.to_bytes(4, "big") + b"ab")
+    view = buffer.recv_view()
+    assert LARGE - 2 == len(view)
+    view[:] = bytes(LARGE - 2)
+    (frame,) = buffer.received(len(view))
+    assert b"ab" == bytes(frame)[:2]
+    assert LARGE == len(frame)
+
+
+def test_frames_are_read_only() -> None:
+    """A complete frame cannot be written to, and says what it is."""
+    buffer = FrameBuffer()
+    view = buffer.recv_view()
+    view[:7] = prefixed(b"abc")
+    (frame,) = buffer.received(7)
+    assert memoryview(frame).readonly
+    assert "<Frame of 3 bytes>" == repr(frame)
+    with pytest.raises(TypeError):
+        memoryview(frame)[0] = 1
+
+
+def test_frames_outlive_their_buffer() -> None:
+    """A frame owns its bytes: later receives, and the end of the buffer, do not touch them."""
+    buffer = FrameBuffer()
+    view = buffer.recv_view()
+    view[:7] = prefixed(b"abc")
+    frames = buffer.received(7)
+    feed(buffer, prefixed(*[bytes([n]) * 3 for n in range(50)]))
+    del buffer, view
+    assert b"abc" == bytes(frames[0])
+
+
+def test_blocks_are_used_again() -> None:
+    """Frames that come and go one after another share memory."""
+    addresses = set()
+    buffer = FrameBuffer()
+    for n in range(20):
+        data = prefixed(bytes(LARGE + n))
+        while data:
+            view = buffer.recv_view()
+            size = min(len(view), len(data))
+            view[:size] = data[:size]
+            for frame in buffer.received(size):
+                assert LARGE + n == len(frame)
+                addresses.add(id(frame))
+            data = data[size:]
+            del view
+    assert len(addresses) < 20
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 0x48545450])
+def test_impossible_sizes(size: int) -> None:
+    """A size below zero or above the limit is an error before any memory is taken for it."""
+    buffer = FrameBuffer(1000)
+    with pytest.raises(ProtocolError, match=str(size)):
+        feed(buffer, size.to_bytes(4, "big", signed=True))
+
+
+def test_largest_size() -> None:
+    """The limit itself is allowed."""
+    assert [bytes(1000)] == feed(FrameBuffer(1000), prefixed(bytes(1000)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x09abc"])
+def test_received_checks_its_count(data: bytes) -> None:
+    """More bytes than there was room for, or fewer than none, cannot have been received."""
+    buffer = FrameBuffer()
+    feed(buffer, data)
+    for count in (-1, len(buffer.recv_view()) + 1):
+        with pytest.raises(ValueError, match="do not fit"):
+            buffer.received(count)
+
+
+def test_frames_are_not_made_by_hand() -> None:
+    """Only a FrameBuffer makes frames."""
+    with pytest.raises(TypeError, match="FrameBuffer"):
+        Frame()

@@ -1,0 +1,142 @@
+"""The language of the tables: version ranges, message classes, plans, APIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.schema import APIS, FETCH, SASL_HANDSHAKE
+from kconsumer.schema.dsl import (
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    F,
+    Versions,
+    api,
+    array,
+    plan,
+    request_plan,
+    response_plan,
+    struct,
+)
+from kconsumer.schema.fetch import FetchPartitionData, FetchRequest, FetchTopic
+from kconsumer.schema.sasl import SaslAuthenticateRequest
+
+Inner = struct("Inner", F("number", INT16, default=7))
+Outer = struct(
+    "Outer",
+    F("name", STRING, null="2+", default=None),
+    F("id", UUID, "1+"),
+    F("numbers", array(INT32)),
+    F("inner", Inner),
+    F("extra", Inner, "2+", tag=0),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [("3", [3], [2, 4]), ("3+", [3, 32767], [2]), ("3-5", [3, 5], [2, 6]), ("", [], [0, 1, 2])],
+)
+def test_versions(text: str, inside: list[int], outside: list[int]) -> None:
+    """A range is a version, two versions, or a version and all after it."""
+    versions = Versions.parse(text)
+    assert all(version in versions for version in inside)
+    assert not any(version in versions for version in outside)
+
+
+def test_defaults() -> None:
+    """Fields that are not set have their defaults; a tagged struct's is None."""
+    message = Outer()
+    assert [None, ZERO_UUID, [], Inner(number=7), None] == [getattr(message, f.name) for f in Outer.FIELDS]
+
+
+def test_defaults_are_not_shared() -> None:
+    """Two messages never share a list or a struct."""
+    one, other = Outer(), Outer()
+    one.numbers.append(1)
+    one.inner.number = 8
+    assert [] == other.numbers
+    assert 7 == other.inner.number
+
+
+def test_keywords() -> None:
+    """Fields are set by keyword, and only fields."""
+    assert "x" == Outer(name="x").name
+    with pytest.raises(TypeError, match="Outer has no field nam, numbr"):
+        Outer(nam="x", numbr=1)
+    with pytest.raises(AttributeError):
+        Outer().other = 1
+
+
+def test_equality() -> None:
+    """Messages are equal if they are of one class and all their fields are."""
+    assert Outer(numbers=[1]) == Outer(numbers=[1])
+    assert Outer(numbers=[1]) != Outer(numbers=[2])
+    assert Outer() != Inner()
+    with pytest.raises(TypeError):
+        hash(Outer())
+
+
+def test_repr_shows_what_was_set() -> None:
+    """A message shows the fields that differ from their defaults."""
+    assert "FetchTopic(topic='t', partitions=[1])" == repr(FetchTopic(topic="t", partitions=[1]))
+    assert "Outer()" == repr(Outer())
+
+
+def test_repr_hides_secrets() -> None:
+    """Passwords do not reach logs through a message."""
+    assert "SaslAuthenticateRequest(auth_bytes=...)" == repr(SaslAuthenticateRequest(auth_bytes=b"secret"))
+
+
+def test_classes_know_their_module() -> None:
+    """A message class says where its table is."""
+    assert "kconsumer.schema.fetch" == FetchRequest.__module__
+    assert "FetchRequest" == FetchRequest.__name__
+
+
+def test_plan_is_made_once() -> None:
+    """Plans are kept per class, version and flexibility."""
+    assert plan(Outer, 1, False) is plan(Outer, 1, False)
+    assert plan(Outer, 1, False) is not plan(Outer, 2, False)
+    assert plan(Outer, 1, False) is not plan(Outer, 1, True)
+
+
+def test_plan_rows() -> None:
+    """A plan names, for each field, what is on the wire at that version."""
+    cls, flexible, *rows = plan(Outer, 2, True)
+    assert (Outer, True) == (cls, flexible)
+    inner = (Inner, True, ("number", "int16", None, False, -1, 7, None))
+    assert [
+        ("name", "string", None, True, -1, None, None),
+        ("id", "uuid", None, False, -1, ZERO_UUID, None),
+        ("numbers", "array", "int32", False, -1, None, list),
+        ("inner", "struct", inner, False, -1, None, Inner),
+        ("extra", "struct", inner, False, 0, None, None),
+    ] == rows
+    assert ["string", "absent", "array", "struct", "absent"] == [row[1] for row in plan(Outer, 0, False)[2:]]
+
+
+def test_api_knows_its_versions() -> None:
+    """An API gives plans for the versions it was declared with, and for no other."""
+    some = api("Some", key=999, versions="1-3", flexible=2, throttle=3, request=Outer, response=Inner)
+    assert plan(Outer, 1, False) is request_plan(some, 1)
+    assert plan(Inner, 2, True) is response_plan(some, 2)
+    for version in (0, 4):
+        with pytest.raises(ValueError, match=r"Some v.: only 1-3 are known"):
+            some.request_plan(version)
+    assert "<Api Some v1-3>" == repr(some)
+
+
+def test_header_versions() -> None:
+    """Headers have tagged fields where messages have, but for ApiVersions responses."""
+    assert [(1, 0), (2, 1)] == [
+        (FETCH.request_header_version(v), FETCH.response_header_version(v)) for v in (11, 12)
+    ]
+    assert [1, 0] == [SASL_HANDSHAKE.request_header_version(1), SASL_HANDSHAKE.response_header_version(1)]
+    assert [2, 0] == [APIS[18].request_header_version(3), APIS[18].response_header_version(3)]
+
+
+def test_records_default_is_none() -> None:
+    """A partition without records has None."""
+    assert FetchPartitionData().records is None

@@ -1,0 +1,104 @@
+"""What the tables say as a whole: which APIs at which versions, and that no table contradicts itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kconsumer import schema
+from kconsumer.schema import APIS, Api, stubs
+from kconsumer.schema.dsl import Array, Message
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+# name: key, versions, flexible from, throttled by the client from
+EXPECTED = {
+    "Fetch": (1, 4, 18, 12, 8),
+    "ListOffsets": (2, 1, 11, 6, 3),
+    "Metadata": (3, 0, 13, 9, 6),
+    "OffsetCommit": (8, 2, 10, 8, 4),
+    "OffsetFetch": (9, 1, 10, 6, 4),
+    "FindCoordinator": (10, 0, 6, 3, 2),
+    "JoinGroup": (11, 0, 9, 6, 3),
+    "Heartbeat": (12, 0, 4, 4, 2),
+    "LeaveGroup": (13, 0, 5, 4, 2),
+    "SyncGroup": (14, 0, 5, 4, 2),
+    "DescribeGroups": (15, 0, 6, 5, 2),
+    "ListGroups": (16, 0, 5, 3, 2),
+    "SaslHandshake": (17, 0, 1, None, None),
+    "ApiVersions": (18, 0, 5, 3, 2),
+    "OffsetForLeaderEpoch": (23, 2, 4, 4, 2),
+    "SaslAuthenticate": (36, 0, 2, 2, None),
+    "ConsumerGroupHeartbeat": (68, 0, 1, 0, 0),
+    "ConsumerGroupDescribe": (69, 0, 1, 0, 0),
+}
+
+
+def classes() -> list[type[Message]]:
+    """Every message class there is."""
+    found: list[type[Message]] = []
+    todo: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
+    todo += [cls for api in APIS.values() for cls in (api.request, api.response)]
+    while todo:
+        cls = todo.pop()
+        if cls in found:
+            continue
+        found.append(cls)
+        for field in cls.FIELDS:
+            inner = field.kind.element if isinstance(field.kind, Array) else field.kind
+            if isinstance(inner, type):
+                todo.append(inner)
+    return found
+
+
+def test_apis() -> None:
+    """These requests at these versions are what a consumer may negotiate with brokers 2.1 to 4.4."""
+    found = {
+        api.name: (api.key, api.min_version, api.max_version, api.flexible_from, api.throttle_from)
+        for api in APIS.values()
+    }
+    assert EXPECTED == found
+    assert all(key == api.key for key, api in APIS.items())
+
+
+@pytest.mark.parametrize("name", [name for name in schema.__all__ if name.isupper() and name != "ZERO_UUID"])
+def test_constants(name: str) -> None:
+    """Each API is also a constant, named like it."""
+    value = getattr(schema, name)
+    if isinstance(value, Api):
+        assert name == "".join(f"_{c}" if c.isupper() else c.upper() for c in value.name).lstrip("_")
+        assert APIS[value.key] is value
+
+
+@pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
+def test_table_makes_sense(cls: type[Message]) -> None:
+    """Field names and tags are unique, and a field is null at most where it exists."""
+    names = [field.name for field in cls.FIELDS]
+    tags = [field.tag for field in cls.FIELDS if field.tag is not None]
+    assert len(names) == len(set(names))
+    assert list(range(len(tags))) == sorted(tags)
+    for field in cls.FIELDS:
+        assert field.name == field.name.lower()
+        assert all(v in field.versions for v in range(40) if v in field.null)
+        assert field.fresh is None or field.default is None
+
+
+def test_class_names_are_unique() -> None:
+    """One class per struct, each with a name of its own."""
+    names = [cls.__name__ for cls in classes()]
+    assert len(names) == len(set(names))
+
+
+def test_stubs_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stubs beside the tables say what the tables say."""
+    assert 0 == stubs.main(["--check"]), capsys.readouterr().err
+
+
+def test_stale_stubs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check fails on missing or old stubs; writing them makes it pass."""
+    monkeypatch.setattr(stubs, "__file__", str(tmp_path / "stubs.py"))
+    assert 1 == stubs.main(["--check"])
+    assert 0 == stubs.main([])
+    assert 0 == stubs.main(["--check"])
+    (tmp_path / "fetch.pyi").write_text("")
+    assert 1 == stubs.main(["--check"])
