@@ -1,0 +1,190 @@
+"""Groups of real processes on a real broker: members come, leave and die while records flow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from support.kafka import Kafka
+from support.members import (
+    CONFLUENT_SCRIPT,
+    MemberProcess,
+    Partition,
+    assert_all_seen,
+    assert_in_order,
+    assert_one_owner_at_a_time,
+    ownership,
+    shared_out,
+    wait_for,
+)
+
+PARTITIONS = 6
+EAGER = ("range", "roundrobin", "sticky")
+
+
+@contextmanager
+def load(kafka: Kafka, topic: str) -> Iterator[None]:
+    """Records flow into the topic, about 3,000 per second, until the block ends."""
+    done = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not done.wait(0.05):
+            kafka.produce(topic, [b"%d" % n for n in range(number, number + 150)], config={"linger.ms": 0})
+            number += 150
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def settings(kafka: Kafka, topic: str, assignor: str, **options: Any) -> dict[str, Any]:
+    """A member of the test's group that reads from the beginning."""
+    return {
+        "topics": [topic],
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "group_id": topic,
+        "assignors": [assignor],
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 300,
+        "session_timeout_ms": 6000,
+        **options,
+    }
+
+
+def confluent_settings(kafka: Kafka, topic: str, assignor: str) -> dict[str, Any]:
+    """The same for confluent-kafka."""
+    return {
+        "topics": [topic],
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": topic,
+        "partition.assignment.strategy": assignor,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 300,
+        "session.timeout.ms": 6000,
+    }
+
+
+def everything(topic: str) -> list[Partition]:
+    """All partitions of the test's topic."""
+    return [(topic, partition) for partition in range(PARTITIONS)]
+
+
+def drained(kafka: Kafka, topic: str, members: list[MemberProcess]) -> dict[Partition, int]:
+    """Wait until the group has read all there is; the end of each partition."""
+    ends = {(topic, partition): end for partition, end in kafka.end_offsets(topic).items()}
+    total = sum(ends.values())
+    wait_for(lambda: sum(m.consumed() for m in members) >= total, f"all {total} records", members)
+    return ends
+
+
+@pytest.mark.parametrize("assignor", [*EAGER, "cooperative-sticky"])
+def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
+    """1 → 3 → 2 members while records flow: each record once, in order, one owner at a time; under the cooperative
+    protocol what stays is not interrupted."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, assignor)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            first = stack.enter_context(MemberProcess("first", chosen))
+            wait_for(lambda: shared_out([first], everything(topic)), "the first member to own all", [first])
+            wait_for(first.consumed, "the first record", [first])
+            second = stack.enter_context(MemberProcess("second", chosen))
+            third = stack.enter_context(MemberProcess("third", chosen))
+            members = [first, second, third]
+            wait_for(lambda: shared_out(members, everything(topic)), "three members to share", members)
+            before = third.consumed()
+            wait_for(lambda: third.consumed() > before + 100, "the third member to read", members)
+            second.stop()
+            left = [first, third]
+            wait_for(lambda: shared_out(left, everything(topic)), "two members to share", members)
+        ends = drained(kafka, topic, members)
+        for member in left:
+            member.stop()
+        assert_all_seen(members, ends, once=True)
+        assert_in_order(members)
+        assert_one_owner_at_a_time(members)
+        if assignor not in EAGER:
+            kept = [spans for spans in ownership([first]).values() if len(spans) == 1]
+            assert len(kept) >= 2, "the first member keeps two of its six partitions throughout"
+        assert {p[1]: end for p, end in ends.items()} == kafka.committed(topic, topic)
+
+
+def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
+    """SIGKILL: after the session timeout the other member takes the partitions over from the committed offsets."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, "range", auto_commit_interval_ms=200, session_timeout_ms=2000)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            victim = stack.enter_context(MemberProcess("victim", chosen))
+            heir = stack.enter_context(MemberProcess("heir", chosen))
+            members = [victim, heir]
+            wait_for(lambda: shared_out(members, everything(topic)), "two members to share", members)
+            wait_for(lambda: victim.consumed() > 500, "the victim to read", members)
+            committed = kafka.committed(topic, topic)
+            victim.kill()
+            wait_for(lambda: shared_out([heir], everything(topic)), "the heir to own all", [heir])
+        ends = drained(kafka, topic, members)
+        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
+        heir.stop()
+        assert_all_seen(members, ends, once=False)
+        taken_over = [e for e in heir.seen("assigned") if e["at"] > (victim.killed_at or 0)]
+        assert taken_over[0]["at"] - (victim.killed_at or 0) < 2 + 3, "within the session timeout, give or take"
+        inherited = victim.owned()
+        for (name, partition), start in first_offsets(heir, taken_over[0]["at"]).items():
+            if (name, partition) in inherited:
+                assert committed.get(partition, 0) <= start, "not from before the last commit that was seen"
+
+
+def all_offsets(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
+    """Whether every record was read by someone."""
+    try:
+        assert_all_seen(members, ends, once=False)
+    except AssertionError:
+        return False
+    return True
+
+
+def first_offsets(member: MemberProcess, since: float) -> dict[Partition, int]:
+    """The first offset of each partition that a member read after a moment."""
+    first: dict[Partition, int] = {}
+    for event in member.seen("records"):
+        if event["at"] > since:
+            first.setdefault(tuple(event["partition"]), event["offsets"][0])
+    return first
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("leads", [True, False], ids=["kconsumer-leads", "confluent-leads"])
+def test_group_shared_with_confluent_kafka(kafka: Kafka, topic_name: str, assignor: str, leads: bool) -> None:
+    """A mixed group shares the partitions and each record is read; whoever joins first leads."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    ours = ("ours", settings(kafka, topic, assignor, log="INFO"), None)
+    theirs = ("theirs", confluent_settings(kafka, topic, assignor), CONFLUENT_SCRIPT)
+    order = [ours, theirs] if leads else [theirs, ours]
+    with ExitStack() as stack:
+        members: list[MemberProcess] = []
+        with load(kafka, topic):
+            for name, chosen, script in order:
+                extra = {} if script is None else {"script": script}
+                members.append(stack.enter_context(MemberProcess(name, chosen, **extra)))
+                wait_for(lambda: shared_out(members, everything(topic)), f"{members[-1].name} to share", members)  # noqa: B023
+            for member in members:
+                before = member.consumed()
+                wait_for(lambda: member.consumed() > before + 100, f"{member.name} to read", members)  # noqa: B023
+        ends = drained(kafka, topic, members)
+        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
+        for member in members:
+            member.stop()
+        assert_all_seen(members, ends, once=False)
+        ours_process = next(member for member in members if member.name == "ours")
+        assert ("(leader)" if leads else "(follower)") in ours_process.errors
+        if assignor == "range":
+            assert_one_owner_at_a_time(members)

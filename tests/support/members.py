@@ -1,0 +1,198 @@
+"""Members of a group in processes of their own, and the checks that hold for any run of a group."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+SCRIPT = Path(__file__).with_name("member.py")
+CONFLUENT_SCRIPT = Path(__file__).with_name("confluent_member.py")
+
+Partition = tuple[str, int]
+
+
+class MemberProcess:
+    """A running member; its events arrive while it runs."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], script: Path = SCRIPT) -> None:
+        self.name = name
+        self.events: list[dict[str, Any]] = []
+        self.killed_at: float | None = None
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read_events, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_events(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._lock:
+                self.events.append(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self._errors.extend(self._process.stderr)
+
+    @property
+    def errors(self) -> str:
+        """What the member wrote to standard error."""
+        return "".join(self._errors)
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it ended with an error of its own."""
+        return self.killed_at is None and self._process.poll() not in (None, 0)
+
+    def seen(self, kind: str) -> list[dict[str, Any]]:
+        """The events of one kind so far."""
+        with self._lock:
+            return [event for event in self.events if event["event"] == kind]
+
+    def owned(self) -> set[Partition]:
+        """What the member owns, by its callbacks."""
+        with self._lock:
+            events = list(self.events)
+        partitions: set[Partition] = set()
+        for event in events:
+            named = {(topic, partition) for topic, partition in event.get("partitions", ())}
+            if event["event"] == "assigned":
+                partitions |= named
+            elif event["event"] in ("revoked", "lost"):
+                partitions -= named
+        return partitions
+
+    def consumed(self) -> int:
+        """How many records it was given."""
+        return sum(len(event["offsets"]) for event in self.seen("records"))
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """End it cleanly: it leaves the group."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        code = self._process.wait(timeout_s)
+        self._finish_reading()
+        assert 0 == code, f"{self.name} ended with {code}:\n{self.errors}"
+
+    def kill(self) -> None:
+        """SIGKILL: the group learns of it only by its silence."""
+        self.killed_at = time.monotonic()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._finish_reading()
+
+    def _finish_reading(self) -> None:
+        for reader in self._readers:
+            reader.join(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._finish_reading()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def wait_for(condition: Callable[[], Any], what: str, members: Iterable[MemberProcess] = (), timeout_s: float = 45) -> None:
+    """Wait until something is true of running members."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        crashed = [m.name for m in members if m.crashed]
+        if crashed or time.monotonic() > deadline:
+            states = "\n".join(f"{m.name}: owns {sorted(m.owned())}, {m.consumed()} records\n{m.errors}" for m in members)
+            raise AssertionError(f"waited {timeout_s} s for {what}; crashed: {crashed}\n{states}")
+        time.sleep(0.05)
+
+
+def shared_out(members: Iterable[MemberProcess], partitions: Iterable[Partition]) -> bool:
+    """Whether the members own these partitions between them, each at least one."""
+    owned = [member.owned() for member in members]
+    everything = set(partitions)
+    return all(owned) and sum(map(len, owned)) == len(everything) and set().union(*owned) == everything
+
+
+def offsets_seen(members: Iterable[MemberProcess]) -> dict[Partition, Counter[int]]:
+    """How often each offset of each partition was returned."""
+    seen: dict[Partition, Counter[int]] = defaultdict(Counter)
+    for member in members:
+        for event in member.seen("records"):
+            seen[tuple(event["partition"])].update(event["offsets"])
+    return dict(seen)
+
+
+def assert_all_seen(members: Iterable[MemberProcess], ends: Mapping[Partition, int], *, once: bool) -> None:
+    """Every offset below each end was returned; `once`: and none of them twice."""
+    seen = offsets_seen(members)
+    for partition, end in ends.items():
+        counts = seen.get(partition, Counter())
+        missing = [offset for offset in range(end) if offset not in counts]
+        assert [] == missing[:10], f"{partition}: {len(missing)} of {end} records lost"
+        if once:
+            twice = [offset for offset, count in counts.items() if count > 1]
+            assert [] == twice[:10], f"{partition}: {len(twice)} records returned twice"
+
+
+def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:
+    """No partition is owned by two members at any moment: it is given out after its last owner was told."""
+    for partition, spans in ownership(members).items():
+        spans.sort()
+        for (_, end, first), (start, _, second) in zip(spans, spans[1:], strict=False):
+            assert end <= start, f"{partition} given to {second} {end - start:.3f} s before {first} gave it up"
+
+
+def ownership(members: Iterable[MemberProcess]) -> dict[Partition, list[tuple[float, float, str]]]:
+    """From when until when which member owned each partition."""
+    spans: dict[Partition, list[tuple[float, float, str]]] = defaultdict(list)
+    for member in members:
+        since: dict[Partition, float] = {}
+        for event in member.events:
+            named = [(topic, partition) for topic, partition in event.get("partitions", ())]
+            if event["event"] == "assigned":
+                since.update(dict.fromkeys(named, event["at"]))
+            elif event["event"] in ("revoked", "lost"):
+                for partition in named:
+                    spans[partition].append((since.pop(partition), event["at"], member.name))
+        end = member.killed_at or float("inf")
+        for partition, start in since.items():
+            spans[partition].append((start, end, member.name))
+    return dict(spans)
+
+
+def assert_in_order(members: Iterable[MemberProcess]) -> None:
+    """Between two assignments a member sees the offsets of a partition in ascending order."""
+    for member in members:
+        last: dict[Partition, int] = {}
+        for event in member.events:
+            if event["event"] == "assigned":
+                for topic, partition in event["partitions"]:
+                    last.pop((topic, partition), None)
+            elif event["event"] == "records":
+                partition = tuple(event["partition"])
+                offsets = [last.get(partition, -1), *event["offsets"]]
+                assert offsets == sorted(set(offsets)), f"{member.name}: {partition} went back"
+                last[partition] = offsets[-1]
