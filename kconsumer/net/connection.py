@@ -133,9 +133,7 @@ class Connection:
         """Move to the next state. Raises StateError, changing nothing, if the event is not legal now."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
-            raise StateError(
-                f"{self.name}: {event.value!r} cannot happen to a connection that is {self.state.value}"
-            )
+            raise StateError(f"{self.name}: {event.value!r} cannot happen to a connection that is {self.state.value}")
         self.state = following
 
     @property
@@ -234,9 +232,7 @@ class Connection:
         expected = entry.correlation_id
         found = int.from_bytes(memoryview(frame)[:4], signed=True) if len(frame) >= 4 else None
         if found != expected:
-            raise ProtocolError(
-                f"{self.name} answered request #{found} where #{expected} ({entry.api.name}) was due"
-            )
+            raise ProtocolError(f"{self.name} answered request #{found} where #{expected} ({entry.api.name}) was due")
         if entry.handler is not None:
             self._pop()
             entry.handler(entry, frame, now)
@@ -273,9 +269,7 @@ class Connection:
             return
         size = int.from_bytes(greeting[:4], signed=True)
         if not 4 <= size <= MAX_FIRST_FRAME_BYTES:
-            raise ProtocolError(
-                f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}"
-            )
+            raise ProtocolError(f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}")
         self._greeting = None
 
     # --- ApiVersions ---
@@ -298,9 +292,7 @@ class Connection:
         try:
             _, message = decode_response(entry.api, entry.version, frame)
         except ProtocolError as error:
-            raise ProtocolError(
-                f"{self.name} answered ApiVersions with bytes that do not parse: {error}"
-            ) from error
+            raise ProtocolError(f"{self.name} answered ApiVersions with bytes that do not parse: {error}") from error
         self._note_throttle(entry, message)
         self._learn({row.api_key: (row.min_version, row.max_version) for row in message.api_keys})
         self.handle(ConnectionEvent.VERSIONS_KNOWN)
@@ -354,9 +346,7 @@ class Connection:
         if culprit is not None or not isinstance(error, BrokerConnectionError):
             lost = BrokerConnectionError(f"the connection to {self.name} was closed: {error}")
         failed = [
-            ClientResponse(
-                entry.request, None, error if entry is culprit else lost, entry.version, now, entry.sent_at
-            )
+            ClientResponse(entry.request, None, error if entry is culprit else lost, entry.version, now, entry.sent_at)
             for entry in self._in_flight
             if entry.request is not None
         ]

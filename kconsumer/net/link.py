@@ -67,7 +67,6 @@ class Link:
         "reasons",
         "setup_deadline",
         "setup_failures",
-        "setup_timeout_ms",
         "throttled_until",
         "transport",
         "untried",
@@ -88,7 +87,6 @@ class Link:
         self.failures = 0
         self.setup_failures = 0
         self.backoff_until = 0.0
-        self.setup_timeout_ms = 0.0
         self.setup_deadline = 0.0
         self.throttled_until = 0.0
         self.last_attempt = -FOREVER
@@ -110,11 +108,18 @@ class Link:
         self.untried = [a for a in found if a != self.address] + [a for a in found if a == self.address]
         self.reasons = []
 
-    def attempting(self, address: Address, transport: Transport, connection: Connection, now: float) -> None:
-        """An attempt at `address` began; `setup_timeout_ms` is set."""
+    def attempting(
+        self,
+        address: Address,
+        transport: Transport,
+        connection: Connection,
+        now: float,
+        setup_timeout_ms: float,
+    ) -> None:
+        """An attempt at `address` began."""
         self.address, self.transport, self.connection = address, transport, connection
         self.last_attempt = self.last_used = now
-        self.setup_deadline = now + self.setup_timeout_ms
+        self.setup_deadline = now + setup_timeout_ms
 
     def established(self) -> None:
         """The connection is ready: failures are forgotten, and another name lookup comes before the next
@@ -143,9 +148,7 @@ class Link:
             return FOREVER
         if connection.state is ConnectionState.CONNECTING:
             return self.setup_deadline
-        return min(
-            connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms
-        )
+        return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
 
     def __repr__(self) -> str:
         if self.connection is not None:

@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
@@ -29,8 +29,10 @@ class ClientRequest:
 
 @dataclass(slots=True)
 class ClientResponse:
-    """The end of a request: the answer, or the client-side error in its place. `now` is when that was known
-    (ms)."""
+    """The end of a request: the answer, or the client-side error in its place.
+
+    `now` is when that was known and `sent_at` when the request was sent, both in ms.
+    """
 
     request: ClientRequest
     message: Any
@@ -38,6 +40,30 @@ class ClientResponse:
     version: int
     now: float
     sent_at: float = 0.0
+
+
+class NetworkMetrics(Protocol):
+    """What a client tells whoever measures it; called on the client's thread."""
+
+    def connected(self, node: str) -> None:
+        """A connection became ready."""
+        ...
+
+    def disconnected(self, node: str) -> None:
+        """A connection ended, or an attempt failed."""
+        ...
+
+    def sent(self, node: str, size: int) -> None:
+        """Bytes left."""
+        ...
+
+    def received(self, node: str, size: int) -> None:
+        """Bytes came."""
+        ...
+
+    def answered(self, response: ClientResponse) -> None:
+        """A request ended, well or not."""
+        ...
 
 
 def broker_name(node: str, host: str, port: int) -> str:

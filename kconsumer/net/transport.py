@@ -11,7 +11,10 @@ import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kconsumer.config import ConsumerConfig
 
 WOULD_BLOCK = -1
 
@@ -34,7 +37,10 @@ class Transport(Protocol):
         ...
 
     def finish_connect(self) -> bool:
-        """Go on connecting; True once bytes may flow. Called when the descriptor is readable or writable."""
+        """Go on connecting; True once bytes may flow. Called when the descriptor is ready.
+
+        Raises OSError when this address does not work, a KafkaError when no other would (a refused login).
+        """
         ...
 
     def wants_write(self) -> bool:
@@ -55,7 +61,8 @@ class Transport(Protocol):
 
 
 Resolve = Callable[[str, int], list[Address]]
-Connect = Callable[[Address, int, int], Transport]
+Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
+"""Starts connecting to an address of a host; the host's name is what TLS checks."""
 
 
 def resolve(host: str, port: int) -> list[Address]:
@@ -126,3 +133,8 @@ class TcpTransport:
 
     def __repr__(self) -> str:
         return f"<TcpTransport fd={self._sock.fileno()}>"
+
+
+def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
+    """Start a TCP connection with the configured buffers."""
+    return TcpTransport(address, config.send_buffer_bytes, config.receive_buffer_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import selectors
 import socket
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Any
 
 from support.scripted_broker import Conversation, Script
 
+from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.net.transport import WOULD_BLOCK, Address
+from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -208,7 +211,7 @@ class FakeNetwork:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [Address(2, (ip, port)) for ip in self.names[host]]
 
-    def connect(self, address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> FakeTransport:
+    def connect(self, host: str, address: Address, config: Any) -> FakeTransport:
         transport = FakeTransport(self, address, 1000 + len(self.attempts))
         self.attempts.append(transport)
         self.by_fd[transport.fd] = transport
@@ -226,3 +229,47 @@ class FakeNetwork:
     def last(self) -> FakeTransport:
         """The newest attempt."""
         return self.attempts[-1]
+
+
+class World:
+    """A client, its network and its clock."""
+
+    def __init__(self, metrics: Any = None, **options: Any) -> None:
+        self.clock = VirtualClock(now=1_000)
+        self.net = FakeNetwork(self.clock)
+        self.net.names = {"boot": ["10.0.0.1"]}
+        self.broker = Script()
+        self.net.servers = {"10.0.0.1": self.broker}
+        self.client = NetworkClient(
+            config(**options),
+            self.clock,
+            selector_factory=self.net.selector,
+            connect=self.net.connect,
+            resolve=self.net.resolve,
+            rng=random.Random(7),
+            metrics=metrics,
+        )
+
+    def poll(self, timeout_ms: float = 0) -> list[ClientResponse]:
+        return self.client.poll(timeout_ms, self.clock.now())
+
+    def ready(self, node: str = "-1") -> bool:
+        return self.client.ready(node, self.clock.now())
+
+    def failed(self, node: str = "-1") -> Any:
+        return self.client.failed(node, self.clock.now())
+
+    def delay(self, node: str = "-1") -> float:
+        return self.client.delay_ms(node, self.clock.now())
+
+    def connect(self, node: str = "-1") -> None:
+        """Connect and negotiate."""
+        assert not self.ready(node)
+        for _ in range(4):
+            self.poll()
+        assert self.ready(node)
+
+    def send(self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any) -> ClientRequest:
+        request = ClientRequest(node, api, api.request(**fields), timeout_ms, tag=len(self.broker.requests))
+        self.client.send(request, self.clock.now())
+        return request

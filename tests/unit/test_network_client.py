@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 import errno
-import random
 from typing import Any
 
 import pytest
-from support.fake_network import FakeNetwork, config
+from support.fake_network import World
 from support.scripted_broker import SILENCE, Script, api_versions, response_bytes
 
 from kconsumer.errors import BrokerConnectionError, ProtocolError, StateError, UnsupportedVersionError
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.net.client import MAX_IN_FLIGHT, ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.client import MAX_IN_FLIGHT, ClientRequest
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
-from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import Node
-
-
-class World:
-    """A client, its network and its clock."""
-
-    def __init__(self, **options: Any) -> None:
-        self.clock = VirtualClock(now=1_000)
-        self.net = FakeNetwork(self.clock)
-        self.net.names = {"boot": ["10.0.0.1"]}
-        self.broker = Script()
-        self.net.servers = {"10.0.0.1": self.broker}
-        self.client = NetworkClient(
-            config(**options),
-            self.clock,
-            selector_factory=self.net.selector,
-            connect=self.net.connect,
-            resolve=self.net.resolve,
-            rng=random.Random(7),
-        )
-
-    def poll(self, timeout_ms: float = 0) -> list[ClientResponse]:
-        return self.client.poll(timeout_ms, self.clock.now())
-
-    def ready(self, node: str = "-1") -> bool:
-        return self.client.ready(node, self.clock.now())
-
-    def failed(self, node: str = "-1") -> Any:
-        return self.client.failed(node, self.clock.now())
-
-    def delay(self, node: str = "-1") -> float:
-        return self.client.delay_ms(node, self.clock.now())
-
-    def connect(self, node: str = "-1") -> None:
-        """Connect and negotiate."""
-        assert not self.ready(node)
-        for _ in range(4):
-            self.poll()
-        assert self.ready(node)
-
-    def send(
-        self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any
-    ) -> ClientRequest:
-        request = ClientRequest(node, api, api.request(**fields), timeout_ms, tag=len(self.broker.requests))
-        self.client.send(request, self.clock.now())
-        return request
 
 
 @pytest.fixture
@@ -245,9 +198,7 @@ def test_a_reset_fails_what_is_in_flight(world: World) -> None:
     assert sent == [response.request for response in failed]
     for response in failed:
         assert isinstance(response.error, BrokerConnectionError)
-        assert "bootstrap broker boot:9092 (10.0.0.1) was lost: the connection was reset" in str(
-            response.error
-        )
+        assert "bootstrap broker boot:9092 (10.0.0.1) was lost: the connection was reset" in str(response.error)
     assert world.failed() is failed[0].error
     assert 0 == world.client.in_flight()
 
@@ -422,9 +373,7 @@ def test_no_common_version_is_refused_at_send(world: World) -> None:
     world.broker.on(API_VERSIONS, api_versions(Metadata=(0, 3), Fetch=(1, 0)))
     world.connect()
     request = ClientRequest("-1", METADATA, METADATA.request(), 1_000, min_version=4)
-    with pytest.raises(
-        UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"
-    ):
+    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"):
         world.client.send(request, world.clock.now())
     with pytest.raises(UnsupportedVersionError, match=r"boot:9092 lacks Fetch .* older than Kafka 2\.1"):
         world.client.negotiated("-1", FETCH)
@@ -659,9 +608,8 @@ class Recorder:
 
 def test_metrics_hear_of_connections_bytes_and_answers() -> None:
     """The optional seam is told of each connection, of bytes both ways and of ended requests."""
-    world = World()
     metrics = Recorder()
-    world.client._metrics = metrics  # type: ignore[assignment]
+    world = World(metrics)
     world.broker.on(METADATA, METADATA.response())
     world.connect()
     world.send()

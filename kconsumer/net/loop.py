@@ -1,0 +1,343 @@
+"""The selector and every open connection: connects, reads, writes, expires.
+
+Decides what happens to a connection when bytes come, when they do not, and when it ends. Which brokers
+there are, and when one may be tried, is the NetworkClient's. Nothing is opened before the first use.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kconsumer.clock import Clock
+from kconsumer.errors import BrokerConnectionError, KafkaError, ProtocolError, StateError
+from kconsumer.net.connection import Connection, ConnectionState, InFlight
+from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
+from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
+from kconsumer.net.transport import Connect, Resolve, Transport
+from kconsumer.net.wakeup import Waker
+
+if TYPE_CHECKING:
+    from kconsumer.config import ConsumerConfig
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
+REBOOTSTRAP_REQUIRED = 129
+
+log = logging.getLogger("kconsumer.net")
+
+
+class ConnectionLoop:
+    """Does the I/O of all links, those in `links`; one thread at a time, but for `waker.ring`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock,
+        policy: ReconnectPolicy,
+        new_connection: Callable[[Link], Connection],
+        selector_factory: Callable[[], selectors.BaseSelector],
+        connect: Connect,
+        resolve: Resolve,
+        metrics: NetworkMetrics | None,
+    ) -> None:
+        self.links: dict[str, Link] = {}
+        self.waker = Waker()
+        self.closed = False
+        self.rebootstrap_required = False  # a broker said that it is not the one we take it for (KIP-1242)
+        self._config = config
+        self._clock = clock
+        self._policy = policy
+        self._new_connection = new_connection
+        self._selector_factory = selector_factory
+        self._connect_to = connect
+        self._resolve = resolve
+        self._metrics = metrics
+        idle_ms = config.connections_max_idle_ms
+        self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
+        self._selector: selectors.BaseSelector | None = None
+        self._done: list[ClientResponse] = []
+        self._changed = False  # a connection became ready or was lost: the caller may want to act
+        self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
+
+    def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
+        """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
+        timeout."""
+        selector = self._selector or self._open()
+        deadline = now + timeout_ms
+        while True:
+            wait_ms = min(deadline, self._next_timer) - now
+            if wait_ms < 0 or self._done or self._changed or self.waker.rung:
+                wait_ms = 0
+            for key, mask in selector.select(wait_ms / 1000 if wait_ms != FOREVER else None):
+                if key.data is None:
+                    self.waker.drain()
+                else:
+                    self._serve(key.data, mask, self._clock.now())
+            now = self._clock.now()
+            if now >= self._next_timer:
+                self._run_timers(now)
+            if self._done or self._changed or self.waker.rung or now >= deadline:
+                break
+        self._changed = False
+        self.waker.rest()
+        done, self._done = self._done, []
+        if self._metrics is not None:
+            for response in done:
+                self._metrics.answered(response)
+        return done
+
+    def close(self) -> None:
+        """Give every descriptor back; sends nothing and never blocks."""
+        self.closed = True
+        # The selector goes first and nothing is unregistered: after a fork the epoll set is the parent's,
+        # too.
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        for link in self.links.values():
+            if link.transport is not None:
+                link.transport.close()
+            link.detached()
+        self.links.clear()
+        self._done.clear()
+        self.waker.close()
+
+    def _open(self) -> selectors.BaseSelector:
+        if self.closed:
+            raise StateError("the network client is closed")
+        self._selector = self._selector_factory()
+        self._selector.register(self.waker.open(), READ, None)
+        return self._selector
+
+    # --- connecting ---
+
+    def connect(self, link: Link, now: float) -> None:
+        """Try the next address of the broker's name, resolving it first when all were tried."""
+        selector = self._selector or self._open()
+        if not link.untried:
+            try:
+                link.resolved(self._resolve(link.host, link.port))
+            except OSError as error:
+                link.reasons = [os_reason(error)]
+        while link.untried:
+            address = link.untried.pop(0)
+            try:
+                transport = self._connect_to(link.host, address, self._config)
+            except OSError as error:
+                link.reasons.append(f"{os_reason(error)} ({address})")
+                continue
+            setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
+            link.attempting(address, transport, self._new_connection(link), now, setup_timeout_ms)
+            link.mask = WRITE if transport.wants_write() else READ
+            selector.register(transport.fileno(), link.mask, link)
+            self._next_timer = min(self._next_timer, link.setup_deadline)
+            return
+        self._gave_up(link, now)
+
+    def _go_on_connecting(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+        try:
+            finished = transport.finish_connect()
+        except OSError as error:
+            self._attempt_failed(link, os_reason(error), now)
+            return
+        except KafkaError as error:
+            self.lose(link, connection, error, now)
+            return
+        if not finished:
+            self._watch(link, transport, WRITE if transport.wants_write() else READ)
+            return
+        connection.transport_ready(now)
+        self._next_timer = min(self._next_timer, connection.next_deadline)
+        link.setup_failures = 0
+        self.write(link, connection, transport, now)
+
+    def _attempt_failed(self, link: Link, reason: str, now: float) -> None:
+        """One address did not work: try the next at once, or back off after the last."""
+        link.reasons.append(f"{reason} ({link.address})")
+        self._detach(link)
+        if link.untried:
+            self.connect(link, now)
+        else:
+            link.setup_failures += 1
+            self._gave_up(link, now)
+
+    def _gave_up(self, link: Link, now: float) -> None:
+        error = BrokerConnectionError(f"{link.name} cannot be reached: {'; '.join(link.reasons)}")
+        link.back_off(self._policy, error, now)
+        self._changed = True
+        log.warning("%s; next attempt in %.0f ms", error, link.backoff_until - now)
+
+    # --- bytes ---
+
+    def write(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+        """Hand the socket what it takes, and watch for the rest; called whenever something is to be sent."""
+        if connection.next_deadline < self._next_timer:
+            self._next_timer = connection.next_deadline
+        outgoing = connection.outgoing
+        try:
+            while outgoing:
+                size = len(outgoing[0])
+                taken = transport.send(outgoing[0])
+                connection.sent(taken)
+                if self._metrics is not None:
+                    self._metrics.sent(link.node, taken)
+                if taken < size:
+                    break
+        except OSError as error:
+            self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
+            return
+        except BaseException as error:
+            self._interrupted(link, connection, error, now)
+            raise
+        self._watch(link, transport, READ | WRITE if outgoing else READ)
+
+    def _serve(self, link: Link, mask: int, now: float) -> None:
+        """The selector reported a link. Writing comes first: what ends a connection there is seen reading,
+        too."""
+        connection, transport = link.connection, link.transport
+        if connection is None or transport is None:
+            return
+        if connection.state is CONNECTING:
+            self._go_on_connecting(link, connection, transport, now)
+            return
+        if mask & WRITE:
+            self.write(link, connection, transport, now)
+        if mask & READ and link.connection is connection:
+            self._read(link, connection, transport, now)
+
+    def _read(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+        """Take what has arrived and see what it means for the connection."""
+        was_ready = connection.state is READY
+        link.last_used = now
+        try:
+            count = self._receive(link, connection, transport, now)
+        except OSError as error:
+            self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
+            return
+        except KafkaError as error:
+            self._refuse(link, connection, error, now)
+            return
+        except BaseException as error:
+            self._interrupted(link, connection, error, now)
+            raise
+        if count == 0:
+            self.lose(link, connection, _lost(link, connection, "it closed the connection"), now)
+            return
+        if connection.throttle_ms:
+            link.throttled_until = max(link.throttled_until, now + connection.throttle_ms)
+            connection.throttle_ms = 0
+        if not was_ready:
+            self._negotiating(link, connection, transport, now)
+
+    def _receive(self, link: Link, connection: Connection, transport: Transport, now: float) -> int:
+        """Read until the socket is empty or nothing more is expected; 0 when the broker closed."""
+        while True:
+            view = connection.recv_view()
+            count = transport.recv_into(view)
+            if count <= 0:
+                return count
+            if self._metrics is not None:
+                self._metrics.received(link.node, count)
+            connection.received(count, now, self._done)
+            # A view that was filled may have left bytes behind; asking again costs less than another select,
+            # but not when every request is answered.
+            if count < len(view) or not connection.expecting:
+                return count
+
+    def _negotiating(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+        """After bytes during the first exchange: ready now, or a lower version is asked for."""
+        if connection.state is not READY:
+            self.write(link, connection, transport, now)
+            return
+        link.established()
+        self._changed = True
+        log.debug("%s is ready (%s)", link.name, link.address)
+        if self._metrics is not None:
+            self._metrics.connected(link.node)
+
+    def _watch(self, link: Link, transport: Transport, mask: int) -> None:
+        """Tell the selector what to wait for, if that changed."""
+        if mask != link.mask and self._selector is not None:
+            self._selector.modify(transport.fileno(), mask, link)
+            link.mask = mask
+
+    # --- endings ---
+
+    def lose(
+        self,
+        link: Link,
+        connection: Connection,
+        error: KafkaError,
+        now: float,
+        culprit: InFlight | None = None,
+    ) -> None:
+        """End a connection with an error, fail its requests and back off."""
+        self._done += connection.close(error, now, culprit)
+        self._detach(link)
+        link.untried.clear()  # the name may mean other addresses by now
+        link.back_off(self._policy, error, now)
+        self._changed = True
+        log.info("%s", error)
+
+    def close_quietly(self, link: Link) -> None:
+        """Close a connection that nobody waits for: no error, no backoff."""
+        if link.connection is not None:
+            self._detach(link)
+            link.untried.clear()
+
+    def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
+        """The broker's bytes end the connection."""
+        if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
+            self.rebootstrap_required = True
+        self.lose(link, connection, error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
+
+    def _interrupted(self, link: Link, connection: Connection, error: BaseException, now: float) -> None:
+        """An exception came from outside (a signal handler's, no memory): bytes may be lost, so the
+        connection is."""
+        self.lose(link, connection, _lost(link, connection, f"interrupted by {type(error).__name__}"), now)
+
+    def _detach(self, link: Link) -> None:
+        transport = link.transport
+        if transport is not None:
+            if self._selector is not None:
+                self._selector.unregister(transport.fileno())
+            transport.close()
+        link.detached()
+        if self._metrics is not None:
+            self._metrics.disconnected(link.node)
+
+    def _run_timers(self, now: float) -> None:
+        """Expire attempts, requests and idle connections."""
+        for link in self.links.values():
+            if link.connection is not None and link.next_timer(self._max_idle_ms) <= now:
+                self._expire(link, link.connection, now)
+        timers = (link.next_timer(self._max_idle_ms) for link in self.links.values())
+        self._next_timer = min(timers, default=FOREVER)
+
+    def _expire(self, link: Link, connection: Connection, now: float) -> None:
+        if connection.state is CONNECTING:
+            waited = link.setup_deadline - link.last_attempt
+            self._attempt_failed(link, f"no connection within {waited:.0f} ms", now)
+            return
+        entry = connection.expired(now)
+        if entry is None:
+            log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
+            self.close_quietly(link)
+        elif entry.request is None:
+            self.lose(link, connection, _lost(link, connection, str(connection.timeout_error(entry))), now)
+        else:
+            self.lose(link, connection, connection.timeout_error(entry), now, entry)
+
+
+def _lost(link: Link, connection: Connection, reason: str) -> BrokerConnectionError:
+    """A lost connection in words, with a hint when it never worked."""
+    text = f"the connection to {link.name} ({link.address}) was lost: {reason}"
+    if connection.state is not READY:
+        text += (
+            " before the first request was answered; a TLS or SASL listener does so to a PLAINTEXT "
+            "client (check security_protocol and the port)"
+        )
+    return BrokerConnectionError(text)
