@@ -57,3 +57,7 @@ class Waker:
         self._read_fd = self._write_fd = -1
         for fd in fds:
             os.close(fd)
+
+    def __del__(self) -> None:
+        """Sockets and selectors close when forgotten; so does this."""
+        self.close()

@@ -212,7 +212,7 @@ class FakeNetwork:
         return [Address(2, (ip, port)) for ip in self.names[host]]
 
     def connect(self, host: str, address: Address, config: Any) -> FakeTransport:
-        transport = FakeTransport(self, address, 1000 + len(self.attempts))
+        transport = FakeTransport(self, address, 1_000_000 + len(self.attempts))  # no real descriptor
         self.attempts.append(transport)
         self.by_fd[transport.fd] = transport
         server = self.servers.get(str(address))

@@ -97,7 +97,7 @@ def test_a_link_shows_its_connection(world: World) -> None:
     assert "<Link -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
 
 
-CALLS = ("ready", "send", "late", "poll", "tick", "idle", "disconnect", "rebootstrap", "wakeup")
+CALLS = ("connect", "ready", "send", "late", "poll", "tick", "idle", "disconnect", "rebootstrap", "wakeup")
 BROKER = ("refuse", "accept", "answer", "silence")
 TROUBLE = ("reset", "eof", "garbage", "stuck", "unstuck")
 
@@ -116,6 +116,10 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
         net, now = world.net, world.clock.now()
         open_ = [transport for transport in net.attempts if not transport.closed]
         match operation:
+            case "connect":
+                for _ in range(3):
+                    world.ready()
+                    ended.extend(response.request for response in world.poll())
             case "ready":
                 world.ready()
             case "send" | "late":

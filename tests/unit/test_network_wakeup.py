@@ -60,3 +60,12 @@ def test_a_closed_waker_is_quiet(waker: Waker) -> None:
     waker.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_a_forgotten_waker_gives_its_descriptors_back(waker: Waker) -> None:
+    """A consumer that was never closed leaks nothing."""
+    other = Waker()
+    fd = other.open()
+    del other
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
