@@ -162,6 +162,11 @@ class NetworkClient:
             return BrokerConnectionError(f"broker {node.lstrip('+')} is no longer part of the cluster")
         return link.error if link is not None and now < link.backoff_until else None
 
+    def trouble(self, now: float) -> str:
+        """Why brokers cannot be reached, in one line; empty if none has failed lately."""
+        reasons = {str(error): None for node in self._links if (error := self.failed(node, now)) is not None}
+        return "; ".join(reasons)
+
     def send(self, request: ClientRequest, now: float) -> None:
         """Write a request, as far as the socket takes it. The answer comes out of `poll`.
 

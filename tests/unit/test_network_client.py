@@ -296,6 +296,19 @@ def test_garbage_in_an_answer_is_the_culprits_error(world: World) -> None:
     assert isinstance(errors[id(other)], BrokerConnectionError)
 
 
+def test_trouble_tells_every_reason_once(world: World) -> None:
+    """One line for messages: each failing broker's error; nothing when all is well."""
+    assert "" == world.client.trouble(world.clock.now())
+    brokers(world, 2)
+    world.net.servers |= {"10.1.0.0": errno.ECONNREFUSED, "10.1.0.1": errno.ETIMEDOUT}
+    for node in ("0", "1", "+1"):
+        world.ready(node)
+        world.poll()
+    trouble = world.client.trouble(world.clock.now())
+    assert "broker 0 at b0:9092 cannot be reached: connection refused" in trouble
+    assert "; broker 1 at b1:9092 cannot be reached: the connection timed out (10.1.0.1); " in trouble
+
+
 # --- idle connections, throttling ---
 
 
