@@ -1,0 +1,209 @@
+"""Responses recorded from real brokers: they parse, say what was asked for, and are written again unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer._core.codec import decode_response, encode_response
+from kconsumer.membership.protocol import decode_assignment, decode_subscription
+from kconsumer.schema import APIS, Api
+from kconsumer.schema.dsl import ZERO_UUID
+
+VECTORS = sorted((Path(__file__).parent / "vectors").glob("kafka-*.txt"))
+BY_NAME = {api.name: api for api in APIS.values()}
+
+
+def recorded(file: Path) -> dict[tuple[str, int], bytes]:
+    """A file's frames by API and version."""
+    rows = (line.split() for line in file.read_text().splitlines())
+    return {(name, int(version)): bytes.fromhex(frame) for name, version, frame in rows}
+
+
+CASES = [
+    pytest.param(BY_NAME[name], version, frame, id=f"{file.stem}-{name}-v{version}")
+    for file in VECTORS
+    for (name, version), frame in recorded(file).items()
+]
+
+
+@pytest.mark.parametrize(("api", "version", "frame"), CASES)
+def test_written_again_unchanged(api: Api, version: int, frame: bytes) -> None:
+    """What a broker sent is, read and written again, what it sent."""
+    correlation_id, message = decode_response(api, version, frame)
+    assert frame == encode_response(api, version, correlation_id, message)[4:]
+
+
+@pytest.mark.parametrize(("api", "version", "frame"), CASES)
+def test_says_what_was_asked(api: Api, version: int, frame: bytes) -> None:
+    """The values are those the broker must have sent."""
+    _, message = decode_response(api, version, frame)
+    CHECKS[api.name](message, version)
+
+
+def test_everything_was_recorded() -> None:
+    """The newest broker answered every API at every version of the tables."""
+    newest = recorded(max(VECTORS))
+    wanted = {(api.name, v) for api in APIS.values() for v in range(api.min_version, api.max_version + 1)}
+    assert wanted == set(newest)
+
+
+def check_api_versions(message: Any, version: int) -> None:
+    """Fetch is there; from v3 there are features."""
+    (fetch,) = [row for row in message.api_keys if row.api_key == 1]
+    assert fetch.min_version <= 4 < fetch.max_version
+    assert (version >= 3) == ("metadata.version" in [row.name for row in message.supported_features])
+
+
+def check_metadata(message: Any, version: int) -> None:
+    """One broker leads both partitions of the topic, whose id is told from v10."""
+    (broker,) = message.brokers
+    assert "127.0.0.1" == broker.host
+    (topic,) = message.topics
+    assert "vectors" == topic.name
+    assert (version >= 10) == (topic.topic_id != ZERO_UUID)
+    assert [0, 1] == sorted(partition.partition_index for partition in topic.partitions)
+    assert all(partition.leader_id == broker.node_id for partition in topic.partitions)
+    assert all(partition.leader_epoch == (0 if version >= 7 else -1) for partition in topic.partitions)
+
+
+def check_find_coordinator(message: Any, version: int) -> None:
+    """The only broker, in a list from v4."""
+    found = message.coordinators[0] if version >= 4 else message
+    assert (0, "127.0.0.1") == (found.error_code, found.host)
+    assert version < 4 or found.key == "some"
+
+
+def check_join_group(message: Any, version: int) -> None:
+    """The only member leads and gets its own subscription back."""
+    assert 0 == message.error_code
+    assert "range" == message.protocol_name
+    (member,) = message.members
+    assert message.leader == message.member_id == member.member_id
+    subscription = decode_subscription(member.metadata)
+    assert (["vectors"], b"data") == (subscription.topics, subscription.user_data)
+
+
+def check_sync_group(message: Any, version: int) -> None:
+    """The assignment is what the leader sent."""
+    assert 0 == message.error_code
+    (topic,) = decode_assignment(message.assignment).assigned_partitions
+    assert ("vectors", [0, 1]) == (topic.topic, topic.partitions)
+
+
+def check_no_error(message: Any, version: int) -> None:
+    """There is nothing to see but success."""
+    assert 0 == message.error_code
+
+
+def check_leave_group(message: Any, version: int) -> None:
+    """From v3 the member is named."""
+    assert 0 == message.error_code
+    assert [0] * (version >= 3) == [member.error_code for member in message.members]
+
+
+def check_offset_commit(message: Any, version: int) -> None:
+    """One partition was committed, the other is unknown."""
+    (topic,) = message.topics
+    assert ("vectors" if version < 10 else "") == topic.name
+    assert {0: 0, 9: 3} == {row.partition_index: row.error_code for row in topic.partitions}
+
+
+def check_offset_fetch(message: Any, version: int) -> None:
+    """One partition has an offset and a note, the other has none."""
+    (topic,) = message.groups[0].topics if version >= 8 else message.topics
+    found = {row.partition_index: (row.committed_offset, row.metadata) for row in topic.partitions}
+    assert {0: (3, "note"), 1: (-1, "")} == found
+
+
+def check_list_offsets(message: Any, version: int) -> None:
+    """The first record after a time, the end of an empty partition, and an unknown one."""
+    (topic,) = message.topics
+    rows = {row.partition_index: row for row in topic.partitions}
+    assert {0: (0, 0), 1: (0, 0), 9: (3, -1)} == {n: (row.error_code, row.offset) for n, row in rows.items()}
+    assert rows[0].timestamp > 1_700_000_000_000
+    assert (0 if version >= 4 else -1) == rows[0].leader_epoch
+
+
+def check_epoch_end(message: Any, version: int) -> None:
+    """The first epoch goes on to the end of the log."""
+    (topic,) = message.topics
+    found = {row.partition: (row.error_code, row.leader_epoch, row.end_offset) for row in topic.partitions}
+    assert {0: (0, 0, 3), 9: (3, -1, -1)} == found
+
+
+def check_fetch(message: Any, version: int) -> None:
+    """Three records, none, and an error."""
+    (topic,) = message.responses
+    assert (version >= 13) == (topic.topic_id != ZERO_UUID) == (topic.topic == "")
+    full, empty, unknown = sorted(topic.partitions, key=lambda row: row.partition_index)
+    assert (0, 3) == (full.error_code, full.high_watermark)
+    assert b"third" in bytes(full.records)
+    assert (0, 0, 0) == (empty.error_code, empty.high_watermark, len(empty.records))
+    assert 3 == unknown.error_code
+    assert (version >= 7) == (message.session_id != 0)
+
+
+def check_list_groups(message: Any, version: int) -> None:
+    """Groups of the recording are there."""
+    groups = {group.group_id: group for group in message.groups}
+    assert "consumer" == groups["classic-0"].protocol_type
+    assert ("Empty" if version >= 4 else "") == groups["classic-0"].group_state
+    assert ("classic" if version >= 5 else "") == groups["classic-0"].group_type.lower()
+
+
+def check_describe_groups(message: Any, version: int) -> None:
+    """A stable group with a member, and one that does not exist."""
+    group, nothing = message.groups
+    assert ("Stable", "range") == (group.group_state, group.protocol_data)
+    (member,) = group.members
+    assert "recorder" == member.client_id
+    assert ["vectors"] == decode_subscription(member.member_metadata).topics
+    assert "Dead" == nothing.group_state
+
+
+def check_consumer_group_heartbeat(message: Any, version: int) -> None:
+    """The member has joined and owns both partitions."""
+    assert 0 == message.error_code
+    assert message.member_epoch > 0
+    (topic,) = message.assignment.topic_partitions
+    assert [0, 1] == sorted(topic.partitions)
+
+
+def check_consumer_group_describe(message: Any, version: int) -> None:
+    """A group with a member, and one that does not exist."""
+    group, *_, nothing = message.groups
+    assert (0, "uniform") == (group.error_code, group.assignor_name)
+    (member,) = group.members
+    (topic,) = member.target_assignment.topic_partitions
+    assert ("vectors", [0, 1]) == (topic.topic_name, sorted(topic.partitions))
+    assert 69 == nothing.error_code
+
+
+def check_sasl(message: Any, version: int) -> None:
+    """A listener without SASL refuses it."""
+    assert 34 == message.error_code
+
+
+CHECKS = {
+    "ApiVersions": check_api_versions,
+    "Metadata": check_metadata,
+    "FindCoordinator": check_find_coordinator,
+    "JoinGroup": check_join_group,
+    "SyncGroup": check_sync_group,
+    "Heartbeat": check_no_error,
+    "LeaveGroup": check_leave_group,
+    "OffsetCommit": check_offset_commit,
+    "OffsetFetch": check_offset_fetch,
+    "ListOffsets": check_list_offsets,
+    "OffsetForLeaderEpoch": check_epoch_end,
+    "Fetch": check_fetch,
+    "ListGroups": check_list_groups,
+    "DescribeGroups": check_describe_groups,
+    "ConsumerGroupHeartbeat": check_consumer_group_heartbeat,
+    "ConsumerGroupDescribe": check_consumer_group_describe,
+    "SaslHandshake": check_sasl,
+    "SaslAuthenticate": check_sasl,
+}
