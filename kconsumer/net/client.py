@@ -163,9 +163,20 @@ class NetworkClient:
         return link.error if link is not None and now < link.backoff_until else None
 
     def trouble(self, now: float) -> str:
-        """Why brokers cannot be reached, in one line; empty if none has failed lately."""
-        reasons = {str(error): None for node in self._links if (error := self.failed(node, now)) is not None}
-        return "; ".join(reasons)
+        """Why brokers cannot be reached, in one line; empty if all that were tried can be."""
+        reasons = {self._trouble_of(link, now): None for link in self._links.values()}
+        return "; ".join(reason for reason in reasons if reason)
+
+    def _trouble_of(self, link: Link, now: float) -> str:
+        """The last error counts until the connection works again, also while the next attempt is under way."""
+        connection = link.connection
+        if connection is not None and connection.state is READY:
+            return ""
+        error = link.error or self.failed(link.node, now)
+        if error is not None or connection is None:
+            return str(error or "")
+        waited_ms = now - link.last_attempt
+        return f"{link.name} ({link.address}) has not answered for {waited_ms:.0f} ms"
 
     def send(self, request: ClientRequest, now: float) -> None:
         """Write a request, as far as the socket takes it. The answer comes out of `poll`.

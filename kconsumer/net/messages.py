@@ -68,6 +68,8 @@ class NetworkMetrics(Protocol):
 
 def broker_name(node: str, host: str, port: int) -> str:
     """How errors name the broker behind a connection id."""
+    if ":" in host:
+        host = f"[{host}]"
     if node.startswith("+"):
         return f"group coordinator {node[1:]} at {host}:{port}"
     if node.startswith("-"):

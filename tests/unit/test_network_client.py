@@ -309,6 +309,25 @@ def test_trouble_tells_every_reason_once(world: World) -> None:
     assert "; broker 1 at b1:9092 cannot be reached: the connection timed out (10.1.0.1); " in trouble
 
 
+def test_trouble_outlasts_the_backoff_until_the_connection_works(world: World) -> None:
+    """While the next attempt is under way, the last one's error is still what is known; without an error, how
+    long the broker has not answered."""
+    del world.net.servers["10.0.0.1"]
+    world.ready()
+    world.poll(4_000)
+    trouble = world.client.trouble
+    assert "bootstrap broker boot:9092 (10.0.0.1) has not answered for 4000 ms" == trouble(world.clock.now())
+    world.net.last.fail(errno.ECONNREFUSED)
+    world.poll()
+    world.clock.advance(100)
+    world.ready()
+    assert "connection refused" in trouble(world.clock.now())
+    world.net.last.accept(world.broker)
+    world.poll()
+    world.poll()
+    assert "" == trouble(world.clock.now())
+
+
 # --- idle connections, throttling ---
 
 

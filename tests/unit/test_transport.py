@@ -129,3 +129,8 @@ def test_reasons_in_words(error: OSError, text: str) -> None:
 def test_brokers_by_connection_id(node: str, text: str) -> None:
     """How errors name the other end."""
     assert text == broker_name(node, "k", 9092)
+
+
+def test_ipv6_addresses_in_brackets() -> None:
+    """So that the port can be told from the address."""
+    assert "broker 3 at [::1]:9092" == broker_name("3", "::1", 9092)
