@@ -171,7 +171,7 @@ class Search:
         for node_id, partitions in led.items():
             self._send(node_id, partitions, requests)
         if leaderless:
-            self._metadata.request_update()
+            self._metadata.request_leaders()
         return wait
 
     def _send(self, node_id: int, partitions: list[TopicPartition], requests: list[UnsentRequest]) -> None:

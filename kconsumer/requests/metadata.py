@@ -96,6 +96,11 @@ class MetadataManager:
         if new_interest:
             self._equivalent.reset()
 
+    def request_leaders(self) -> None:
+        """Some partitions have no leader to ask: ask for metadata, unless new topics are being asked for already."""
+        if not self._needs_partial:
+            self.request_update()
+
     def request_new_topics(self) -> None:
         """Ask at once for the wanted topics that are not known yet. Changes of the subscription are noticed
         without this."""

@@ -83,7 +83,7 @@ class OffsetsManager:
         leaderless += self._validator.poll(now, requests)
         wait = subscription.next_retry(now)
         if leaderless:
-            self._metadata.request_update()
+            self._metadata.request_leaders()
             for tp in leaderless:
                 subscription.get(tp).trouble = self._metadata.hint(tp.topic) or "no leader is known"
             wait = min(wait, self._config.retry_backoff_ms)
