@@ -1,16 +1,29 @@
-"""docs/options.md is what the option table says."""
+"""Pages under docs/ that are tables of the code say what the code says."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from kconsumer.config import OPTIONS
+
 ROOT = Path(__file__).parents[2]
+# Refused with the only protocol there is; and what we never do whatever it says.
+WITHOUT_EFFECT = {"group_remote_assignor", "enable_metrics_push"}
 
 
-def test_options_page_is_current() -> None:
-    """The page was written from the table as it is now."""
-    command = [sys.executable, str(ROOT / "docs" / "make_options.py"), "--check"]
+def test_pages_are_current() -> None:
+    """The pages were written from the tables as they are now."""
+    command = [sys.executable, str(ROOT / "docs" / "make_pages.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_no_option_is_ignored() -> None:
+    """Every option that takes more than its default is read somewhere outside the table."""
+    table = {"config.py", "_options.py"}
+    sources = [path for path in (ROOT / "kconsumer").rglob("*.py") if path.name not in table]
+    read = set(re.findall(r"config\.(\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
+    assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}

@@ -1,0 +1,227 @@
+"""Writes the pages that are tables of the code: options.md and design/state-machines.md.
+
+python docs/make_pages.py [--check]
+
+With `--check` nothing is written; the exit code says whether the pages are what the code says.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from kconsumer._options import Option
+from kconsumer.config import ALIASES, FOREIGN, OPTIONS, REQUIRED
+from kconsumer.errors import CODES
+from kconsumer.fetching.reactions import REACTIONS as FETCH
+from kconsumer.membership.classic import JOIN_REACTIONS, SYNC_REACTIONS
+from kconsumer.membership.heartbeat import HEARTBEAT_REACTIONS
+from kconsumer.net.connection import TRANSITIONS as CONNECTION
+from kconsumer.requests.commits import COMMIT_REACTIONS, FETCH_REACTIONS
+from kconsumer.state.member import TRANSITIONS as MEMBER
+from kconsumer.state.partition import TRANSITIONS as PARTITION
+from kconsumer.types import OffsetReset
+
+HERE = Path(__file__).parent
+
+# --- options.md ---
+
+OPTIONS_HEAD = """\
+# Options
+
+<!-- Written by docs/make_pages.py from the table in kconsumer/config.py; do not edit. -->
+
+`Consumer("topic", bootstrap_servers="localhost:9092", group_id="g", max_poll_records=100)` takes the names below.
+`Consumer.from_config(mapping)` takes them too, or the Java consumer's keys: the same words with dots for underscores
+(`max.poll.records`), values typed or as text.
+Names, defaults and units are those of the Java consumer of Kafka 4.4, unless the row says *own*.
+A wrong name, a value that does not fit, and options that contradict each other raise `ConfigError` at construction.
+
+*later*: the feature is not in this version; any value but the default raises `ConfigError`.
+*classic*, *consumer*: belongs to this `group_protocol` only.
+"""
+
+SECTIONS = {
+    "bootstrap_servers": "Group and consumption",
+    "fetch_min_bytes": "Fetching",
+    "client_id": "Client, network, metadata, metrics",
+    "buffer_memory": "kconsumer's own",
+    "security_protocol": "Security",
+}
+
+
+def default(row: Option) -> str:
+    """How the default reads."""
+    if row.default is REQUIRED:
+        return "required"
+    if row.default in (None, ()):
+        return "none"
+    if row.default == "":
+        return "empty"
+    if isinstance(row.default, OffsetReset):
+        return f"`{row.default}`"
+    if isinstance(row.default, tuple):
+        return "`" + ",".join(str(entry) for entry in row.default) + "`"
+    return f"`{row.default}`"
+
+
+def marks(row: Option) -> str:
+    """What sets the option apart."""
+    return ", ".join(word for word in ("own" if row.own else "", row.protocol, "later" if row.later else "") if word)
+
+
+def options_page() -> str:
+    """All options, what else they are called, and what other clients call them."""
+    parts = [OPTIONS_HEAD]
+    rows: list[tuple[str, ...]] = []
+    for name, row in reversed(OPTIONS.items()):
+        rows.insert(0, (f"`{name}`", default(row), row.kind.text, marks(row), row.meaning))
+        if name in SECTIONS:
+            headings = ("option", "default", "takes", "", "meaning")
+            parts.insert(1, f"\n## {SECTIONS[name]}\n\n" + table(headings, rows))
+            rows = []
+    aliases = [(f"`{alias}`", f"`{name}`") for alias, name in ALIASES.items()]
+    parts.append("\n## Other names of the same options\n\n" + table(("name", "option"), aliases))
+    foreign = [(f"`{name}`", advice) for name, advice in FOREIGN.items()]
+    parts.append("\n## Options of other clients\n\n" + table(("name", "what to do"), foreign))
+    return "".join(parts)
+
+
+# --- design/state-machines.md ---
+
+MACHINES_HEAD = """\
+# State machines and reactions
+
+<!-- Written by docs/make_pages.py from the tables in the code; do not edit. -->
+
+States and error reactions are data; the code walks the data.
+An illegal change of state raises or is ignored, as each section says, and changes nothing.
+"""
+
+MEMBER_TEXT = """
+Where a member of a classic group stands (`kconsumer/state/member.py`, driven by `kconsumer/membership/classic.py`).
+An illegal change raises `StateError`.
+Every state may fall back to UNJOINED: an answer can take the membership away at any time.
+
+- PREPARING: the old generation still holds. Positions are committed (with auto-commit), then `on_revoke` runs, or
+  `on_lost` if the membership is gone already. Eager: for all partitions. Cooperative: only for those no longer
+  subscribed.
+- JOINING: JoinGroup is to be sent or under way.
+- SYNCING: JoinGroup was answered. The leader runs the assignor; SyncGroup is to be sent or under way.
+- COMPLETING: the new assignment is here. Cooperative: what moves away is committed and revoked first, and another
+  join follows. Then `on_assign` runs.
+- STABLE: heartbeats only.
+"""
+
+PARTITION_TEXT = """
+How far an assigned partition is on its way to being fetched (`kconsumer/state/partition.py`).
+A change that is not in the table comes from an answer that is late, and is ignored, as in Java.
+`paused`, `pending_revocation` and `awaiting_callback` are flags beside the state: each of them holds the partition
+back, and `partition_states()` tells which.
+
+- INITIALIZING: no position yet; the group's committed offset is asked for first.
+- AWAIT_RESET: no usable offset; ListOffsets finds one by `auto_offset_reset`, or by a `seek_to_beginning/end`.
+- AWAIT_VALIDATION: the leader changed; OffsetForLeaderEpoch tells whether the log was cut below the position (KIP-320).
+- FETCHING: the position may be fetched from, returned and committed.
+"""
+
+CONNECTION_TEXT = """
+The life of one connection (`kconsumer/net/connection.py`).
+An event that does not fit the state raises `StateError`.
+"""
+
+REACTIONS_TEXT = """
+Codes that are not listed are raised from the caller's next `poll` (or from the call that asked).
+
+- *retry*: ask again after `retry_backoff_ms`; *retry now*: without it.
+- *coordinator*: look the coordinator up again, then retry.
+- *rejoin*: the group rebalances; join in at the next poll.
+- *reset*: forget generation and member id, then rejoin; *reset keep id*: forget the generation only.
+- *adopt id*: join again with the member id that came with the error (KIP-394).
+- *fenced*: raise `FencedInstanceIdError`; another consumer has this `group_instance_id`.
+- *topic authorization*: raise `TopicAuthorizationError` with all topics concerned.
+"""
+
+ERRORS = [
+    ("JoinGroup", "membership/classic.py", JOIN_REACTIONS),
+    ("SyncGroup", "membership/classic.py", SYNC_REACTIONS),
+    ("Heartbeat", "membership/heartbeat.py", HEARTBEAT_REACTIONS),
+    ("OffsetCommit, per partition", "requests/commits.py", COMMIT_REACTIONS),
+    ("OffsetFetch, per partition", "requests/commits.py", FETCH_REACTIONS),
+    ("Fetch, per partition", "fetching/reactions.py", FETCH),
+]
+
+
+def drawing(arrows: Iterable[tuple[enum.Enum, enum.Enum, str]], start: enum.Enum) -> str:
+    """A diagram in mermaid."""
+    lines = [f"    [*] --> {start.name}"]
+    for before, after, label in arrows:
+        lines.append(f"    {before.name} --> {after.name}" + (f": {label}" if label else ""))
+    return "```mermaid\nstateDiagram-v2\n" + "\n".join(lines) + "\n```\n"
+
+
+def machine(transitions: Mapping[enum.Enum, Collection[enum.Enum]]) -> str:
+    """Diagram and table of a machine whose table is state -> states; staying in a state is not drawn."""
+    order = list(type(next(iter(transitions))))
+    arrows = [(a, b, "") for a in order for b in order if b in transitions[a] and a is not b]
+    rows = [(a.name, ", ".join(b.name for b in order if b in transitions[a])) for a in order]
+    return drawing(arrows, order[0]) + "\n" + table(("from", "to"), rows)
+
+
+def connection_machine() -> str:
+    """Diagram and table of the connection, whose table is (state, event) -> state."""
+    arrows = [(before, after, event.value) for (before, event), after in CONNECTION.items()]
+    rows = [(before.name, event.name, after.name) for (before, event), after in CONNECTION.items()]
+    return drawing(arrows, arrows[0][0]) + "\n" + table(("in", "on", "becomes"), rows)
+
+
+def reactions(codes: Mapping[int, enum.Enum]) -> str:
+    """A table of error codes."""
+    rows = []
+    for code, reaction in codes.items():
+        if code:
+            text = reaction.value if isinstance(reaction.value, str) else reaction.name.lower().replace("_", " ")
+            rows.append((str(code), CODES[code].name, text))
+    return table(("code", "error", "reaction"), rows)
+
+
+def machines_page() -> str:
+    """The three machines, then what error codes lead to."""
+    parts = [MACHINES_HEAD]
+    parts.append("\n## Membership, classic protocol\n" + MEMBER_TEXT + "\n" + machine(MEMBER))
+    parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
+    parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + connection_machine())
+    parts.append("\n## Error codes\n" + REACTIONS_TEXT)
+    for title, module, codes in ERRORS:
+        parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{reactions(codes)}")
+    return "".join(parts)
+
+
+# --- both ---
+
+
+def table(headings: Collection[str], rows: Iterable[Collection[str]]) -> str:
+    """A table in markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def main() -> int:
+    """Write the pages, or compare them."""
+    pages = {HERE / "options.md": options_page(), HERE / "design" / "state-machines.md": machines_page()}
+    if sys.argv[1:] == ["--check"]:
+        old = [
+            path.name for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+        ]
+        if old:
+            sys.stderr.write(f"not what the code says: {', '.join(old)}; run python docs/make_pages.py\n")
+        return int(bool(old))
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
