@@ -354,9 +354,10 @@ cdef class PartitionFetch:
         """The error to raise for malformed bytes at `offset`; `after`: where to seek to skip them, if
         known."""
         topic, partition = self.topic_partition
+        where = f"{topic}-{partition} at offset {offset}" if topic else f"partition {partition} at offset {offset}"
         hint = f"; seek to offset {after} to skip it" if after >= 0 else ""
         return CorruptRecordError(
-            f"corrupt record data in {topic}-{partition} at offset {offset}: {what}{hint}",
+            f"corrupt record data in {where}: {what}{hint}",
             topic=topic,
             partition=partition,
             offset=offset,

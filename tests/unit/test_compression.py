@@ -1,0 +1,183 @@
+"""Decompression: every codec whole, cut, damaged, and against its limit."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import random
+import struct
+import threading
+
+import pytest
+
+from kconsumer.compression import MIN_OUTPUT_LIMIT, DecompressionError, decompress, output_limit
+from kconsumer.testing.batches import CODECS, compress
+
+COMPRESSING = {name: number for name, number in CODECS.items() if number}
+PLAIN = b"".join(b"record %d of many; " % i for i in range(20_000))  # several blocks in every codec
+LIMIT = 1 << 24
+
+
+@pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
+@pytest.mark.parametrize("size", [0, 1, 100, len(PLAIN)])
+def test_round_trip(name: str, codec: int, size: int) -> None:
+    """What a producer compresses comes out again, from nothing to several blocks, from bytes and from views."""
+    packed = compress(name, PLAIN[:size])
+    assert PLAIN[:size] == decompress(codec, packed, LIMIT)
+    assert PLAIN[:size] == decompress(codec, memoryview(packed), LIMIT)
+
+
+@pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
+def test_the_limit_is_exact(name: str, codec: int) -> None:
+    """Output of exactly the limit is allowed, one byte more is not."""
+    packed = compress(name, PLAIN)
+    assert PLAIN == decompress(codec, packed, len(PLAIN))
+    with pytest.raises(DecompressionError, match=rf"{name}: .* more than the {len(PLAIN) - 1} bytes"):
+        decompress(codec, packed, len(PLAIN) - 1)
+
+
+@pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
+def test_no_output_is_allowed_at_a_limit_of_zero(name: str, codec: int) -> None:
+    """A budget that is used up lets nothing through, but an empty stream is still one."""
+    assert b"" == decompress(codec, compress(name, b""), 0)
+    with pytest.raises(DecompressionError):
+        decompress(codec, compress(name, b"a"), 0)
+
+
+@pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
+def test_cut_streams_never_give_all_of_the_data(name: str, codec: int) -> None:
+    """A stream cut anywhere is an error, or (zstd, and snappy between blocks) gives a beginning of the data."""
+    packed = compress(name, PLAIN)
+    step = max(1, len(packed) // 500)
+    for length in range(1, len(packed), step):
+        try:
+            plain = decompress(codec, packed[:length], LIMIT)
+        except DecompressionError:
+            continue
+        assert name in ("zstd", "snappy")
+        assert PLAIN.startswith(bytes(plain))
+        assert len(plain) < len(PLAIN) or length > len(packed) - 8  # only a checksum may be missing then
+
+
+@pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
+def test_damaged_streams_raise_one_error(name: str, codec: int) -> None:
+    """Bytes changed, dropped or added anywhere decompress or raise DecompressionError, and nothing else."""
+    rng = random.Random(20240607)
+    packed = compress(name, PLAIN[:5000])
+    for _ in range(2000):
+        damaged = bytearray(packed)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(min(len(damaged), rng.choice((12, 40, len(damaged)))))
+            match rng.randrange(4):
+                case 0:
+                    damaged[at] ^= 1 << rng.randrange(8)
+                case 1:
+                    damaged[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+                case 2:
+                    del damaged[at : at + rng.randint(1, 8)]
+                    damaged = damaged or bytearray(b"\0")
+                case 3:
+                    damaged[at:at] = rng.randbytes(rng.randint(1, 8))
+        with contextlib.suppress(DecompressionError):
+            assert len(decompress(codec, bytes(damaged), 1 << 20)) <= 1 << 20
+
+
+def test_unknown_codecs_are_refused() -> None:
+    """Numbers 5 to 7 fit in the attribute bits and mean nothing."""
+    for codec in (0, 5, 6, 7):
+        with pytest.raises(DecompressionError, match=f"codec {codec} does not exist"):
+            decompress(codec, b"", LIMIT)
+
+
+def test_gzip_members_are_read_one_after_the_other() -> None:
+    """RFC 1952 allows concatenated members; Java reads them, so do we; what follows them must be one, too."""
+    assert b"abc" == decompress(1, gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"bc"), LIMIT)
+    with pytest.raises(DecompressionError):
+        decompress(1, gzip.compress(b"a") + b"junk", LIMIT)
+
+
+def test_snappy_blocks_raw_and_framed() -> None:
+    """Java frames blocks in its own way, other clients send one raw block."""
+    assert PLAIN == decompress(2, compress("snappy", PLAIN, snappy_framing="raw"), LIMIT)
+    framed = compress("snappy", PLAIN, snappy_framing="xerial")
+    assert b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" == framed[:16]
+    assert PLAIN == decompress(2, framed, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"\xff\xff\xff\xff\x0f",
+        b"\x80\x80\x80\x80\x80\x01",
+        b"\x82SNAPPY\x00\x00\x00",
+        b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00",
+        b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x09a",
+        b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xffa",
+    ],
+)
+def test_snappy_sizes_that_lie_are_refused(block: bytes) -> None:
+    """A block that announces 4 GB in five bytes is not believed, nor a frame that is longer than what is left."""
+    with pytest.raises(DecompressionError, match="snappy"):
+        decompress(2, block, 1 << 40)
+
+
+def test_lz4_reads_the_first_frame_only() -> None:
+    """As Java, which stops at the end mark."""
+    packed = compress("lz4", b"first")
+    assert b"first" == decompress(3, packed + compress("lz4", b"second"), LIMIT)
+    assert b"first" == decompress(3, packed + b"junk", LIMIT)
+
+
+def test_lz4_content_size_is_not_believed() -> None:
+    """A frame that announces exabytes raises; nothing of the kind is allocated."""
+    import lz4.frame
+
+    packed = bytearray(lz4.frame.compress(b"x" * 100, store_size=True))
+    packed[6:14] = struct.pack("<Q", 1 << 60)
+    with pytest.raises(DecompressionError):
+        decompress(3, bytes(packed), LIMIT)
+
+
+def test_lz4_that_may_exceed_the_limit_is_read_in_steps() -> None:
+    """The stepwise way, taken for large batches, gives the same bytes as the direct one."""
+    packed = compress("lz4", bytes(1 << 20))
+    assert bytes(1 << 20) == decompress(3, packed, (1 << 20) + 1)
+
+
+def test_zstd_frames_without_and_with_a_size_and_several_of_them() -> None:
+    """Java writes frames of unknown content size; others write it; a batch may hold more than one frame."""
+    import zstandard
+
+    sized = zstandard.ZstdCompressor().compress(b"sized")
+    assert b"sizedunsized" == decompress(4, sized + compress("zstd", b"unsized"), LIMIT)
+
+
+def test_zstd_context_is_good_after_an_error() -> None:
+    """The context that is kept between calls forgets a broken stream."""
+    packed = compress("zstd", PLAIN)
+    with pytest.raises(DecompressionError):
+        decompress(4, packed[:8] + b"\xff" * 200, LIMIT)
+    assert PLAIN == decompress(4, packed, LIMIT)
+
+
+def test_zstd_in_two_threads() -> None:
+    """Each thread has a context of its own."""
+    packed = compress("zstd", PLAIN)
+    same: list[bool] = []
+
+    def run() -> None:
+        same.extend(PLAIN == decompress(4, packed, LIMIT) for _ in range(20))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [True] * 40 == same
+
+
+def test_output_limit_grows_with_the_batch() -> None:
+    """Small batches share one limit; a large one may grow in proportion."""
+    assert MIN_OUTPUT_LIMIT == output_limit(100)
+    assert 64 * (10 << 20) == output_limit(10 << 20)

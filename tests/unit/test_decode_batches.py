@@ -1,0 +1,271 @@
+"""decode_batches: the public way from bytes to records."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kconsumer.decode import decode_batches
+from kconsumer.errors import ConfigError, CorruptRecordError
+from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
+from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
+
+# One batch, byte by byte as the protocol guide lays it out.
+LITERAL = bytes.fromhex(
+    "0000000000000007"  # base offset 7
+    "00000047"  # batch length: 71 bytes follow
+    "00000005"  # leader epoch 5
+    "02"  # magic
+    "bf366b8d"  # crc32c of all that follows
+    "0000"  # attributes: no codec, create time
+    "00000001"  # last offset delta
+    "0000018bcfe56800"  # base timestamp 1700000000000
+    "0000018bcfe56805"  # max timestamp
+    "ffffffffffffffff"  # no producer id
+    "ffff"  # no producer epoch
+    "ffffffff"  # no base sequence
+    "00000002"  # two records
+    "1c 00 00 00"  # a record of 14 bytes: attributes, timestamp delta 0, offset delta 0
+    "02 6b 04 7631"  # key "k", value "v1"
+    "02 04 6831 02 78"  # one header, "h1": "x"
+    "0c 00 0a 02 01 01 00"  # a record of 6 bytes: timestamp delta 5, offset delta 1, null key, null value, no header
+)  # fmt: skip
+
+
+def test_literal_bytes() -> None:
+    """The layout is the protocol guide's, and the builder writes the same."""
+    first, second = decode_batches(LITERAL, topic="t")
+    assert (7, 1_700_000_000_000, b"k", b"v1", (("h1", b"x"),), 5) == (
+        first.offset,
+        first.timestamp,
+        first.key,
+        first.value,
+        first.headers,
+        first.leader_epoch,
+    )
+    assert (8, 1_700_000_000_005, None, None, ()) == (
+        second.offset,
+        second.timestamp,
+        second.key,
+        second.value,
+        second.headers,
+    )
+    records = [Rec(b"v1", b"k", [("h1", b"x")]), Rec(timestamp=1_700_000_000_005)]
+    assert LITERAL == build_batch(records, base_offset=7, leader_epoch=5, timestamp=1_700_000_000_000)
+
+
+def test_empty_input_gives_nothing() -> None:
+    """No bytes, no records and no position."""
+    for data in (b"", b"\x00" * 11):
+        records = decode_batches(data)
+        assert (0, {}) == (len(records), records.next_offsets())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_attribute_of_every_record(codec: str) -> None:
+    """All fields survive, whatever the codec."""
+    data = build_batch(
+        [Rec(b"v", b"k", [("h", b"x"), ("n", None)], 1_700_000_000_005), Rec(None, None), Rec(b"", b"")],
+        base_offset=40,
+        codec=codec,
+        timestamp=1_700_000_000_000,
+        leader_epoch=9,
+    )
+    records = decode_batches(data, topic="t", partition=2)
+    tp = TopicPartition("t", 2)
+    first, second, third = records
+    assert ("t", 2, tp, 40, 9) == (
+        first.topic,
+        first.partition,
+        first.topic_partition,
+        first.offset,
+        first.leader_epoch,
+    )
+    assert (1_700_000_000_005, TimestampType.CREATE_TIME) == (first.timestamp, first.timestamp_type)
+    assert (b"k", b"v", (("h", b"x"), ("n", None)), 1, 1) == (
+        first.key,
+        first.value,
+        first.headers,
+        first.serialized_key_size,
+        first.serialized_value_size,
+    )
+    assert (None, None, (), -1, -1) == (
+        second.key,
+        second.value,
+        second.headers,
+        second.serialized_key_size,
+        second.serialized_value_size,
+    )
+    assert (b"", b"", 0, 0) == (third.key, third.value, third.serialized_key_size, third.serialized_value_size)
+    assert {tp: OffsetAndMetadata(43, leader_epoch=9)} == records.next_offsets()
+
+
+def test_next_offsets_without_a_record() -> None:
+    """Markers and emptied batches give no record, but say where the log goes on."""
+    records = decode_batches(empty_batch(0, 4) + control_batch("abort", 5, leader_epoch=3), topic="t")
+    assert not records
+    assert {TopicPartition("t", 0): OffsetAndMetadata(6, leader_epoch=3)} == records.next_offsets()
+
+
+def test_start_offset_drops_what_lies_below() -> None:
+    """Records below are dropped in every batch, and the position is never before it."""
+    data = build_batch([b"a", b"b"]) + build_batch([b"c", b"d"], base_offset=2)
+    assert [b"d"] == [record.value for record in decode_batches(data, start_offset=3)]
+    records = decode_batches(data, start_offset=10)
+    assert [OffsetAndMetadata(10)] == list(records.next_offsets().values())
+    assert not records
+
+
+def test_start_offset_cannot_be_negative() -> None:
+    """-1 and -2 mean something elsewhere; here they are a mistake."""
+    with pytest.raises(ValueError, match="start_offset"):
+        decode_batches(b"", start_offset=-2)
+
+
+def test_any_concatenation_is_decoded() -> None:
+    """Batches of different logs may follow each other; the last one says where it goes on."""
+    records = decode_batches(build_batch([b"a"], base_offset=50) + build_batch([b"b"], base_offset=3))
+    assert [50, 3] == [record.offset for record in records]
+    assert [4] == [position.offset for position in records.next_offsets().values()]
+
+
+def test_repeated_offsets_are_all_given() -> None:
+    """Offsets are what the bytes say; nothing is dropped for having been seen."""
+    records = decode_batches(build_batch([Rec(b"a", offset=0)] * 3))
+    assert [0, 0, 0] == [record.offset for record in records]
+
+
+def test_a_partial_batch_alone_is_ignored() -> None:
+    """What a broker cut off is no record, also when there is nothing else."""
+    assert not decode_batches(build_batch([b"a"])[:-1])
+
+
+def test_malformed_bytes_raise_even_after_good_batches() -> None:
+    """There is no next call that could raise it, so nothing is returned."""
+    with pytest.raises(CorruptRecordError, match=r"t-1 at offset 1: .*checksum") as caught:
+        decode_batches(build_batch([b"a"]) + build_batch([b"b"], base_offset=1, crc=1), topic="t", partition=1)
+    assert ("t", 1, 1) == (caught.value.topic, caught.value.partition, caught.value.offset)
+
+
+def test_checksums_can_be_left_alone() -> None:
+    """`check_crcs=False` takes the bytes as they are."""
+    assert [b"b"] == [r.value for r in decode_batches(build_batch([b"b"], crc=1), check_crcs=False)]
+
+
+@pytest.mark.parametrize("filtering", [{"isolation_level": "read_committed"}, {"aborted_transactions": [(1, 0)]}])
+def test_filtering_is_refused_and_not_ignored(filtering: dict[str, object]) -> None:
+    """What this version cannot do it says, rather than to return aborted records."""
+    with pytest.raises(ConfigError, match="later version"):
+        decode_batches(build_batch([b"a"]), **filtering)  # type: ignore[arg-type]  # a mapping of keywords
+
+
+def test_unknown_isolation_level() -> None:
+    """A misspelt level is an error and not a default."""
+    with pytest.raises(ValueError, match="read_uncomitted"):
+        decode_batches(b"", isolation_level="read_uncomitted")
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_read(kind: type) -> None:
+    """Bytes, bytearrays and views, without a copy."""
+    data = kind(build_batch([b"a"]))
+    assert [b"a"] == [record.value for record in decode_batches(data)]
+
+
+def test_a_mapped_file_is_read(tmp_path: Path) -> None:
+    """A log segment can be mapped into memory."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(build_batch([b"a"]) + build_batch([b"b"], base_offset=1, codec="lz4"))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        records = decode_batches(mapped)
+        assert [b"a", b"b"] == [record.value for record in records]
+        del records
+
+
+def test_bytes_that_change_under_the_reader_do_not_crash() -> None:
+    """Whoever writes into a buffer while its records are read gets other records, or one kind of error."""
+    data = bytearray(build_batch([b"a" * 50] * 20))
+    records = decode_batches(data)
+    data[61:] = b"\xff" * (len(data) - 61)
+    with pytest.raises(CorruptRecordError, match="changed"):
+        list(records)
+
+
+@pytest.mark.parametrize("what", ["text", 5, None, [b"a"]])
+def test_what_is_no_buffer_is_a_type_error(what: object) -> None:
+    """A mistake in the program is not called corruption."""
+    if what is None:
+        assert not decode_batches(what)  # type: ignore[arg-type]  # None is an empty records field
+    else:
+        with pytest.raises(TypeError):
+            decode_batches(what)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_record_count_of_two_billion_allocates_nothing() -> None:
+    """A count is not believed before the records are there."""
+    with pytest.raises(CorruptRecordError):
+        decode_batches(frame_batch(b"\x0c\x00\x00\x00\x01\x01\x00", record_count=2**31 - 1))
+
+
+# Run in a process of its own: the largest resident size a process ever had cannot be reset.
+BOMBS = """
+import gzip, resource, sys, zstandard
+from kconsumer.decode import decode_batches
+from kconsumer.errors import CorruptRecordError
+from kconsumer.testing.batches import CODECS, Rec, encode_record, frame_batch
+
+def megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+def zeros(count, chunk=bytes(1 << 20)):
+    packer = zstandard.ZstdCompressor().compressobj()
+    return b"".join(packer.compress(chunk) for _ in range(count)) + packer.flush()
+
+before = megabytes()
+name = sys.argv[1]
+if name == "zstd":
+    bomb = frame_batch(zeros(1024), attributes=CODECS["zstd"])
+elif name == "gzip":
+    bomb = frame_batch(gzip.compress(bytes(1 << 20)) * 1024, attributes=CODECS["gzip"])
+elif name == "lz4":
+    import lz4.frame
+    bomb = frame_batch(lz4.frame.compress(bytes(1 << 28)), attributes=CODECS["lz4"])
+elif name == "many":
+    body = zstandard.compress(encode_record(Rec(bytes(64 << 20))))
+    bomb = b"".join(frame_batch(body, attributes=CODECS["zstd"], base_offset=i) for i in range(16))
+print(f"{name}: a bomb of {len(bomb)} bytes")
+before = max(before, megabytes()) if name == "lz4" else before
+try:
+    decode_batches(bomb)
+    sys.exit("decoded")
+except CorruptRecordError as error:
+    print(error)
+    assert "more than the" in str(error)
+grown = megabytes() - before
+print(f"grew by {grown} MB")
+assert grown < 512
+"""
+
+
+@pytest.mark.parametrize("name", ["zstd", "gzip", "lz4", "many"])
+def test_bombs_raise_within_bounded_memory(name: str) -> None:
+    """A gigabyte in a few kilobytes, in one batch or in many, raises before half of it is in memory."""
+    done = subprocess.run([sys.executable, "-c", BOMBS, name], capture_output=True, text=True, timeout=60)
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_eight_million_minimal_records_decode(codec: str) -> None:
+    """Many records are no bomb: nothing is stored per record."""
+    from kconsumer.testing.batches import compress
+
+    count = 8_000_000
+    body = compress(codec, b"\x0c\x00\x00\x00\x01\x01\x00" * count)
+    data = frame_batch(body, attributes=CODECS[codec], record_count=count, last_offset_delta=count - 1)
+    records = decode_batches(data)
+    assert count == len(records) == records.count
+    assert None is next(iter(records)).value
