@@ -28,7 +28,6 @@ from kconsumer._core.crc cimport crc32c_of
 from kconsumer._core.run cimport RecordRun, Segment, new_run
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
-from kconsumer._core.run import RecordRun as RecordRun
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 
 

@@ -4,6 +4,8 @@ Decides what a record is to Python: attributes, equality, pickling, repr. Does n
 headers; `run` fills in where the parts are.
 """
 
+from operator import index
+
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -50,8 +52,8 @@ cdef class ConsumerRecord:
         if self.topic_partition is not None:
             raise TypeError("a ConsumerRecord is immutable")
         self.topic_partition = TopicPartition(topic, partition)
-        self.offset = offset
-        self.timestamp = timestamp
+        self.offset = index(offset)
+        self.timestamp = index(timestamp)
         self.timestamp_kind = TimestampType(timestamp_type)
         self.key_object = key
         self.value_object = value

@@ -1,0 +1,40 @@
+"""Checksums: published vectors, and the slow reference."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from support.reference import crc32c as slow_crc32c
+
+from kconsumer._core.crc import crc32, crc32c
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ],
+)
+def test_crc32c_vectors(data: bytes, expected: int) -> None:
+    """The check value of the catalogues and the vectors of RFC 3720."""
+    assert expected == crc32c(data) == slow_crc32c(data)
+
+
+def test_crc32_is_zlibs() -> None:
+    """The checksum of old message formats."""
+    assert 0xCBF43926 == crc32(b"123456789")
+    assert zlib.crc32(bytes(100_000)) == crc32(bytes(100_000))
+    assert 0 == crc32(b"")
+
+
+@pytest.mark.parametrize("size", [1, 31, 4095, 70_000])
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_any_size_and_alignment(size: int, start: int) -> None:
+    """Views that start and end anywhere, short ones and ones read without the GIL."""
+    data = bytes(i * 7 & 0xFF for i in range(size + start))
+    assert slow_crc32c(data[start:]) == crc32c(memoryview(data)[start:])

@@ -1,0 +1,123 @@
+"""The forms a deserializer may have, and what each is called with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer.deserializers import ContextDeserializer, ObjectDeserializer, PlainDeserializer, adapt
+from kconsumer.errors import ConfigError
+from kconsumer.testing.batches import Rec, build_batch
+from kconsumer.types import TopicPartition
+
+HEADERS = (("h", b"x"),)
+
+
+class WithMethod:
+    """As in kafka-python and Java."""
+
+    def deserialize(self, topic: str, headers: Any, data: bytes) -> object:
+        return topic, headers, data
+
+
+class WithContext:
+    """As confluent-kafka's own deserializers: the context is optional."""
+
+    def __call__(self, value: bytes, ctx: Any = None) -> object:
+        return value, ctx.topic, ctx.field, ctx.headers
+
+
+def with_required_context(data: bytes, where: Any) -> object:
+    return data, where.topic, where.field, where.headers
+
+
+def with_option(data: bytes, encoding: str = "utf-8") -> str:
+    return data.decode(encoding)
+
+
+class Both(WithMethod):
+    def __call__(self, data: bytes) -> object:
+        raise AssertionError("the method is what counts")
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "data", "expected"),
+    [
+        (json.loads, b'{"a": 1}', {"a": 1}),
+        (bytes.decode, b"text", "text"),
+        (int, b"17", 17),
+        (str, b"x", "b'x'"),
+        (lambda data: data[::-1], b"abc", b"cba"),
+        (with_option, b"text", "text"),
+        (len, b"four", 4),
+        (bytearray, b"x", bytearray(b"x")),
+    ],
+)
+def test_plain_callables_get_the_bytes(deserializer: Any, data: bytes, expected: object) -> None:
+    """Functions, methods, built-ins and classes; options of their own are left alone."""
+    adapted = adapt(deserializer, "value")
+    assert isinstance(adapted, PlainDeserializer)
+    assert expected == adapted("t", HEADERS, data)
+
+
+@pytest.mark.parametrize("deserializer", [WithMethod(), Both()])
+def test_objects_with_a_method_get_topic_and_headers(deserializer: Any) -> None:
+    """The method goes before being callable."""
+    adapted = adapt(deserializer, "key")
+    assert isinstance(adapted, ObjectDeserializer)
+    assert ("t", HEADERS, b"d") == adapted("t", HEADERS, b"d")
+
+
+@pytest.mark.parametrize("deserializer", [WithContext(), with_required_context])
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_callables_with_a_context_get_one(deserializer: Any, field: str) -> None:
+    """Topic, field and headers are attributes of the second argument."""
+    adapted = adapt(deserializer, field)
+    assert isinstance(adapted, ContextDeserializer)
+    assert (b"d", "t", field, [("h", b"x")]) == adapted("t", HEADERS, b"d")
+
+
+@pytest.mark.parametrize("deserializer", [json.loads, WithMethod(), WithContext()])
+def test_null_is_never_deserialized(deserializer: Any) -> None:
+    """As in Java, null stays null without a call."""
+    assert adapt(deserializer, "value")("t", HEADERS, None) is None
+
+
+def test_confluents_own_deserializers() -> None:
+    """The classes of confluent-kafka work as they are."""
+    from confluent_kafka.serialization import DoubleDeserializer, IntegerDeserializer, StringDeserializer
+
+    assert "é" == adapt(StringDeserializer("utf_8"), "value")("t", (), "é".encode())
+    assert 258 == adapt(IntegerDeserializer(), "value")("t", (), b"\x00\x00\x01\x02")
+    assert 1.5 == adapt(DoubleDeserializer(), "key")("t", (), b"\x3f\xf8" + bytes(6))
+
+
+@pytest.mark.parametrize("wrong", [5, "utf-8", b"", object()])
+def test_what_is_no_deserializer_is_a_config_error(wrong: object) -> None:
+    """The error names the option and what it may be."""
+    with pytest.raises(ConfigError, match="value_deserializer must be a callable or have"):
+        adapt(wrong, "value")
+
+
+def test_a_class_with_the_method_is_a_config_error() -> None:
+    """A class given for its instance would fail on the first record; it is told at once."""
+    with pytest.raises(ConfigError, match="key_deserializer is the class WithMethod; give an instance"):
+        adapt(WithMethod, "key")
+
+
+def test_each_form_in_a_run() -> None:
+    """A run calls every form with the record's own topic and headers."""
+    tp = TopicPartition("orders", 1)
+    data = build_batch([Rec(b"v", b"k", [("h", b"x")])])
+    expected = {
+        bytes.hex: "76",
+        WithMethod(): ("orders", HEADERS, b"v"),
+        WithContext(): (b"v", "orders", "value", [("h", b"x")]),
+    }
+    for deserializer, result in expected.items():
+        run = PartitionFetch(tp, data, 0).take(1)
+        run.deserialize(None, adapt(deserializer, "value"))
+        assert [result] == [record.value for record in run]

@@ -1,0 +1,412 @@
+"""ConsumerRecords, runs, and the iterator: counts, order, and objects that are used again."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer.decode import decode_batches
+from kconsumer.deserializers import adapt
+from kconsumer.errors import RecordDeserializationError
+from kconsumer.records import ConsumerRecords
+from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+A, B, C = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)
+
+
+def run_of(tp: TopicPartition, *values: bytes, base: int = 0) -> RecordRun:
+    return PartitionFetch(tp, build_batch(values, base_offset=base), base).take(100)
+
+
+# --- ConsumerRecords
+
+
+def test_counts_iterates_and_groups() -> None:
+    """Several runs, two of one partition: everything a caller may ask."""
+    positions = {A: OffsetAndMetadata(3, leader_epoch=1), B: OffsetAndMetadata(1), C: OffsetAndMetadata(9)}
+    records = ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3"), run_of(A, b"4", base=2)], positions)
+    assert (4, 4, True) == (len(records), records.count, bool(records))
+    assert [(A, 0, b"1"), (A, 1, b"2"), (B, 0, b"3"), (A, 2, b"4")] == [
+        (r.topic_partition, r.offset, r.value) for r in records
+    ]
+    assert {A, B} == records.partitions()
+    assert [b"1", b"2", b"4"] == [r.value for r in records.records(A)]
+    assert [] == records.records(C)
+    assert {A: [0, 1, 2], B: [0]} == {tp: [r.offset for r in rs] for tp, rs in records.by_partition().items()}
+    assert positions == records.next_offsets()
+    assert "4 records of 2 partitions" in repr(records)
+
+
+def test_empty() -> None:
+    """No records: falsy, and the same for all."""
+    assert ConsumerRecords.EMPTY is ConsumerRecords.empty()
+    records = ConsumerRecords.EMPTY
+    assert (0, 0, False, [], frozenset(), {}, {}) == (
+        len(records),
+        records.count,
+        bool(records),
+        list(records),
+        records.partitions(),
+        records.by_partition(),
+        records.next_offsets(),
+    )
+
+
+def test_positions_without_records() -> None:
+    """A poll that only moved over markers is falsy and still says where to go on."""
+    run = PartitionFetch(A, control_batch("commit", 4), 4).take(10)
+    records = ConsumerRecords([run], {A: OffsetAndMetadata(5)})
+    assert (False, frozenset(), {A: OffsetAndMetadata(5)}) == (
+        bool(records),
+        records.partitions(),
+        records.next_offsets(),
+    )
+
+
+def test_what_is_returned_cannot_change_it() -> None:
+    """next_offsets() is a copy."""
+    records = ConsumerRecords([], {A: OffsetAndMetadata(5)})
+    records.next_offsets().clear()
+    assert {A: OffsetAndMetadata(5)} == records.next_offsets()
+
+
+def test_can_be_iterated_several_times_at_once() -> None:
+    """Iterators do not share state."""
+    records = ConsumerRecords([run_of(A, b"1", b"2", b"3")])
+    pairs = [(x.offset, y.offset) for x in records for y in records]
+    assert [(x, y) for x in range(3) for y in range(3)] == pairs
+
+
+# --- records that are used again
+
+
+def test_a_record_that_is_kept_never_changes() -> None:
+    """Whatever way a record is kept, it keeps its contents while the loop goes on."""
+    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(50)))])
+    in_list, in_dict, nested, by_closure = [], {}, [], []
+    for i, record in enumerate(records):
+        if i % 4 == 0:
+            in_list.append(record)
+        elif i % 4 == 1:
+            in_dict[i] = record
+        elif i % 4 == 2:
+            nested.append(({"r": record},))
+        else:
+            by_closure.append(lambda record=record: record)
+    assert [(i, b"%d" % i) for i in range(0, 50, 4)] == [(r.offset, r.value) for r in in_list]
+    assert all((i, b"%d" % i) == (r.offset, r.value) for i, r in in_dict.items())
+    assert list(range(2, 50, 4)) == [n[0]["r"].offset for n in nested]
+    assert list(range(3, 50, 4)) == [f().offset for f in by_closure]
+
+
+def test_kept_for_a_few_steps() -> None:
+    """Windows over the last records see the right ones."""
+    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(40)))])
+    for width in (1, 2, 3, 4):
+        window: list[ConsumerRecord] = []
+        for i, record in enumerate(records):
+            window = [*window[-width + 1 :], record] if width > 1 else [record]
+            first = max(0, i - width + 1)
+            assert [(n, b"%d" % n) for n in range(first, i + 1)] == [(r.offset, r.value) for r in window]
+
+
+def test_values_outlive_their_record() -> None:
+    """Values, keys and headers are objects of their own."""
+    data = build_batch([Rec(b"v%d" % i, b"k%d" % i, [(f"h{i}", b"x")]) for i in range(30)])
+    kept = [(r.key, r.value, r.headers) for r in decode_batches(data)]
+    assert [(b"k%d" % i, b"v%d" % i, ((f"h{i}", b"x"),)) for i in range(30)] == kept
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        list,
+        tuple,
+        lambda rs: sorted(rs, key=lambda r: -r.offset),
+        lambda rs: list(zip(rs, rs, strict=True)),
+        lambda rs: dict(enumerate(rs)),
+        lambda rs: list(map(lambda r: r, rs)),  # noqa: C417  (the call to map is the point)
+        lambda rs: [*rs],
+    ],
+)
+def test_builtins_that_keep_what_they_iterate(use: Callable[[ConsumerRecords], object]) -> None:
+    """Sequences made of a result hold as many different records as there are."""
+    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(20)))])
+    kept = use(records)
+    flat: list[ConsumerRecord] = []
+    for item in kept.values() if isinstance(kept, dict) else kept:  # type: ignore[attr-defined]  # several kinds
+        flat.extend(item if isinstance(item, tuple) else [item])
+    assert set(range(20)) == {r.offset for r in flat}
+    assert all(b"%d" % r.offset == r.value for r in flat)
+
+
+def test_a_loop_makes_two_records() -> None:
+    """That is the point: a loop that keeps nothing gets the same two objects in turn."""
+    assert 2 == len({id(record) for record in ConsumerRecords([run_of(A, *[b"x"] * 100)])})
+
+
+def test_reused_records_forget_what_was_read() -> None:
+    """Cached values of the previous record never show up in the next."""
+    data = build_batch(
+        [Rec(b"v", b"k", [("h", b"x")]), Rec(), Rec(b"w"), Rec(key=b"l"), Rec(headers=[("i", None)])] * 3
+    )
+    seen = [(r.key, r.value, r.headers) for r in decode_batches(data)]
+    assert [
+        (b"k", b"v", (("h", b"x"),)),
+        (None, None, ()),
+        (None, b"w", ()),
+        (b"l", None, ()),
+        (None, None, (("i", None),)),
+    ] * 3 == seen
+
+
+# --- memory
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_kept_record_keeps_its_bytes_alive(codec: str) -> None:
+    """The buffer goes when the last record of it goes, and not before."""
+    data = bytearray(build_batch([b"%d" % i for i in range(5)], codec=codec))
+    record = list(decode_batches(data))[3]
+    assert b"3" == record.value
+    if codec == "none":
+        with pytest.raises(BufferError):
+            data.clear()
+    del record
+    data.clear()
+
+
+def test_references_are_balanced() -> None:
+    """Decoding, reading and dropping records leaves every shared object's count where it was."""
+    tp = TopicPartition("t", 0)
+    data = build_batch([Rec(b"v" * 100, b"k" * 100, [("h", b"x" * 100)])] * 10)
+
+    def use() -> None:
+        fetch = PartitionFetch(tp, data, 0)
+        records = ConsumerRecords([fetch.take(3), fetch.take(100)])
+        kept = [r for r in records if r.offset % 2]
+        for record in records:
+            assert (record.key, record.value, record.headers, record.topic) is not None
+        iterator = iter(records)
+        assert next(iterator) == records.records(tp)[0]
+        assert 5 == len(kept)
+
+    use()
+    before = sys.getrefcount(tp), sys.getrefcount(data), sys.getrefcount(None) // 1000
+    for _ in range(50):
+        use()
+    assert before[:2] == (sys.getrefcount(tp), sys.getrefcount(data))
+    assert abs(before[2] - sys.getrefcount(None) // 1000) <= 1
+
+
+def test_nothing_leaks() -> None:
+    """A thousand rounds through every path use no more memory than ten."""
+    import tracemalloc
+
+    data = b"".join(build_batch([Rec(b"v" * 50, b"k", [("h", b"x")])] * 5, codec=c) for c in CODECS)
+    good, bad = adapt(bytes.hex, "value"), adapt(int, "value")
+
+    def use() -> None:
+        for record in decode_batches(data):
+            repr(record)
+        fetch = PartitionFetch(A, data, 0)
+        run = fetch.take(3)
+        run.deserialize(None, good)
+        list(run)
+        with pytest.raises(RecordDeserializationError):
+            fetch.take(3).deserialize(None, bad)
+        fetch.take(100)
+        next(iter(decode_batches(data)))
+
+    for _ in range(10):
+        use()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        use()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(200):
+            use()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20_000
+
+
+def test_an_exhausted_iterator_holds_nothing() -> None:
+    """An iterator left lying about does not keep a buffer alive."""
+    data = bytearray(build_batch([b"a", b"b"]))
+    records = decode_batches(data)
+    iterator = iter(records)
+    assert 2 == len(list(iterator))
+    del records
+    data.clear()
+    assert [] == list(iterator)
+
+
+def test_length_hint_is_what_is_left() -> None:
+    """list() asks for it, and allocates once."""
+    iterator = iter(ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3")]))
+    assert 3 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
+    next(iterator)
+    assert 2 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
+    list(iterator)
+    assert 0 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
+
+
+def test_iterators_want_runs() -> None:
+    """The compiled iterator checks what it is given."""
+    for wrong in ((5,), (None,)):
+        with pytest.raises(TypeError):
+            list(RecordIterator(wrong))  # type: ignore[arg-type]  # wrong on purpose
+
+
+# --- deserializing a run
+
+
+def upper(data: bytes) -> str:
+    return data.decode().upper()
+
+
+def test_deserialized_objects_take_the_place_of_bytes() -> None:
+    """Key and value are what the callables returned; sizes stay those of the bytes."""
+    fetch = PartitionFetch(A, build_batch([(b"k1", b"v1"), (None, None), (b"k3", b"v3")]), 0)
+    run = fetch.take(10)
+    run.deserialize(adapt(upper, "key"), adapt(len, "value"))
+    assert [("K1", 2, 2, 2), (None, None, -1, -1), ("K3", 2, 2, 2)] == [
+        (r.key, r.value, r.serialized_key_size, r.serialized_value_size) for r in run
+    ]
+    assert [("K1", 2), (None, None), ("K3", 2)] == [(r.key, r.value) for r in list(run)]
+
+
+def test_one_side_may_stay_bytes() -> None:
+    """A deserializer for the value leaves the key as it is."""
+    run = PartitionFetch(A, build_batch([(b"k", b"v")]), 0).take(1)
+    run.deserialize(None, adapt(upper, "value"))
+    assert [(b"k", "V")] == [(r.key, r.value) for r in run]
+
+
+class Failing:
+    """Refuses some values, until told otherwise."""
+
+    def __init__(self, *refused: bytes, error: BaseException | None = None) -> None:
+        self.refused = set(refused)
+        self.error = error or ValueError("no")
+        self.calls = 0
+
+    def __call__(self, data: bytes) -> str:
+        self.calls += 1
+        if data in self.refused:
+            raise self.error
+        return data.decode()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_good_records_come_before_a_failure_which_is_tried_again(codec: str) -> None:
+    """The run ends before the record that failed; the next run begins with it and raises; once it works, it goes on."""
+    data = build_batch([b"a", b"b"], leader_epoch=1, codec=codec) + build_batch(
+        [b"c", b"d"], base_offset=2, leader_epoch=2, codec=codec
+    )
+    failing = Failing(b"d")
+    fetch = PartitionFetch(A, data, 0)
+    run = fetch.take(10)
+    run.deserialize(None, adapt(failing, "value"))
+    assert (["a", "b", "c"], 3, 2) == ([r.value for r in run], run.next_offset, run.leader_epoch)
+    assert (3, 2, False) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError, match="seek to offset 4 to skip"):
+            fetch.take(10).deserialize(None, adapt(failing, "value"))
+        assert (3, False) == (fetch.next_offset, fetch.exhausted)
+    failing.refused.clear()
+    run = fetch.take(10)
+    run.deserialize(None, adapt(failing, "value"))
+    assert (["d"], 4, True) == ([r.value for r in run], fetch.next_offset, fetch.exhausted)
+
+
+def test_a_failure_at_the_first_record_of_a_batch() -> None:
+    """The position stays behind the last good record, with that record's epoch."""
+    data = build_batch([b"a"], leader_epoch=1) + build_batch([b"b"], base_offset=5, leader_epoch=2)
+    fetch = PartitionFetch(A, data, 0)
+    run = fetch.take(10)
+    run.deserialize(None, adapt(Failing(b"b"), "value"))
+    assert (1, 1, 1) == (len(run), run.next_offset, run.leader_epoch)
+    assert [5] == [r.offset for r in fetch.take(10)]
+
+
+@pytest.mark.parametrize("origin", ["key", "value"])
+def test_the_failure_says_everything(origin: str) -> None:
+    """What a dead-letter queue needs is in the error."""
+    data = build_batch([Rec(b"bad", b"bad", [("h", b"x")], 77)], base_offset=6)
+    run = PartitionFetch(B, data, 6).take(1)
+    failing = adapt(Failing(b"bad"), origin)
+    with pytest.raises(
+        RecordDeserializationError, match=rf"{origin} deserializer .*b-1 at offset 6 .*ValueError: no"
+    ) as e:
+        run.deserialize(*((failing, None) if origin == "key" else (None, failing)))
+    error = e.value
+    assert (B, 6, b"bad", b"bad", (("h", b"x"),), 77, origin) == (
+        error.topic_partition,
+        error.offset,
+        error.key,
+        error.value,
+        error.headers,
+        error.timestamp,
+        error.origin,
+    )
+    assert isinstance(error.__cause__, ValueError)
+
+
+def test_an_interrupt_loses_no_record() -> None:
+    """Ctrl-C in a deserializer ends the poll; everything it had taken is taken again."""
+    fetch = PartitionFetch(A, build_batch([b"a", b"b", b"c"]), 0)
+    fetch.take(1)
+    interrupted = Failing(b"c", error=KeyboardInterrupt())
+    run = fetch.take(10)
+    with pytest.raises(KeyboardInterrupt):
+        run.deserialize(None, adapt(interrupted, "value"))
+    assert (0, 1) == (len(run), fetch.next_offset)
+    assert [1, 2] == [r.offset for r in fetch.take(10)]
+
+
+def test_a_run_lets_go_of_its_fetch() -> None:
+    """Records given out keep their own batch alive, not the fetch they came from."""
+    data = bytearray(build_batch([b"a"], codec="zstd"))
+    records = ConsumerRecords([PartitionFetch(A, data, 0).take(1)])
+    data.clear()
+    assert [b"a"] == [r.value for r in records]
+
+
+def test_deserialized_records_are_known_to_the_garbage_collector() -> None:
+    """Objects of users may refer to their record, so such a cycle has to be found."""
+
+    class Value:
+        died = 0
+
+        def __init__(self, data: bytes) -> None:
+            self.record: ConsumerRecord | None = None
+
+        def __del__(self) -> None:
+            Value.died += 1
+
+    run = PartitionFetch(A, build_batch([b"a"] * 4), 0).take(10)
+    run.deserialize(None, adapt(Value, "value"))
+    for record in list(run):
+        record.value.record = record
+    del record, run
+    gc.collect()
+    assert 4 == Value.died
+
+
+def test_runs_are_not_made_by_hand() -> None:
+    """A run without a fetch would have no bytes."""
+    with pytest.raises(TypeError, match="take"):
+        RecordRun()
+    assert "0 records" in repr(PartitionFetch(A, b"", 0).take(1))
