@@ -217,7 +217,7 @@ class ClassicEngine(ClassicDriver):
                 if state.has_valid_position and state.position is not None:
                     return state.position.offset
             if timer.expired:
-                raise self.timeout_error(f"finding the position of {tp}")
+                raise self.timeout_error(f"finding the position of {tp}", [tp.topic])
             self._raise_wakeup()
             self._step(timer.remaining_ms())
             self._raise_errors()
@@ -238,7 +238,7 @@ class ClassicEngine(ClassicDriver):
             return {}
         with self.lock:
             promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
-        return self.wait(promise, timer, what)
+        return self.wait(promise, timer, what, {tp.topic for tp in timestamps})
 
     def topics(self, names: Collection[str] | None, timer: Timer) -> dict[str, tuple[PartitionInfo, ...]]:
         """The partitions of these topics, or of all; from the cache where it knows them."""

@@ -94,7 +94,9 @@ class Dispatcher:
             return True
         trouble = self._client.failed(node, now)
         if trouble is None and now >= deadline:
-            trouble = TimeoutError(f"{request.api.name} could not be sent in time: connection {node} never became ready")
+            trouble = TimeoutError(
+                f"{request.api.name} could not be sent in time: connection {node} never became ready"
+            )
         if trouble is None:
             return False
         self._fail(request, trouble, now, node)

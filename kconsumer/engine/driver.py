@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from kconsumer.assignors import Assignor
@@ -157,25 +157,30 @@ class ClassicDriver:
             self._wakeup = False
             raise WakeupError("wakeup() was called")
 
-    def wait(self, promise: Promise[T], timer: Timer, what: str) -> T:
+    def wait(self, promise: Promise[T], timer: Timer, what: str, topics: Iterable[str] = ()) -> T:
         """Drive managers and network until the promise is kept. Raises its error, TimeoutError or WakeupError."""
         self._raise_wakeup()
-        while True:
-            if promise.done:
-                return promise.result()
-            if timer.expired:
-                promise.fail(self.timeout_error(what))
-                return promise.result()
+        while not promise.done and not timer.expired:
             self._step(timer.remaining_ms())
             if not promise.done:
                 self._raise_wakeup()
                 self._raise_errors()
+        if promise.done and not isinstance(promise.error, TimeoutError):
+            return promise.result()
+        cause = promise.error.__cause__ if promise.error is not None else None
+        error = self.timeout_error(what, topics, cause)
+        promise.fail(error)
+        raise error from cause
 
-    def timeout_error(self, what: str) -> TimeoutError:
+    def timeout_error(self, what: str, topics: Iterable[str] = (), cause: BaseException | None = None) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""
         parts = self.parts
-        trouble = parts.client.trouble(self._clock.now()) or parts.metadata.last_error
-        if not trouble and parts.group is not None:
+        reasons = [
+            parts.client.trouble(self._clock.now()),
+            *(parts.metadata.hint(topic) for topic in sorted(set(topics))),
+        ]
+        trouble: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
+        if not trouble and parts.group is not None and parts.group.coordinator.connection is None:
             trouble = parts.group.coordinator.last_error
         return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
 

@@ -105,16 +105,13 @@ def read_with_kconsumer(kafka: Kafka, topic: str) -> list[tuple[int, int, str]]:
     """What we read, through a group."""
     digests = [PartitionDigest() for _ in range(PARTITIONS)]
     count = 0
-    with Consumer(
-        topic, bootstrap_servers=kafka.bootstrap_servers, group_id=f"{topic}-ours", auto_offset_reset="earliest", assignors=["range"]
-    ) as consumer:
+    servers = kafka.bootstrap_servers
+    with Consumer(topic, bootstrap_servers=servers, group_id=f"{topic}-ours", auto_offset_reset="earliest") as consumer:
         while count < RECORDS:
             records = consumer.poll(10.0)
             assert records, f"only {count} of {RECORDS} records"
             for record in records:
-                digests[record.partition].add(
-                    record.offset, record.timestamp, record.key, record.value, record.headers
-                )
+                digests[record.partition].add(record.offset, record.timestamp, record.key, record.value, record.headers)
             count += len(records)
         assert not consumer.poll(0.5), "nothing comes after the last record"
         positions = [consumer.position(TopicPartition(topic, p)) for p in range(PARTITIONS)]

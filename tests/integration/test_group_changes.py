@@ -175,7 +175,7 @@ def test_group_shared_with_confluent_kafka(kafka: Kafka, topic_name: str, assign
             for name, chosen, script in order:
                 extra = {} if script is None else {"script": script}
                 members.append(stack.enter_context(MemberProcess(name, chosen, **extra)))
-                wait_for(lambda: shared_out(members, everything(topic)), f"{members[-1].name} to share", members)  # noqa: B023
+                wait_for(lambda: shared_out(members, everything(topic)), f"{members[-1].name} to share", members)
             for member in members:
                 before = member.consumed()
                 wait_for(lambda: member.consumed() > before + 100, f"{member.name} to read", members)  # noqa: B023

@@ -44,8 +44,8 @@ class FirstTakesAll(Assignor):
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         first = min(subscriptions)
-        partitions = [TopicPartition(i.topic, i.partition) for t in sorted(cluster.topics()) for i in cluster.partitions(t)]
-        return {first: Assignment(tuple(p for p in partitions if p.topic in subscriptions[first].topics))}
+        infos = [info for topic in sorted(subscriptions[first].topics) for info in cluster.partitions(topic)]
+        return {first: Assignment(tuple(TopicPartition(info.topic, info.partition) for info in infos))}
 
 
 class FirstTakesAllCooperative(FirstTakesAll):
@@ -87,7 +87,7 @@ class GroupHarness:
         self.calls: list[tuple[CallbackKind, tuple[TopicPartition, ...]]] = []
         self.find_coordinator()
         self.subscription.subscribe(topics)
-        self.learn({topic: 2 for topic in topics})
+        self.learn(dict.fromkeys(topics, 2))
 
     def find_coordinator(self) -> None:
         """The coordinator is known."""
@@ -163,7 +163,8 @@ class GroupHarness:
     def joined(self, *, leader: bool, member_id: str = "me", generation: int = 1) -> JoinGroupResponse:
         """A JoinGroup answer; the leader sees itself as the only member."""
         name = next(iter(self.membership._assignors))
-        metadata = encode_subscription(ConsumerProtocolSubscription(topics=sorted(self.subscription.subscribed_topics())))
+        topics = sorted(self.subscription.subscribed_topics())
+        metadata = encode_subscription(ConsumerProtocolSubscription(topics=topics))
         members = [JoinGroupResponseMember(member_id=member_id, metadata=metadata)] if leader else []
         return JoinGroupResponse(
             generation_id=generation,
@@ -181,7 +182,8 @@ class GroupHarness:
             by_topic.setdefault(topic, []).append(partition)
         assigned = [TopicPartitions(topic=topic, partitions=ids) for topic, ids in by_topic.items()]
         data = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=assigned))
-        return SyncGroupResponse(protocol_type="consumer", protocol_name=self.member.generation.protocol, assignment=data)
+        name = self.member.generation.protocol
+        return SyncGroupResponse(protocol_type="consumer", protocol_name=name, assignment=data)
 
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> None:
         """Join and get these partitions, callbacks run."""
@@ -210,5 +212,3 @@ def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:
             for topic in request.message.topics
         ]
     )
-
-

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -118,13 +119,17 @@ class MemberProcess:
                 stream.close()
 
 
-def wait_for(condition: Callable[[], Any], what: str, members: Iterable[MemberProcess] = (), timeout_s: float = 45) -> None:
+def wait_for(
+    condition: Callable[[], Any], what: str, members: Iterable[MemberProcess] = (), timeout_s: float = 45
+) -> None:
     """Wait until something is true of running members."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         crashed = [m.name for m in members if m.crashed]
         if crashed or time.monotonic() > deadline:
-            states = "\n".join(f"{m.name}: owns {sorted(m.owned())}, {m.consumed()} records\n{m.errors}" for m in members)
+            states = "\n".join(
+                f"{m.name}: owns {sorted(m.owned())}, {m.consumed()} records\n{m.errors}" for m in members
+            )
             raise AssertionError(f"waited {timeout_s} s for {what}; crashed: {crashed}\n{states}")
         time.sleep(0.05)
 
@@ -161,7 +166,7 @@ def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:
     """No partition is owned by two members at any moment: it is given out after its last owner was told."""
     for partition, spans in ownership(members).items():
         spans.sort()
-        for (_, end, first), (start, _, second) in zip(spans, spans[1:], strict=False):
+        for (_, end, first), (start, _, second) in pairwise(spans):
             assert end <= start, f"{partition} given to {second} {end - start:.3f} s before {first} gave it up"
 
 

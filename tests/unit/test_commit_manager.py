@@ -48,9 +48,7 @@ def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchR
         partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
     )
     topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
-    return OffsetFetchResponse(
-        groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)]
-    )
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
 def test_commit_carries_generation_metadata_and_epoch() -> None:

@@ -1,0 +1,184 @@
+"""How a consumer stops: wakeup, Ctrl-C, close with everything dead, fork, and being forgotten."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+from support.kafka import Kafka, KafkaCluster
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, WakeupError
+
+
+def after(delay_s: float, action: object) -> threading.Timer:
+    """Do something from another thread a little later."""
+    timer = threading.Timer(delay_s, action)  # type: ignore[arg-type]
+    timer.start()
+    return timer
+
+
+def test_constructor_connects_nothing_and_starts_nothing() -> None:
+    """Making a consumer opens no descriptor and starts no thread, even for an address where nobody listens."""
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    assert (descriptors, threads) == (len(os.listdir("/proc/self/fd")), threading.active_count())
+    consumer.close()
+
+
+def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str) -> None:
+    """wakeup() from another thread ends a blocked poll within a second, once; the next poll works."""
+    kafka.create_topic(topic_name)
+    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+        after(0.5, consumer.wakeup)
+        started = time.monotonic()
+        with pytest.raises(WakeupError):
+            consumer.poll(60)
+        assert time.monotonic() - started < 1.5
+        assert not consumer.poll(0.1)
+
+
+def test_wakeup_without_a_running_call_ends_the_next_one(kafka: Kafka, topic_name: str) -> None:
+    """A wakeup between calls is not forgotten, and is spent by one call."""
+    kafka.create_topic(topic_name)
+    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+        consumer.wakeup()
+        consumer.pause()  # not a blocking call: does not use it up
+        with pytest.raises(WakeupError):
+            consumer.poll(60)
+        assert not consumer.poll(0.1)
+
+
+CTRL_C = """
+import sys, time, kconsumer
+consumer = kconsumer.Consumer(sys.argv[2], bootstrap_servers=sys.argv[1], group_id=sys.argv[2])
+print("ready", flush=True)
+try:
+    with consumer:
+        while True:
+            consumer.poll(60)
+            print("polled", flush=True)
+except KeyboardInterrupt:
+    print("closed", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_name: str) -> None:
+    """SIGINT during a long poll: KeyboardInterrupt within a second, and `with` still leaves the group."""
+    kafka.create_topic(topic_name)
+    command = [sys.executable, "-c", CTRL_C, kafka.bootstrap_servers, topic_name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+        deadline = time.monotonic() + 20
+        while kafka.group_state(topic_name) != "STABLE":
+            assert time.monotonic() < deadline, "the member never joined"
+            time.sleep(0.1)
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        assert 0 == process.wait()
+        assert time.monotonic() - started < 1.5
+    assert output.endswith("closed\n")
+    assert "EMPTY" == kafka.group_state(topic_name)
+
+
+def test_close_with_all_brokers_dead_is_bounded(topic_name: str) -> None:
+    """close(timeout=2) of a member with uncommitted records returns in time although no broker answers."""
+    with KafkaCluster() as cluster:
+        cluster.create_topic(topic_name)
+        cluster.produce(topic_name, [b"v"] * 10)
+        consumer = Consumer(
+            topic_name, bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        )
+        while not consumer.poll(5):
+            pass
+        cluster.nodes[0].kill()
+        started = time.monotonic()
+        consumer.close(timeout=2)
+        assert time.monotonic() - started < 3
+    with pytest.raises(StateError, match="closed"):
+        consumer.poll(0)
+    consumer.close()
+
+
+def test_nothing_answers_at_the_address() -> None:
+    """A listener that never answers: poll returns in time, close too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", group_id="g")
+        started = time.monotonic()
+        assert not consumer.poll(0.5)
+        consumer.close(timeout=1)
+        assert time.monotonic() - started < 2
+
+
+def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_name: str) -> None:
+    """In a forked child every call raises ForkedConsumerError; the parent's connections are untouched."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        while not consumer.poll(5):
+            pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this test is about
+            child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                consumer.poll(1)
+            except ForkedConsumerError:
+                try:
+                    consumer.close()
+                except ForkedConsumerError:
+                    code = 0
+            finally:
+                del consumer
+                gc.collect()
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert 0 == os.waitstatus_to_exitcode(status)
+        kafka.produce(topic_name, [b"two"])
+        (record,) = consumer.poll(10)
+        assert b"two" == record.value
+
+
+def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str) -> None:
+    """While one thread polls, another one's call raises ConcurrentAccessError without waiting."""
+    kafka.create_topic(topic_name)
+    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+        thread = threading.Thread(target=consumer.poll, args=(1.5,))
+        thread.start()
+        time.sleep(0.3)
+        started = time.monotonic()
+        with pytest.raises(ConcurrentAccessError, match="another thread"):
+            consumer.poll(5)
+        assert time.monotonic() - started < 0.2
+        thread.join()
+
+
+def test_unclosed_consumer_warns() -> None:
+    """A consumer that is garbage-collected without close() leaves a ResourceWarning naming it."""
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", client_id="forgotten")
+    with pytest.warns(ResourceWarning, match="forgotten"):
+        del consumer  # the last reference: CPython collects it here
+
+
+def test_heartbeat_thread_ends_with_the_consumer(kafka: Kafka, topic_name: str) -> None:
+    """The heartbeat thread is a daemon named for its group and gone after close()."""
+    kafka.create_topic(topic_name)
+    name = f"kconsumer-heartbeat-{topic_name}"
+    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+        consumer.poll(1)
+        (thread,) = [t for t in threading.enumerate() if t.name == name]
+        assert thread.daemon
+    assert name not in [t.name for t in threading.enumerate()]

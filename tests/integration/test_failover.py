@@ -1,0 +1,141 @@
+"""Three nodes: the leader of a partition and the group's coordinator die under load, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from support.kafka import KafkaCluster
+from support.kafka_admin import wait_until
+from support.members import (
+    MemberProcess,
+    Partition,
+    assert_all_seen,
+    shared_out,
+    wait_for,
+)
+
+PARTITIONS = 6
+DURABLE = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 60_000}
+
+
+class Load:
+    """Records acknowledged by all in-sync replicas, flowing until told to stop; survives a dead broker."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self.acknowledged: set[tuple[int, int]] = set()
+        self.failed: list[object] = []
+        self._topic = topic
+        self._producer = cluster.producer(DURABLE)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _delivered(self, error: object, message: Any) -> None:
+        if error is None:
+            self.acknowledged.add((message.partition(), message.offset()))
+        else:
+            self.failed.append(error)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._done.wait(0.02):
+            for _ in range(40):
+                self._producer.produce(
+                    self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
+                )
+                number += 1
+            self._producer.poll(0)
+        self._producer.flush(60)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Produce while the block runs, then wait for every acknowledgement."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+            self._thread.join()
+
+
+def member_settings(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
+    """A member that notices dead brokers soon."""
+    return {
+        "topics": [topic],
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": topic,
+        "assignors": ["cooperative-sticky"],
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": 10_000,
+        "heartbeat_interval_ms": 500,
+        "auto_commit_interval_ms": 500,
+        "request_timeout_ms": 5_000,
+        "retry_backoff_ms": 50,
+    }
+
+
+def consumption_goes_on(members: list[MemberProcess], load: Load, what: str) -> None:
+    """Records produced from now on are read from every partition."""
+    target = max(offset for _, offset in load.acknowledged) + 200
+
+    def caught_up() -> bool:
+        last: dict[Partition, int] = {}
+        for member in members:
+            for event in member.seen("records"):
+                partition = tuple(event["partition"])
+                last[partition] = max(last.get(partition, -1), event["offsets"][-1])
+        return len(last) == PARTITIONS and all(offset >= target for offset in last.values())
+
+    wait_for(caught_up, what, members, timeout_s=90)
+
+
+def test_leader_and_coordinator_die_under_load(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+    """Kill a leader, bring it back, kill the coordinator: consumption goes on each time, every record is read."""
+    cluster = kafka_cluster3
+    topic = cluster.create_topic(topic_name, PARTITIONS, replication=3, config={"min.insync.replicas": "2"})
+    chosen = member_settings(cluster, topic)
+    load = Load(cluster, topic)
+    with ExitStack() as stack:
+        with load.running():
+            members = [stack.enter_context(MemberProcess(name, chosen)) for name in ("first", "second")]
+            partitions = [(topic, partition) for partition in range(PARTITIONS)]
+            wait_for(lambda: shared_out(members, partitions), "two members to share", members)
+            consumption_goes_on(members, load, "reading to start")
+
+            coordinator = cluster.coordinator_of(topic)
+            leaders = {partition: cluster.leader_of(topic, partition) for partition in range(PARTITIONS)}
+            leader = next(node for node in leaders.values() if node != coordinator)
+            cluster.node(leader).kill()
+            consumption_goes_on(members, load, f"reading to go on without leader {leader}")
+            cluster.node(leader).start()
+            wait_until(lambda: in_sync(cluster, topic), 60, "all replicas in sync again")
+
+            cluster.node(coordinator).kill()
+            consumption_goes_on(members, load, f"reading to go on without coordinator {coordinator}")
+            cluster.node(coordinator).start()
+            wait_until(lambda: in_sync(cluster, topic), 60, "all replicas in sync again")
+        assert [] == load.failed
+        ends: dict[Partition, int] = {}
+        for partition, offset in load.acknowledged:
+            ends[topic, partition] = max(ends.get((topic, partition), 0), offset + 1)
+        wait_for(lambda: all_seen(members, ends), "every acknowledged record", members, timeout_s=60)
+        for member in members:
+            member.stop()
+        assert_all_seen(members, ends, once=False)
+
+
+def in_sync(cluster: KafkaCluster, topic: str) -> bool:
+    """Whether every replica of the topic follows its leader."""
+    partitions = cluster.metadata(topic).topics[topic].partitions.values()
+    return all(len(partition.isrs) == 3 for partition in partitions)
+
+
+def all_seen(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
+    """Whether every record below the ends was read."""
+    try:
+        assert_all_seen(members, ends, once=False)
+    except AssertionError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""What a user gets wrong: one clear error each, naming the thing and the way out."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+from support.kafka import Kafka
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import (
+    ConfigError,
+    InvalidTopicError,
+    StateError,
+    TimeoutError,
+    UnknownAssignorError,
+)
+
+
+def test_unknown_option_names_the_nearest() -> None:
+    """A misspelt option says which one was probably meant."""
+    with pytest.raises(ConfigError, match=r"auto_ofset_reset.*auto_offset_reset"):
+        Consumer(bootstrap_servers="x:1", auto_ofset_reset="earliest")
+    with pytest.raises(ConfigError, match=r"max\.pol\.records.*max\.poll\.records"):
+        Consumer.from_config({"bootstrap.servers": "x:1", "max.pol.records": "5"})
+
+
+def test_assignor_that_is_not_installed_lists_those_that_are() -> None:
+    """An unknown assignor's error names it, what is installed, and close matches."""
+    with pytest.raises(UnknownAssignorError, match=r"stiky.*cooperative-sticky.*sticky"):
+        Consumer(bootstrap_servers="x:1", group_id="g", assignors=["stiky"])
+
+
+def test_no_broker_at_the_address() -> None:
+    """A blocking call says which address refused the connection."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (
+        Consumer(bootstrap_servers=address) as consumer,
+        pytest.raises(TimeoutError, match=rf"{address}.*refused"),
+    ):
+        consumer.list_topics(timeout=1)
+
+
+def test_name_that_does_not_resolve() -> None:
+    """A host name nobody knows is named in the error."""
+    with (
+        Consumer(bootstrap_servers="no-such-host.invalid:9092") as consumer,
+        pytest.raises(TimeoutError, match=r"no-such-host\.invalid"),
+    ):
+        consumer.list_topics(timeout=1)
+
+
+def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str) -> None:
+    """Its partitions are none, and a call that needs it says that it does not exist."""
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as consumer:
+        assert () == consumer.partitions_for(topic_name)
+        tp = TopicPartition(topic_name, 0)
+        with pytest.raises(TimeoutError, match=rf"{topic_name}.*does not exist"):
+            consumer.end_offsets([tp], timeout=1)
+        consumer.assign([tp])
+        assert not consumer.poll(0.5)
+        assert "does not exist" in consumer.partition_states()[tp].reason
+        with pytest.raises(TimeoutError, match=rf"{topic_name}.*does not exist"):
+            consumer.position(tp, timeout=0.5)
+
+
+def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str) -> None:
+    """poll() raises InvalidTopicError naming the topic."""
+    servers = kafka.bootstrap_servers
+    with Consumer("not a legal/name!", bootstrap_servers=servers, group_id=topic_name) as consumer:
+
+        def poll_on() -> None:
+            for _ in range(20):
+                consumer.poll(1)
+
+        with pytest.raises(InvalidTopicError, match="not a legal/name!"):
+            poll_on()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.poll(0), "subscribe"),
+        (lambda c: c.commit(), "group_id"),
+        (lambda c: c.subscribe(["t"]), "group_id"),
+        (lambda c: c.seek(TopicPartition("t", 0), 1), "not assigned"),
+        (lambda c: c.group_metadata(), "group_id"),
+        (lambda c: c.pause(TopicPartition("t", 0)), "not assigned"),
+    ],
+)
+def test_calls_that_do_not_fit_the_state(call: Callable[[Consumer], object], message: str) -> None:
+    """StateError says what is missing, without any broker."""
+    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(StateError, match=message):
+        call(consumer)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.poll(-1),
+        lambda c: c.poll(0, max_records=0),
+        lambda c: c.seek(TopicPartition("t", 0), -1),
+        lambda c: c.assign([TopicPartition("", 0)]),
+        lambda c: c.assign([TopicPartition("t", -1)]),
+        lambda c: c.offsets_for_times({TopicPartition("t", 0): -5}),
+    ],
+)
+def test_arguments_out_of_range(call: Callable[[Consumer], object]) -> None:
+    """Negative times, offsets and empty names are ValueErrors at once."""
+    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(ValueError, match=r".+"):
+        call(consumer)
+
+
+def test_one_string_is_not_a_list_of_topics() -> None:
+    """subscribe("topic") is refused: a string is a list of letters."""
+    with Consumer(bootstrap_servers="x:1", group_id="g") as consumer, pytest.raises(TypeError, match=r"\['t'\]"):
+        consumer.subscribe("t")
