@@ -327,7 +327,8 @@ class ConnectionLoop:
             log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
             self.close_quietly(link)
         elif entry.request is None:
-            self.lose(link, connection, _lost(link, connection, str(connection.timeout_error(entry))), now)
+            silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, its first request ({link.address})")
+            self.lose(link, connection, silent, now)
         else:
             self.lose(link, connection, connection.timeout_error(entry), now, entry)
 

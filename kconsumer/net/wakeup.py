@@ -3,49 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import socket
 
 
 class Waker:
-    """An eventfd where there is one, else a pipe; opened at first use.
+    """A pair of sockets, made at first use.
 
-    `rung` is set before the descriptor is written, and the selecting side opens the descriptor before it
-    looks at `rung`: whichever way the two interleave, a ring is either seen in the flag or wakes the
-    select.
+    `rung` is set before the socket is written, and the selecting side makes the sockets before it looks at `rung`:
+    whichever way the two interleave, a ring is either seen in the flag or wakes the select. Sockets and not a bare
+    descriptor: one thread may ring while another closes, and a descriptor's number may by then be somebody else's
+    file, while a closed socket knows that it is closed.
     """
 
-    __slots__ = ("_read_fd", "_write_fd", "rung")
+    __slots__ = ("_reader", "_writer", "rung")
 
     def __init__(self) -> None:
         self.rung = False
-        self._read_fd = -1
-        self._write_fd = -1
+        self._reader: socket.socket | None = None
+        self._writer: socket.socket | None = None
 
     def open(self) -> int:
-        """Make the descriptor and return the end to select on."""
-        if self._read_fd < 0:
-            if hasattr(os, "eventfd"):
-                self._read_fd = self._write_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            else:
-                self._read_fd, write_fd = os.pipe()
-                os.set_blocking(self._read_fd, False)
-                os.set_blocking(write_fd, False)
-                self._write_fd = write_fd
-        return self._read_fd
+        """Make the sockets; the descriptor to select on."""
+        if self._reader is None:
+            self._reader, self._writer = socket.socketpair()
+            self._reader.setblocking(False)
+            self._writer.setblocking(False)
+        return self._reader.fileno()
 
     def ring(self) -> None:
-        """From any thread or signal handler: end the current select, or the next one."""
+        """From any thread or signal handler: end the current select, or the next one. Never blocks or fails."""
         self.rung = True
-        fd = self._write_fd
-        if fd >= 0:
-            # A full pipe wakes just as well; a descriptor closed a moment ago has nobody to wake.
-            with contextlib.suppress(BlockingIOError, OSError):
-                os.write(fd, (1).to_bytes(8, "little"))
+        writer = self._writer
+        if writer is not None:
+            # A full socket wakes just as well; one that was closed a moment ago has nobody to wake.
+            with contextlib.suppress(OSError):
+                writer.send(b"\0")
 
     def drain(self) -> None:
         """The descriptor was readable: empty it."""
+        assert self._reader is not None
         with contextlib.suppress(BlockingIOError):
-            os.read(self._read_fd, 4096)
+            while len(self._reader.recv(4096)) == 4096:
+                pass
 
     def rest(self) -> None:
         """The ring was heard."""
@@ -53,11 +52,11 @@ class Waker:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        fds = {self._read_fd, self._write_fd} - {-1}
-        self._read_fd = self._write_fd = -1
-        for fd in fds:
-            os.close(fd)
+        for end in (self._reader, self._writer):
+            if end is not None:
+                end.close()
+        self._reader = self._writer = None
 
     def __del__(self) -> None:
-        """Sockets and selectors close when forgotten; so does this."""
+        """A client that was never closed leaks nothing."""
         self.close()
