@@ -126,6 +126,11 @@ cdef class Slice:
         cdef Py_buffer* view
         if source is None:
             return
+        if isinstance(source, Frame) and not (<Frame> source).filling:
+            self.owner = source
+            self.span.p = (<Frame> source).data
+            self.span.end = self.span.p + (<Frame> source).size
+            return
         self.owner = memoryview(source)
         view = PyMemoryView_GET_BUFFER(self.owner)
         if not self.owner.c_contiguous:

@@ -335,9 +335,7 @@ def test_api_versions_response_has_a_plain_header() -> None:
     assert (1, ApiVersionsResponse()) == decode_response(API_VERSIONS, 3, wire)
 
 
-@pytest.mark.parametrize(
-    "frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x00\x1b\x00"]
-)
+@pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x00\x1b\x00"])
 def test_malformed_response(frame: bytes) -> None:
     """A response that ends early or late is a ProtocolError."""
     with pytest.raises(ProtocolError):
@@ -400,9 +398,7 @@ def test_no_leaks_between_frames() -> None:
         FETCH,
         12,
         1,
-        FetchResponse(
-            responses=[FetchableTopicResponse(topic="t", partitions=[FetchPartitionData(records=b"abc")])]
-        ),
+        FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[FetchPartitionData(records=b"abc")])]),
     )[4:]
     source = bytearray(wire)
     _, message = decode_response(FETCH, 12, source)
@@ -410,3 +406,18 @@ def test_no_leaks_between_frames() -> None:
         source.append(0)
     message.responses[0].partitions[0].records = None
     source.append(0)
+
+
+def test_sequence_that_changes() -> None:
+    """A list that shrinks while it is written, because a value's own code did it, is noticed."""
+    items: list[Any] = []
+
+    class Sly:
+        def __index__(self) -> int:
+            items.clear()
+            return 1
+
+    items += [Sly(), Sly(), Sly()]
+    cls = one_field(array(INT8))
+    with pytest.raises(ValueError, match="changed"):
+        encode(plan(cls, 0, False), cls(value=items))

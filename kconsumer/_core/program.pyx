@@ -1,0 +1,114 @@
+"""Loads plans: from tuples that name fields and kinds to offsets and numbers, checked on the way.
+
+Decides what a valid plan is. A tuple that is none is refused here, so that what walks a Program need not look
+twice.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdlib cimport calloc, free
+
+
+cdef extern from "slots.h":
+    Py_ssize_t kc_slot_offset(object descriptor, PyTypeObject* cls)
+
+
+cdef dict KINDS = {
+    "absent": ABSENT, "bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64,
+    "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORDS, "array": ARRAY, "struct": STRUCT,
+}
+
+
+cdef class Program:
+    """A plan in C: one Op per field, in wire order."""
+
+    def __dealloc__(self):
+        free(self.ops)
+
+
+cdef dict programs = {}     # by id of the plan; a Program keeps its plan alive, so ids do not come back
+
+
+cdef Program program_of(object plan):
+    """The Program of a plan, loaded on first use."""
+    found = programs.get(id(plan))
+    if found is None:
+        found = programs[id(plan)] = load(plan)
+    return <Program> found
+
+
+cdef Program load(tuple plan):
+    """Check a plan and turn it into a Program; TypeError if it is not one that `schema.dsl.plan` made."""
+    cdef Program program = Program.__new__(Program)
+    cdef Op* op
+    cdef list tags = []
+    cdef int i
+    program.plan = plan
+    program.inners = []
+    program.cls, program.flexible = plan[0], plan[1]
+    program.count = <int> len(plan) - 2
+    program.ops = <Op*> calloc(<size_t> max(program.count, 1), sizeof(Op))
+    if program.ops == NULL:
+        raise MemoryError()
+    program.least = 1 if program.flexible else 0
+    for i in range(program.count):
+        op = &program.ops[i]
+        load_row(program, op, plan[i + 2])
+        if op.tag >= 0:
+            tags.append((op.tag, i))
+        elif op.kind != ABSENT:
+            program.least += least_bytes(op.kind, op.nullable, program.flexible, op.inner)
+    program.tagged = [index for _, index in sorted(tags)]
+    return program
+
+
+cdef int load_row(Program program, Op* op, tuple row) except -1:
+    """Fill in one Op from `(name, kind, inner, nullable, tag, default, fresh)`."""
+    cdef object inner = row[2]
+    cdef Program of
+    op.name = <PyObject*> row[0]
+    op.kind = KINDS[row[1]]
+    op.nullable = row[3]
+    op.tag = row[4]
+    op.default = <PyObject*> row[5]
+    op.fresh = NULL if row[6] is None else <PyObject*> row[6]
+    op.offset = kc_slot_offset(program.cls.__dict__.get(row[0]), <PyTypeObject*> program.cls)
+    if op.offset < 0:
+        raise TypeError(f"{program.cls.__name__}.{row[0]} is not a slot")
+    if isinstance(inner, tuple):
+        of = program_of(inner)
+        program.inners.append(of)
+        op.inner = <PyObject*> of
+    if op.kind == ARRAY:
+        op.element = STRUCT if op.inner != NULL else KINDS[inner]
+        op.least = max(1, least_bytes(op.element, False, program.flexible, op.inner))
+    elif op.kind == STRUCT and op.inner == NULL:
+        raise TypeError(f"{program.cls.__name__}.{row[0]} has no plan")
+    return 0
+
+
+cdef Py_ssize_t least_bytes(int kind, bint nullable, bint flexible, PyObject* inner):
+    """The fewest bytes a value of this kind takes."""
+    if kind == BOOL or kind == INT8:
+        return 1
+    if kind == INT16:
+        return 2
+    if kind == INT32:
+        return 4
+    if kind == INT64:
+        return 8
+    if kind == UUID:
+        return UUID_BYTES
+    if kind == STRUCT:
+        return 1 if nullable else (<Program> inner).least
+    if flexible:
+        return 1
+    return 2 if kind == STRING else 4
+
+
+cdef object default_of(Op* op):
+    """What a message has where the wire says nothing."""
+    if op.fresh == NULL:
+        return <object> op.default
+    if op.fresh == <PyObject*> list:
+        return []
+    return (<object> op.fresh)()
