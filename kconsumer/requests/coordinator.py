@@ -6,6 +6,7 @@ means. It does not decide when a coordinator is lost: the managers that talk to 
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +21,15 @@ GROUP_AUTHORIZATION = 30
 GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
 BATCHED_FROM = 4
 
+_log = logging.getLogger(__name__)
+
 
 class CoordinatorManager:
     """Finds the coordinator of one group (Java `CoordinatorRequestManager`).
 
     Set `wanted` while the coordinator is needed; nothing is asked otherwise. `on_found` listeners run with
-    `now` when a coordinator was found.
+    `now` when a coordinator was found. `last_error` is that of the last lookup, None once one succeeds;
+    `lost_because` says why the coordinator is being looked up again.
     """
 
     def __init__(self, config: Any, group_id: str, rng: random.Random | None = None) -> None:
@@ -33,6 +37,7 @@ class CoordinatorManager:
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []
         self.last_error: KafkaError | None = None
+        self.lost_because = ""
         self.unknown_since: float | None = None
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
@@ -51,7 +56,8 @@ class CoordinatorManager:
         """The coordinator in words, or why it is not known, for error messages."""
         if self.coordinator is not None:
             return str(self.coordinator)
-        return f"unknown: {self.last_error}" if self.last_error is not None else "unknown"
+        reason = self.last_error or self.lost_because
+        return f"unknown: {reason}" if reason else "unknown"
 
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
@@ -72,12 +78,10 @@ class CoordinatorManager:
         return result
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
-        """The coordinator is gone or is another one; `reason` is kept for error messages."""
-        if isinstance(reason, KafkaError):
-            self.last_error = reason
-        elif reason:
-            self.last_error = KafkaError(reason)
+        """The coordinator is gone or is another one; `reason` is kept for `describe`."""
+        self.lost_because = str(reason)
         if self.coordinator is not None:
+            _log.info("lost coordinator %s of group %s: %s", self.coordinator, self._group_id, reason)
             self.coordinator = None
             self.unknown_since = now
 
@@ -117,6 +121,8 @@ class CoordinatorManager:
         self.coordinator = node
         self.unknown_since = None
         self.last_error = None
+        self.lost_because = ""
+        _log.info("found coordinator %s of group %s", node, self._group_id)
         self._backoff.reset()
         # A broker that names itself and then refuses would otherwise be asked without pause.
         self._quiet_until = now + self._retry_backoff_ms

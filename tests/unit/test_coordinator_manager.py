@@ -101,7 +101,7 @@ def test_a_lost_coordinator_is_looked_up_again() -> None:
     assert (None, None, 30.0) == (case.coordinator, case.connection, case.unknown_since)
     assert RETRY_MS - 30.0 == waits(case, 30.0)
     answer(asks(case, RETRY_MS), found(2), 101.0)
-    assert ("+2", None, None) == (case.connection, case.unknown_since, case.last_error)
+    assert ("+2", None, "") == (case.connection, case.unknown_since, case.lost_because)
 
 
 def test_a_later_loss_is_looked_up_at_once() -> None:
@@ -109,7 +109,6 @@ def test_a_later_loss_is_looked_up_at_once() -> None:
     case = manager()
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown(LOST, 5000.0)
-    assert LOST is case.last_error
     asks(case, 5000.0)
 
 
@@ -177,7 +176,19 @@ def test_marking_unknown_twice_keeps_the_time() -> None:
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("first", 10.0)
     case.mark_unknown("second", 20.0)
-    assert (10.0, "second") == (case.unknown_since, str(case.last_error))
+    assert (10.0, "second") == (case.unknown_since, case.lost_because)
+
+
+def test_the_last_error_is_that_of_a_lookup() -> None:
+    """A lost coordinator is no failed lookup: what waits for the lookup must not fail before it was tried."""
+    case = manager()
+    answer(asks(case, 0.0), found(), 0.0)
+    case.mark_unknown(LOST, 200.0)
+    assert case.last_error is None
+    fail(asks(case, 200.0), LOST, 200.0)
+    assert LOST is case.last_error
+    answer(asks(case, 300.0), found(), 300.0)
+    assert case.last_error is None
 
 
 def test_it_describes_itself() -> None:

@@ -78,7 +78,7 @@ def test_subscribing_keeps_the_assignment() -> None:
     state.subscribe({"a"})
     state.assign_from_group([A0])
     state.subscribe({"b"})
-    assert (A0,) == state.assigned()
+    assert ((A0,), True, False) == (state.assigned(), state.is_assigned(A0), state.is_assigned(B0))
 
 
 @pytest.mark.parametrize(
