@@ -70,9 +70,7 @@ class FetchChain:
 
     __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "state", "topic_partition")
 
-    def __init__(
-        self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition
-    ) -> None:
+    def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
         self.state = state
         self.leader: LeaderAndEpoch = position.leader

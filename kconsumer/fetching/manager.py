@@ -28,8 +28,16 @@ from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, R
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.schema import FETCH
-from kconsumer.schema.dsl import ZERO_UUID, Message
-from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.dsl import ZERO_UUID
+from kconsumer.schema.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -199,9 +207,7 @@ class FetchManager:
             self._metadata.request_update()
         return list(found.values())
 
-    def _join(
-        self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition
-    ) -> None:
+    def _join(self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         """Have the partition fetched with the others of its broker; if it has no room, they all wait for
         it."""
         chain = self._buffer.chain(tp, state, position)
@@ -243,9 +249,7 @@ class FetchManager:
         """How many bytes to ask for so that all fetches under way fit in `buffer_memory` with what is held;
         None if that is so few that waiting for room is better."""
         memory = self._buffer.memory
-        want = min(
-            self._config.fetch_max_bytes, partitions * self._config.max_partition_fetch_bytes, memory // nodes
-        )
+        want = min(self._config.fetch_max_bytes, partitions * self._config.max_partition_fetch_bytes, memory // nodes)
         room = memory - self._buffer.held_bytes - self._reserved
         return min(want, room) if room >= min(want, memory // 4) else None
 
@@ -269,11 +273,11 @@ class FetchManager:
             request.max_version = LAST_VERSION_WITH_NAMES
         return request
 
-    def _topics(self, chains: Iterable[FetchChain], flight: Flight) -> list[Message]:
+    def _topics(self, chains: Iterable[FetchChain], flight: Flight) -> list[FetchTopic]:
         """The partitions in order, neighbours of one topic together. The order matters: the broker fills the
         response from the front, so those that got nothing last time come first."""
-        topics: list[Message] = []
-        partitions: list[Message] = []
+        topics: list[FetchTopic] = []
+        partitions: list[FetchPartition] = []
         current = ""
         for chain in chains:
             (topic, partition), offset, leader = chain.topic_partition, chain.next_offset, chain.leader
@@ -307,7 +311,7 @@ class FetchManager:
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
             return
-        response = reply.message
+        response: FetchResponse = reply.message
         if self._metrics is not None:
             self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if response.error_code:
@@ -328,7 +332,7 @@ class FetchManager:
     def _leave_node(self, flight: Flight, now: float) -> None:
         self._retry_node[flight.node.id] = now + self._config.retry_backoff_ms
 
-    def _take_in(self, flight: Flight, response: Any, reply: Reply) -> None:
+    def _take_in(self, flight: Flight, response: FetchResponse, reply: Reply) -> None:
         tally = ResponseTally()
         for topic in response.responses:
             by_id = reply.version > LAST_VERSION_WITH_NAMES
@@ -346,7 +350,7 @@ class FetchManager:
         flight: Flight,
         tp: TopicPartition,
         asked: Asked,
-        data: Any,
+        data: FetchPartitionData,
         tally: ResponseTally,
         now: float,
     ) -> None:
@@ -367,7 +371,7 @@ class FetchManager:
             tally.unread += 1
             self._keep(asked, data, size, tally)
 
-    def _keep(self, asked: Asked, data: Any, size: int, tally: ResponseTally) -> None:
+    def _keep(self, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally) -> None:
         """Append what came, records or an error that waits for its turn, to the partition's chain."""
         fetch = CompletedFetch(asked.chain, asked.offset, size=size, error_code=data.error_code, tally=tally)
         following = None
@@ -381,7 +385,7 @@ class FetchManager:
         ahead = following[0] if following is not None and following[0] > asked.offset else None
         self._buffer.append(fetch, ahead)
 
-    def _note(self, state: PartitionState, data: Any, now: float) -> None:
+    def _note(self, state: PartitionState, data: FetchPartitionData, now: float) -> None:
         """Keep what the broker tells of the partition besides records."""
         if data.high_watermark >= 0:
             state.high_watermark = data.high_watermark
@@ -392,7 +396,9 @@ class FetchManager:
         if data.preferred_read_replica >= 0 and not data.error_code:
             state.set_preferred_replica(data.preferred_read_replica, now + self._config.metadata_max_age_ms)
 
-    def _learn_leader(self, tp: TopicPartition, hint: Any, endpoints: Iterable[Any]) -> None:
+    def _learn_leader(
+        self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
+    ) -> None:
         """Take the new leader from the response, so that the next fetch need not wait for metadata
         (KIP-951)."""
         if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
