@@ -1,0 +1,160 @@
+"""Fetching under everything that may happen at once: nothing is lost, repeated, out of order or stuck."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.fetching import World
+
+from kconsumer.errors import BrokerConnectionError
+from kconsumer.requests.base import UnsentRequest
+from kconsumer.testing.batches import Rec, build_batch
+from kconsumer.types import TopicPartition
+
+PARTITIONS = 4
+partitions = st.integers(0, PARTITIONS - 1)
+
+
+class Fetching(RuleBasedStateMachine):
+    """`expected` is the next offset each partition owes us, moved only by what is returned and by seeks."""
+
+    @initialize(
+        brokers=st.integers(1, 3),
+        partition_bytes=st.sampled_from([1, 300, 1 << 20]),
+        memory=st.sampled_from([1000, 1 << 20]),
+    )
+    def start(self, brokers: int, partition_bytes: int, memory: int) -> None:
+        self.world = World(PARTITIONS, brokers, max_partition_fetch_bytes=partition_bytes, buffer_memory=memory)
+        self.expected = dict.fromkeys(self.world.tps, 0)
+        self.exists: dict[TopicPartition, list[int]] = {tp: [] for tp in self.world.tps}
+        self.in_flight: list[UnsentRequest] = []
+        for round_ in range(6):
+            for partition in range(PARTITIONS):
+                self.produce(partition, count=1 + (round_ + partition) % 5, gap=(round_ * partition) % 3)
+
+    @rule(partition=partitions, count=st.integers(1, 8), gap=st.integers(0, 3))
+    def produce(self, partition: int, count: int, gap: int) -> None:
+        """A batch, of which compaction has taken `gap` offsets before its end."""
+        tp = self.world.tps[partition]
+        log = self.world.logs[tp]
+        found = list(range(log.end, log.end + count))
+        records = [Rec(b"%d" % offset, offset=offset) for offset in found]
+        last = count + gap - 1
+        batch = build_batch(records, base_offset=log.end, last_offset_delta=last, leader_epoch=0)
+        log.add(batch, log.end + last + 1)
+        self.exists[tp] += found
+
+    @rule()
+    def send(self) -> None:
+        self.in_flight += self.world.poll()
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        if self.in_flight:
+            self.world.answer(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
+
+    @rule()
+    def fetch(self) -> None:
+        """Everything that may be sent is, and everything under way is answered."""
+        self.send()
+        while self.in_flight:
+            self.world.answer(self.in_flight.pop(0))
+
+    @rule(partition=partitions, code=st.sampled_from([-1, 3, 6, 75]))
+    def answer_with_error(self, partition: int, code: int) -> None:
+        if self.in_flight:
+            changes = {f"p{partition}": {"error_code": code, "records": None}}
+            self.world.answer(self.in_flight.pop(0), **changes)
+
+    @rule()
+    def lose_connection(self) -> None:
+        if self.in_flight:
+            self.world.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
+
+    @rule(limit=st.integers(1, 30))
+    def collect(self, limit: int) -> None:
+        before = {tp for tp in self.world.tps if self.world.subscription.is_fetchable(tp)}
+        got = self.world.collect(limit)
+        assert set(got) <= before
+        assert sum(map(len, got.values())) <= limit
+        for tp, found in got.items():
+            owed = [offset for offset in self.exists[tp] if offset >= self.expected[tp]]
+            assert owed[: len(found)] == found
+            self.expected[tp] = found[-1] + 1
+
+    @rule(partition=partitions, data=st.data())
+    def seek(self, partition: int, data: st.DataObject) -> None:
+        tp = self.world.tps[partition]
+        if self.world.subscription.is_assigned(tp):
+            self.expected[tp] = data.draw(st.integers(0, self.world.logs[tp].end))
+            self.world.seek(tp, self.expected[tp])
+
+    @rule(partition=partitions, data=st.data())
+    def fetch_and_seek(self, partition: int, data: st.DataObject) -> None:
+        """A seek with responses to the old position under way, to be read before the manager looks again."""
+        self.fetch()
+        self.send()
+        self.seek(partition, data)
+
+    @rule(partition=partitions, paused=st.booleans())
+    def pause_or_resume(self, partition: int, paused: bool) -> None:
+        tp = self.world.tps[partition]
+        if self.world.subscription.is_assigned(tp):
+            (self.world.subscription.pause if paused else self.world.subscription.resume)(tp)
+
+    @rule(chosen=st.sets(partitions))
+    def reassign(self, chosen: set[int]) -> None:
+        """Partitions that stay keep their position; those that come go on where they were left."""
+        world = self.world
+        before = set(world.subscription.assigned())
+        world.subscription.assign({world.tps[p] for p in chosen})
+        for tp in set(world.subscription.assigned()) - before:
+            world.seek(tp, self.expected[tp])
+
+    @rule(partition=partitions, data=st.data())
+    def move_leader(self, partition: int, data: st.DataObject) -> None:
+        self.world.leaders[partition] = data.draw(st.integers(0, self.world.brokers - 1))
+        self.world.epochs[partition] += 1
+        self.world.update_metadata()
+
+    @rule()
+    def validate(self) -> None:
+        """Positions held back by a change of leader are found good."""
+        for tp in self.world.subscription.partitions_to_validate(self.world.now):
+            self.world.subscription.get(tp).complete_validation()
+
+    @rule(ms=st.integers(1, 200))
+    def wait(self, ms: int) -> None:
+        self.world.now += ms
+
+    @invariant()
+    def accounts_are_right(self) -> None:
+        if hasattr(self, "world"):
+            held = sum(self.world.buffer.buffered_bytes(tp) for tp in self.world.tps)
+            assert held == self.world.buffer.held_bytes
+            assert all(bytes_ >= 0 for bytes_ in (held, self.world.manager._reserved))
+
+    def teardown(self) -> None:
+        """Whatever happened, with everything assigned and resumed all that is owed comes."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        self.reassign(set(range(PARTITIONS)))
+        for tp in world.tps:
+            world.subscription.resume(tp)
+        for _ in range(1000):
+            self.validate()
+            self.fetch()
+            self.collect(30)
+            world.now += 50
+            if all(world.subscription.position(tp)[0] == world.logs[tp].end for tp in world.tps):  # type: ignore[index]  # all have one
+                break
+        for tp in world.tps:
+            assert [] == [offset for offset in self.exists[tp] if offset >= self.expected[tp]]
+
+
+Fetching.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+test_random_fetching = Fetching.TestCase
