@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import GroupAuthorizationError, KafkaError, ProtocolError, error_for
 from kconsumer.requests.base import Backoff, PollResult, Reply, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
-from kconsumer.schema.metadata import FindCoordinatorRequest
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
 
 GROUP_AUTHORIZATION = 30
@@ -32,7 +32,7 @@ class CoordinatorManager:
     `lost_because` says why the coordinator is being looked up again.
     """
 
-    def __init__(self, config: Any, group_id: str, rng: random.Random | None = None) -> None:
+    def __init__(self, config: ConsumerConfig, group_id: str, rng: random.Random | None = None) -> None:
         self.wanted = False
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []
@@ -112,10 +112,12 @@ class CoordinatorManager:
         else:
             self._found(Node(answer.node_id, answer.host, answer.port), reply.now)
 
-    def _own_answer(self, reply: Reply) -> Any:
+    def _own_answer(self, reply: Reply) -> FindCoordinatorResponse | Coordinator | None:
         if reply.version < BATCHED_FROM:
-            return reply.message
-        return next((c for c in reply.message.coordinators if c.key == self._group_id), None)
+            old: FindCoordinatorResponse = reply.message
+            return old
+        message: FindCoordinatorResponse = reply.message
+        return next((c for c in message.coordinators if c.key == self._group_id), None)
 
     def _found(self, node: Node, now: float) -> None:
         self.coordinator = node

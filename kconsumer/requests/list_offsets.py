@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.requests.base import FOREVER, Backoff, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema import LIST_OFFSETS
-from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 
@@ -75,7 +75,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 class ListOffsetsApi:
     """Builds and reads ListOffsets for one consumer's isolation level and timeouts."""
 
-    def __init__(self, config: Any, cluster: Cluster) -> None:
+    def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
         self.read_committed = IsolationLevel(config.isolation_level) is IsolationLevel.READ_COMMITTED
         self._cluster = cluster
         self._timeout_ms: int = config.request_timeout_ms
@@ -95,7 +95,7 @@ class ListOffsetsApi:
         floor = 2 if self.read_committed else 1
         return UnsentRequest(LIST_OFFSETS, message, handler, node=str(node_id), min_version=floor)
 
-    def _row(self, tp: TopicPartition, timestamp: int) -> Any:
+    def _row(self, tp: TopicPartition, timestamp: int) -> ListOffsetsPartition:
         epoch = self._cluster.leader(tp).epoch
         return ListOffsetsPartition(
             partition_index=tp.partition,
@@ -104,7 +104,7 @@ class ListOffsetsApi:
         )
 
 
-def read_answer(response: Any, asked: Iterable[TopicPartition]) -> Answer:
+def read_answer(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) -> Answer:
     """Sort a ListOffsetsResponse by what to do. Partitions it does not mention are to be asked again."""
     answer = Answer()
     missing = dict.fromkeys(asked)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.requests.base import FOREVER, Backoff, Promise, Reply, UnsentRequest
@@ -28,7 +28,7 @@ TopicTable = dict[str, tuple[PartitionInfo, ...]]
 class TopicLookups:
     """The questions under way (Java `TopicMetadataFetcher`)."""
 
-    def __init__(self, config: Any, cluster: Cluster, rng: random.Random | None = None) -> None:
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
         self._cluster = cluster
         self._rng = rng
@@ -120,7 +120,7 @@ def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
     return {topic: cluster.partitions_for(topic) or () for topic in sorted(topics)}
 
 
-def metadata_request(topics: Iterable[str] | None, create: bool) -> Any:
+def metadata_request(topics: Iterable[str] | None, create: bool) -> MetadataRequest:
     """A Metadata request for these topics; None for all."""
     rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=rows, allow_auto_topic_creation=create)

@@ -11,8 +11,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import (
@@ -53,7 +53,7 @@ class MetadataManager:
 
     def __init__(
         self,
-        config: Any,
+        config: ConsumerConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         rng: random.Random | None = None,

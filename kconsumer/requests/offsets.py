@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.list_offsets import (
@@ -40,7 +40,7 @@ class OffsetsManager:
 
     def __init__(
         self,
-        config: Any,
+        config: ConsumerConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataManager,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.list_offsets import by_topic, refusal
@@ -17,7 +17,9 @@ from kconsumer.requests.lookups import TOPIC_AUTHORIZATION
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -35,7 +37,7 @@ class Validator:
 
     def __init__(
         self,
-        config: Any,
+        config: ConsumerConfig,
         subscription: SubscriptionState,
         metadata: MetadataManager,
         fail: Callable[[KafkaError, Iterable[TopicPartition]], None],
@@ -87,7 +89,7 @@ class Validator:
         else:
             self._read(reply.message, positions, reply.now)
 
-    def _read(self, response: Any, positions: Positions, now: float) -> None:
+    def _read(self, response: OffsetForLeaderEpochResponse, positions: Positions, now: float) -> None:
         missing = dict(positions)
         retry: dict[TopicPartition, KafkaError] = {}
         refused: list[TopicPartition] = []
@@ -114,7 +116,7 @@ class Validator:
         if truncations:
             self._report(truncations, now)
 
-    def _complete(self, tp: TopicPartition, position: FetchPosition, row: Any) -> Truncation | None:
+    def _complete(self, tp: TopicPartition, position: FetchPosition, row: EpochEndOffset) -> Truncation | None:
         if row.end_offset < position.offset:
             _log.warning("the log of %s was truncated below offset %d", tp, position.offset)
         return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
@@ -139,7 +141,7 @@ class Validator:
         self._subscription.set_next_retry(offsets, now + self._retry_backoff_ms, str(error))
 
 
-def _row(tp: TopicPartition, position: FetchPosition) -> Any:
+def _row(tp: TopicPartition, position: FetchPosition) -> OffsetForLeaderPartition:
     return OffsetForLeaderPartition(
         partition=tp.partition,
         current_leader_epoch=-1 if position.leader.epoch is None else position.leader.epoch,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kconsumer.errors import CODES, StaleMetadataError
+from kconsumer.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kconsumer.types import Node, PartitionInfo, TopicPartition
 
 # Leader epochs below this Metadata version may go backwards when a broker restarts (Kafka before 2.4).
@@ -147,7 +148,12 @@ class Cluster:
     # --- answers -----------------------------------------------------------------------------------------
 
     def update(
-        self, response: Any, version: int, *, full: bool, keep: Callable[[str, bool], bool] = lambda *_: True
+        self,
+        response: MetadataResponse,
+        version: int,
+        *,
+        full: bool,
+        keep: Callable[[str, bool], bool] = lambda *_: True,
     ) -> MetadataUpdate:
         """Take in a MetadataResponse of this version.
 
@@ -168,7 +174,7 @@ class Cluster:
                 result.topic_errors[topic.name] = topic.error_code
                 result.stale |= _is_stale(topic.error_code)
             else:
-                fresh[topic.name] = self._read_topic(topic, version >= RELIABLE_EPOCHS_FROM, result)
+                fresh[topic.name] = self._read_topic(topic.name, topic, version >= RELIABLE_EPOCHS_FROM, result)
         if not full:
             others = self._topics.items()
             fresh |= {n: t for n, t in others if n not in result.topics and keep(n, t.internal)}
@@ -224,15 +230,17 @@ class Cluster:
 
     # --- helpers -----------------------------------------------------------------------------------------
 
-    def _read_topic(self, topic: Any, reliable: bool, result: MetadataUpdate) -> TopicMetadata:
+    def _read_topic(
+        self, name: str, topic: MetadataResponseTopic, reliable: bool, result: MetadataUpdate
+    ) -> TopicMetadata:
         new_id = topic.topic_id if topic.topic_id != _NO_ID else None
-        before = self._topics.get(topic.name)
+        before = self._topics.get(name)
         # Also true when the topic had gone meanwhile: then its old epochs say nothing of this one.
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
         read = TopicMetadata(new_id, topic.is_internal, {})
         for partition in topic.partitions:
             result.stale |= _is_stale(partition.error_code)
-            tp = TopicPartition(topic.name, partition.partition_index)
+            tp = TopicPartition(name, partition.partition_index)
             kept = before.partitions.get(tp.partition) if before is not None else None
             newest = self._newest(tp, partition, kept, reliable, recreated, result)
             if newest is not None:
@@ -242,7 +250,7 @@ class Cluster:
     def _newest(
         self,
         tp: TopicPartition,
-        partition: Any,
+        partition: MetadataResponsePartition,
         kept: PartitionMetadata | None,
         reliable: bool,
         recreated: bool,
