@@ -342,10 +342,13 @@ cdef class PartitionFetch:
 
     cdef int close_batch(self) except -1:
         """Move the position past the open batch."""
-        self.next_offset = max(self.floor, self.batch.last_offset + 1)
+        cdef int64_t after = self.batch.last_offset + 1
         self.epoch = self.batch.segment.leader_epoch
-        if not self.log_bytes:
-            self.floor = self.next_offset
+        if self.log_bytes:
+            self.next_offset = max(self.floor, after)
+        else:
+            # Never back, not even if the last record's offset is beyond the batch's: it would come for ever.
+            self.floor = self.next_offset = max(self.next_offset, after)
         self.owner = None
         return 0
 
