@@ -157,7 +157,7 @@ def test_for_longer() -> None:
 def test_the_fuzzer_reaches_both_ends() -> None:
     """Damage often lets records through and is often refused, sometimes after records; else this would test nothing."""
     outcomes = [read_all(*damaged(seed)) for seed in range(400)]
-    assert sum(outcome.records > 0 for outcome in outcomes) > 80
+    assert sum(outcome.records > 0 for outcome in outcomes) > 60
     assert sum(outcome.error is not None for outcome in outcomes) > 80
     assert sum(outcome.records > 0 and outcome.error is not None for outcome in outcomes) > 20
 
