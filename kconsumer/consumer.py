@@ -62,26 +62,26 @@ class Consumer:
         group_id: str | None = None,
         **options: Any,
     ) -> None:
-        self._guard = Guard()
-        self._guard.closed = True  # until the constructor succeeds, __del__ has nothing to warn of
-        config = ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options)
-        wanted = group_id is not None or "assignors" in config.explicit
-        loaded = assignors.load_all(config.assignors, config.as_mapping()) if wanted else ()
-        self._config = config
-        self._clock = Clock()
-        self._engine = ClassicEngine(config, self._clock, loaded)
-        self._engine.callbacks.consumer = self
-        self._iteration = Iteration()
-        self._guard.closed = False
-        if topics:
-            self.subscribe(topics)
+        self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
         """A consumer from dotted Java keys or snake_case ones, mixed as they come, values typed or as text."""
-        options = {key.replace(".", "_"): value for key, value in mapping.items()}
-        ConsumerConfig.from_mapping(mapping)  # errors name the keys as they were given
-        return cls(*topics, **options)
+        consumer = cls.__new__(cls)
+        consumer._set_up(ConsumerConfig.from_mapping(mapping), topics)
+        return consumer
+
+    def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
+        joins = config.group_id is not None or "assignors" in config.explicit
+        loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
+        self._config = config
+        self._clock = Clock()
+        self._engine = ClassicEngine(config, self._clock, loaded)
+        self._engine.callbacks.belong_to(self)
+        self._iteration = Iteration()
+        self._guard = Guard()
+        if topics:
+            self.subscribe(topics)
 
     # --- subscription ----------------------------------------------------------------------------------------------
 

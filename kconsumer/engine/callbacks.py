@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,20 +26,25 @@ class Callbacks:
     """The listener of the current subscription, and commit callbacks that wait for the caller's thread."""
 
     def __init__(self) -> None:
-        self.consumer: Consumer | None = None
+        self._consumer: weakref.ref[Consumer] | None = None
         self.listener: RebalanceListener | None = None
         self._commits: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
 
+    def belong_to(self, consumer: Consumer) -> None:
+        """Whom the listener is told of. Held weakly: a forgotten consumer is collected, and warns, at once."""
+        self._consumer = weakref.ref(consumer)
+
     def run(self, callback: RebalanceCallback) -> None:
         """Call the listener's method; what it raises goes to the caller."""
-        if self.listener is None or self.consumer is None:
+        consumer = self._consumer() if self._consumer is not None else None
+        if self.listener is None or consumer is None:
             return
         methods = {
             CallbackKind.ASSIGNED: self.listener.on_partitions_assigned,
             CallbackKind.REVOKED: self.listener.on_partitions_revoked,
             CallbackKind.LOST: self.listener.on_partitions_lost,
         }
-        methods[callback.kind](self.consumer, callback.partitions)
+        methods[callback.kind](consumer, callback.partitions)
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
         """Keep a commit's outcome until the caller's thread is inside a call."""

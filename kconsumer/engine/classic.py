@@ -65,14 +65,11 @@ class ClassicEngine(ClassicDriver):
                 return ConsumerRecords.EMPTY
 
     def _begin_poll(self) -> None:
-        group = self.parts.group
         self.callbacks.run_commits()
-        if group is None:
+        if self.parts.group is None:
             return
-        now = self._clock.now()
         with self.lock:
-            self.heartbeat.poll_started(now)
-            group.commits.maybe_auto_commit(now)
+            self.heartbeat.poll_started(self._clock.now())
             if self.parts.subscription.is_group_managed:
                 self.start_heartbeats()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TypeVar
 
 from kconsumer.assignors import Assignor
@@ -52,6 +53,9 @@ class ClassicDriver:
         self._managers: list[RequestManager] = [parts.metadata, parts.positions, parts.offsets]
         if parts.group is not None:
             self._join_wiring(parts.group, assignors)
+        # Joining, fetching and automatic commits happen inside poll() only.
+        joins: list[RequestManager] = [self.membership] if self.membership is not None else []
+        self._poll_managers = [*self._managers, *joins, parts.fetch]
 
     def _join_wiring(self, group: Group, assignors: Collection[Assignor]) -> None:
         parts = self.parts
@@ -68,6 +72,8 @@ class ClassicDriver:
             tuple(assignors),
         )
         group.coordinator.on_found.append(self._coordinator_found)
+        if self._config.on_commit is not None:
+            group.commits.on_auto_commit = partial(self.callbacks.commit_finished, self._config.on_commit)
         self._managers = [
             parts.metadata,
             self.heartbeat,
@@ -95,22 +101,20 @@ class ClassicDriver:
         with self.lock:
             now = self._clock.now()
             parts.subscription.now = now
-            wait_ms = timeout_ms
-            for manager in self._managers:
-                wait_ms = min(wait_ms, self._poll_manager(manager, now))
+            driven = self._managers
             if in_poll and not self._in_callback:
-                if self.membership is not None:
-                    wait_ms = min(wait_ms, self._poll_manager(self.membership, now))
-                    if self.membership.due_callback is not None:
-                        wait_ms = 0.0
-                    assert parts.group is not None
-                    wait_ms = min(wait_ms, parts.group.commits.auto_commit_due_ms(now))
-                wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
-                if parts.buffer.has_data():
-                    wait_ms = 0.0
+                driven = self._poll_managers
+                if parts.group is not None:
+                    parts.group.commits.maybe_auto_commit(now)
+            wait_ms = min(timeout_ms, *(self._poll_manager(manager, now) for manager in driven))
+            if self._callback_due() or (in_poll and parts.buffer.has_data()):
+                wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
             parts.dispatcher.step(0.0 if self._wakeup else wait_ms)
+
+    def _callback_due(self) -> bool:
+        return self.membership is not None and not self._in_callback and self.membership.due_callback is not None
 
     def _poll_manager(self, manager: RequestManager, now: float) -> float:
         result = manager.poll(now)
@@ -194,11 +198,12 @@ class ClassicDriver:
     def _heartbeat_step(self) -> float:
         """One round of the heartbeat thread; the answer is how long it may sleep (ms)."""
         retry_ms = float(self._config.retry_backoff_ms)
+        now = self._clock.now()
         if not self.lock.acquire(blocking=False):
-            return retry_ms  # the caller is inside a call and drives the heartbeat itself
+            # The caller is inside a call and drives the heartbeat itself; look again when the next one is due.
+            return max(retry_ms, self.heartbeat.due(now))
         try:
             group = self.parts.group
-            now = self._clock.now()
             if group is None or (not group.member.heartbeating and not self.heartbeat.in_flight):
                 return retry_ms
             for manager in (self.heartbeat, group.coordinator):

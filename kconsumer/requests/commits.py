@@ -122,6 +122,7 @@ class CommitManager:
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
     ) -> None:
+        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
         self._config = config
         self._member = member
         self._subscription = subscription
@@ -175,12 +176,6 @@ class CommitManager:
         elif now >= self._auto_commit_due and self._auto_commit_promise is None:
             self.reset_auto_commit(now)
             self._start_auto_commit(now)
-
-    def auto_commit_due_ms(self, now: float) -> float:
-        """How long until `maybe_auto_commit` has something to do."""
-        if not self._auto_commit or self._auto_commit_promise is not None:
-            return FOREVER
-        return 0.0 if self._auto_commit_due is None else max(0.0, self._auto_commit_due - now)
 
     def reset_auto_commit(self, now: float) -> None:
         """Start the interval anew (after a commit was started, or a new assignment)."""
@@ -394,6 +389,9 @@ class CommitManager:
                 self._auto_commit_due = now + self._config.retry_backoff_ms
 
         self._auto_commit_promise.when_done(finished)
+        if self.on_auto_commit is not None:
+            notify = self.on_auto_commit
+            self._auto_commit_promise.when_done(lambda promise: notify(offsets, promise.error))
 
     # --- OffsetFetch -----------------------------------------------------------------------------------------------
 
