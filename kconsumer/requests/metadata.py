@@ -68,6 +68,7 @@ class MetadataManager:
         self._watched: Counter[str] = Counter()
         # What is wanted and since when
         self._needs_full = True
+        self._full_serial = 0  # the first request whose answer will do
         self._needs_partial = False
         self._wanted = 0  # grows with each new interest; an answer to an older one leaves the rest to do
         self._topics_version = subscription.topics_version
@@ -94,6 +95,7 @@ class MetadataManager:
         of an old answer, so do not back off for answers that told nothing new."""
         self._needs_full = True
         if new_interest:
+            self._full_serial = self._serial + 1  # an answer on its way is too old
             self._equivalent.reset()
 
     def request_leaders(self) -> None:
@@ -113,7 +115,7 @@ class MetadataManager:
         """Ask for all wanted topics; kept by the first answer to a request made after this call."""
         promise: Promise[None] = Promise()
         self.request_update(new_interest=True)
-        self._refreshes.append((self._serial + 1, promise))
+        self._refreshes.append((self._full_serial, promise))
         return promise
 
     def watch(self, topics: Iterable[str]) -> None:
@@ -205,7 +207,7 @@ class MetadataManager:
 
     def _on_reply(self, sent: _Sent, reply: Reply) -> None:
         if sent is not self._in_flight:
-            return  # given up meanwhile: bootstrapping again, or no broker to send to
+            return  # given up meanwhile: bootstrapping again
         self._in_flight = None
         response = reply.message
         if reply.error is not None:
@@ -239,13 +241,14 @@ class MetadataManager:
         self._due_since = None
         self._needs_partial = sent.wanted < self._wanted
         if sent.full:
-            self._needs_full = False
+            self._needs_full = sent.serial < self._full_serial
             self._last_success = now
-            self._keep_refreshes(sent.serial)
         self._needs_full |= update.stale
         self._note_topic_errors(update)
         for listener in self.on_update:
             listener(update)
+        if sent.full:
+            self._keep_refreshes(sent.serial)
 
     def _keep(self, topic: str, internal: bool) -> bool:
         if topic in self._watched or self._subscription.needs_metadata(topic):
@@ -257,7 +260,6 @@ class MetadataManager:
     def _keep_refreshes(self, serial: int) -> None:
         done = [promise for needed, promise in self._refreshes if needed <= serial]
         self._refreshes = [entry for entry in self._refreshes if entry[0] > serial]
-        self._needs_full = bool(self._refreshes)
         for promise in done:
             promise.keep(None)
 

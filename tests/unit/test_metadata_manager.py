@@ -298,6 +298,16 @@ def test_a_new_pattern_is_asked_for_at_once() -> None:
     assert asked(case.asks(200.0)) is None
 
 
+def test_a_pattern_during_a_request_is_not_lost() -> None:
+    """All topics are asked for after the answer to an older request, which named other topics."""
+    case = Case()
+    request = case.asks(0.0)
+    case.subscription.subscribe_pattern(re.compile("a"))
+    case.waits(1.0)
+    answer(request, metadata(), 2.0)
+    assert asked(case.asks(2.0 + RETRY_MS)) is None
+
+
 def test_a_group_leader_asks_for_the_members_topics() -> None:
     """The topics of all members are wanted while this member leads."""
     case = Case("a")
@@ -340,6 +350,16 @@ def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
     answer(second, GOOD, 200.0)
     assert promise.done
     assert MAX_AGE_MS == case.waits(200.0)
+
+
+def test_refresh_is_kept_after_the_listeners_ran() -> None:
+    """Whoever waits sees what listeners made of the answer, a pattern's matches for one."""
+    case = Case("a")
+    events: list[str] = []
+    case.manager.on_update.append(lambda _: events.append("listener"))
+    case.manager.refresh().when_done(lambda _: events.append("refreshed"))
+    case.update(0.0)
+    assert ["listener", "refreshed"] == events
 
 
 def test_refresh_survives_failures() -> None:
