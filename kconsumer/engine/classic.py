@@ -6,7 +6,8 @@ A record is safe from the moment `collect` moved its position until it is return
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from kconsumer.clock import Timer
@@ -273,13 +274,15 @@ class ClassicEngine(ClassicDriver):
         """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end."""
         self._wakeup_enabled = False
         trouble: Exception | None = None
-        for step in (
-            lambda: self._commit_on_close(timer) if auto_commit else None,
-            lambda: self._finish_async_commits(timer),
+        steps: list[Callable[[], object]] = [
+            partial(self._finish_async_commits, timer),
             self.stop_heartbeats,
-            lambda: self._leave("the consumer closed", leave_group),
-            lambda: self._drain(timer),
-        ):
+            partial(self._leave, "the consumer closed", leave_group),
+            partial(self._drain, timer),
+        ]
+        if auto_commit:
+            steps.insert(0, partial(self._commit_on_close, timer))
+        for step in steps:
             try:
                 step()
             except Exception as error:  # whatever a callback or a broker did, the remaining steps must run
