@@ -1,4 +1,4 @@
-"""What all four assignors need: members in Java's order, who subscribes to each topic, and partition racks.
+"""What all four assignors need: members in Java's order, and who subscribes to each topic.
 
 Members are handled as indexes into an ordered list, and members with the same subscription as one class, so
 the cost of an assignment grows with partitions and members, not with members times topics.
@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import cast
 
 from kconsumer.assignors import Assignment, ClusterView, Subscription
-from kconsumer.types import PartitionInfo, TopicPartition
+from kconsumer.types import TopicPartition
 
 # Skips NamedTuple's Python-level constructor: 0.1 µs instead of 0.3 µs, for every partition of the group.
 _new = cast(Callable[[tuple[str, int]], TopicPartition], partial(tuple.__new__, TopicPartition))
@@ -51,7 +51,7 @@ class Roster:
     topics.
     """
 
-    __slots__ = ("ids", "members", "subscribers", "subscriptions", "topics", "uniform")
+    __slots__ = ("gaps", "ids", "members", "subscribers", "subscriptions", "topics")
 
     def __init__(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription], order: OrderKey) -> None:
         self.members = sorted(subscriptions, key=lambda member: cast(str, order(member, subscriptions[member])))
@@ -60,13 +60,23 @@ class Roster:
         found = frozenset[str]().union(*classes)
         self.topics = sorted(topic for topic in found if cluster.partition_count(topic))
         self.ids = {topic: [info.partition for info in cluster.partitions(topic)] for topic in self.topics}
+        self.gaps = {
+            topic: {partition: place for place, partition in enumerate(ids)}
+            for topic, ids in self.ids.items()
+            if ids[-1] != len(ids) - 1
+        }
         self.subscribers = _subscribers(self.topics, classes)
-        everyone = len(self.members)
-        self.uniform = all(len(indexes) == everyone for indexes in self.subscribers.values())
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions in ascending order."""
         return topic_partitions(topic, self.ids[topic])
+
+    def place(self, topic: str, partition: int) -> int:
+        """Where a partition is in `ids`; -1 when there is no such partition."""
+        gap = self.gaps.get(topic)
+        if gap is not None:
+            return gap.get(partition, -1)
+        return partition if partition < len(self.ids[topic]) else -1
 
     def assignments(self, given: Sequence[Sequence[TopicPartition]]) -> dict[str, Assignment]:
         """What each member gets, from lists parallel to `members`: every member, even with nothing."""
@@ -99,33 +109,3 @@ def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[in
             merged[signature] = sorted(index for number in signature for index in groups[number])
         result[topic] = merged[signature]
     return result
-
-
-class RackTable:
-    """The racks that hold a replica of each partition; equal sets are one object."""
-
-    __slots__ = ("_sets",)
-
-    def __init__(self) -> None:
-        self._sets: dict[tuple[str | None, ...], frozenset[str]] = {}
-
-    def racks(self, partitions: Iterable[PartitionInfo]) -> list[frozenset[str]]:
-        """The racks of each partition, in the same order."""
-        sets, result = self._sets, []
-        for info in partitions:
-            key = tuple([node.rack for node in info.replicas])
-            found = sets.get(key)
-            if found is None:
-                found = sets[key] = frozenset(rack for rack in key if rack is not None)
-            result.append(found)
-        return result
-
-
-def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Whether racks can make a difference (KIP-881).
-
-    They cannot when no consumer is in a rack that has replicas, nor when every partition is in every rack.
-    """
-    distinct = set(partition_racks)
-    everywhere = frozenset[str]().union(*distinct)
-    return not consumer_racks.isdisjoint(everywhere) and distinct != {everywhere}

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from kconsumer.assignors import ClusterView
 from kconsumer.types import TopicPartition
-from kconsumer_assignors._common import RackTable, Roster, racks_matter
+from kconsumer_assignors._common import Roster
+from kconsumer_assignors._racks import RackTable, racks_matter
 
 
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:

@@ -1,0 +1,93 @@
+"""The bytes that the sticky assignors add to a subscription, in the layouts of Java's.
+
+`sticky`, version 1 (version 0 ends before the generation):
+
+    int32 topics | topics x (int16 length | UTF-8 name | int32 n | n x int32 partition) | int32 generation
+
+`cooperative-sticky`: int32 generation. All big-endian. Bytes that do not parse mean "owned nothing"; they come from
+other members, so they are never an error here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kconsumer.types import TopicPartition
+
+NO_GENERATION = -1
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+class Claim(NamedTuple):
+    """What a member says it owned, and in which generation."""
+
+    generation: int
+    partitions: Iterable[tuple[str, int]]
+
+
+NOTHING = Claim(NO_GENERATION, ())
+
+
+def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
+    """Version 1 for these partitions; topics in the order they first appear."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    parts = [_INT32.pack(len(by_topic))]
+    for topic, ids in by_topic.items():
+        name = topic.encode()
+        parts += (_INT16.pack(len(name)), name, struct.pack(f">i{len(ids)}i", len(ids), *ids))
+    parts.append(_INT32.pack(generation))
+    return b"".join(parts)
+
+
+def decode_sticky(data: bytes | None) -> Claim:
+    """The claim in version 1 or 0 bytes; nothing when there are none or they do not parse."""
+    if not data:
+        return NOTHING
+    try:
+        partitions, position = _partitions(data)
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return NOTHING
+    try:
+        (generation,) = _INT32.unpack_from(data, position)
+    except struct.error:  # version 0
+        generation = NO_GENERATION
+    return Claim(generation, partitions)
+
+
+def encode_generation(generation: int) -> bytes:
+    """What `cooperative-sticky` sends."""
+    return _INT32.pack(generation)
+
+
+def decode_generation(data: bytes | None) -> int:
+    """The generation in `cooperative-sticky`'s bytes; -1 when there are none or too few."""
+    if data is None or len(data) < _INT32.size:
+        return NO_GENERATION
+    generation: int = _INT32.unpack_from(data)[0]
+    return generation
+
+
+def _partitions(data: bytes) -> tuple[list[tuple[str, int]], int]:
+    """The partitions, and where they end. Every length is checked before anything is sized by it."""
+    (topics,) = _INT32.unpack_from(data)
+    if topics < 0:
+        raise ValueError("negative number of topics")
+    position, result = 4, list[tuple[str, int]]()
+    for _ in range(topics):
+        (length,) = _INT16.unpack_from(data, position)
+        start = position + 2
+        position = start + length
+        (count,) = _INT32.unpack_from(data, position)
+        if length < 0 or count < 0 or count > (len(data) - position - 4) // 4:
+            raise ValueError("a length that the bytes cannot hold")
+        topic = data[start:position].decode()
+        for partition in struct.unpack_from(f">{count}i", data, position + 4):
+            result.append((topic, partition))
+        position += 4 + 4 * count
+    return result, position

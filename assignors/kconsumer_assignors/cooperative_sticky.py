@@ -1,0 +1,59 @@
+"""The cooperative sticky assignor: the sticky one for members that keep consuming while they rebalance (KIP-429).
+
+A partition that changes hands is first taken away and given to nobody; its old owner revokes it and rejoins, and
+the next rebalance gives it out. So no partition ever has two owners, and those that stay are never interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
+from kconsumer.types import GroupMetadata, TopicPartition
+from kconsumer_assignors._claims import FREE, Owners
+from kconsumer_assignors._common import Roster
+from kconsumer_assignors._sticky import assign_sticky
+from kconsumer_assignors._user_data import NO_GENERATION, Claim, decode_generation, encode_generation
+
+
+class CooperativeStickyAssignor(Assignor):
+    """Withholds, for one rebalance, every partition that someone else still owns."""
+
+    name = "cooperative-sticky"
+    protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def __init__(self) -> None:
+        self._generation = NO_GENERATION
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
+        """As `sticky`, less what must be revoked first."""
+        roster, owners, given = assign_sticky(cluster, subscriptions, _claim)
+        _withhold(roster, owners, given)
+        return roster.assignments(given)
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """The generation of the last assignment, for leaders that read no subscription above version 1."""
+        return encode_generation(self._generation)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Remember its generation."""
+        self._generation = metadata.generation_id
+
+
+def _claim(subscription: Subscription) -> Claim:
+    generation = subscription.generation_id
+    if generation < 0:
+        generation = decode_generation(subscription.user_data)
+    return Claim(generation, subscription.owned_partitions)
+
+
+def _withhold(roster: Roster, owners: Owners, given: list[list[TopicPartition]]) -> None:
+    """Take out what, by the latest claim, another member still has, and what several members claim to have."""
+    gaps = roster.gaps
+    for member, mine in enumerate(given):
+        allowed = (FREE, member)
+        mine[:] = [
+            partition
+            for partition in mine
+            if owners[partition[0]][partition[1] if not gaps else roster.place(*partition)] in allowed
+        ]
