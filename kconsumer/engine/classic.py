@@ -80,14 +80,16 @@ class ClassicEngine(ClassicDriver):
     def _collect(self, max_records: int) -> ConsumerRecords | None:
         """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
         parts = self.parts
-        with self.lock:
-            records = parts.collector.collect(max_records)
-            if parts.fetch.wants_poll:
-                now = self._clock.now()
-                parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
-        if records or parts.collector.moved:
-            return records
-        return None
+        try:
+            with self.lock:
+                records = parts.collector.collect(max_records)
+                if parts.fetch.wants_poll:
+                    now = self._clock.now()
+                    parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
+        except BaseException:  # Ctrl-C, too: records that do not reach the caller were not consumed
+            parts.collector.undo()
+            raise
+        return records if records or parts.collector.moved else None
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -120,8 +122,7 @@ class ClassicEngine(ClassicDriver):
     def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
         """Move a position; the lock is held."""
         cluster = self.parts.cluster
-        if target.leader_epoch is not None:
-            cluster.see_epoch(tp, target.leader_epoch)
+        self.parts.metadata.see_epoch(tp, target.leader_epoch)
         self.parts.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
         self._service_at = 0.0
 
@@ -245,8 +246,13 @@ class ClassicEngine(ClassicDriver):
         return dict(sorted(self.wait(promise, timer, "fetching metadata").items()))
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """High watermark minus position, as far as fetches told."""
-        return self.parts.subscription.get(tp).lag()
+        """The end of the partition minus the position; None, and asked for, while the end is not known."""
+        with self.lock:
+            lag = self.parts.subscription.get(tp).lag()
+            if lag is None:
+                self.parts.offsets.request_end_offset(tp)
+                self._service_at = 0.0
+            return lag
 
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Each assigned partition explains itself."""

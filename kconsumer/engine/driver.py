@@ -163,12 +163,16 @@ class ClassicDriver:
 
     def wait(self, promise: Promise[T], timer: Timer, what: str, topics: Iterable[str] = ()) -> T:
         """Drive managers and network until the promise is kept. Raises its error, TimeoutError or WakeupError."""
-        self._raise_wakeup()
-        while not promise.done and not timer.expired:
-            self._step(timer.remaining_ms())
-            if not promise.done:
-                self._raise_wakeup()
-                self._raise_errors()
+        try:
+            self._raise_wakeup()
+            while not promise.done and not timer.expired:
+                self._step(timer.remaining_ms())
+                if not promise.done:
+                    self._raise_wakeup()
+                    self._raise_errors()
+        except KafkaError as error:
+            promise.fail(error)  # nobody waits any more: let its manager give up
+            raise
         if promise.done and not isinstance(promise.error, TimeoutError):
             return promise.result()
         cause = promise.error.__cause__ if promise.error is not None else None

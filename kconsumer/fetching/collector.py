@@ -35,6 +35,7 @@ class Collector:
         self._value = None if value is None else adapt(value, "value")
         self._deserializes = self._key is not None or self._value is not None
         self.moved = False
+        self._before: dict[TopicPartition, FetchPosition] = {}  # where the last call found what it moved
 
     def collect(self, max_records: int) -> ConsumerRecords:
         """Up to `max_records` records from what is buffered; never waits.
@@ -44,6 +45,7 @@ class Collector:
         """
         buffer = self._buffer
         self.moved = False
+        self._before.clear()
         if buffer.has_parked:
             buffer.unpark()
         failure = buffer.take_failure()
@@ -64,6 +66,15 @@ class Collector:
                 raise
         self.moved = bool(following) and not runs
         return ConsumerRecords(runs, following)
+
+    def undo(self) -> None:
+        """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
+        the middle of it). What is still buffered no longer fits and is fetched again."""
+        for tp, position in self._before.items():
+            state = self._subscription.find(tp)
+            if state is not None and state.has_valid_position:
+                self._subscription.set_position(tp, position)
+        self._before.clear()
 
     def _drain(
         self,
@@ -100,6 +111,7 @@ class Collector:
         if data.next_offset != position.offset:
             chain.position = data.next_offset
             epoch = data.next_leader_epoch
+            self._before.setdefault(tp, position)
             self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))
             following[tp] = OffsetAndMetadata(chain.position, "", epoch)
         if data.exhausted:

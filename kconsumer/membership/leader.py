@@ -60,6 +60,8 @@ class LeaderAssignment:
 
     def outdated(self, cluster: Cluster) -> bool:
         """Whether topics, partition counts or (when racks matter) replica racks differ from those assigned with."""
+        if not cluster.nodes:
+            return False  # bootstrapping again: nothing is known for the moment
         return self._snap(cluster) != self._snapshot
 
     def _snap(self, cluster: Cluster) -> Snapshot:
