@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import signal
 import sys
 import uuid
@@ -59,7 +60,7 @@ class Follow:
                 raise RuntimeError(f"not done after {timeout_s:.0f} s: {self.done:,} of {self.total:,} records read")
             for member, report in self.crew.reports(0.2):
                 self.take(member, report)
-            if leaver.state == "running" and self.done >= LEAVE_AT * self.total and self._all_running():
+            if leaver.state == "running" and self.done >= LEAVE_AT * self.total and self._complete():
                 self.display.say(f"{leaver.name} is told to leave; it has {_partitions(leaver.partitions)}")
                 self.crew.leave(leaver)
             self.display.draw(self.crew.members, self.done, self.total)
@@ -103,8 +104,9 @@ class Follow:
             )
         member.partitions.difference_update(partitions)
 
-    def _all_running(self) -> bool:
-        return all(member.state == "running" and member.partitions for member in self.crew.members)
+    def _complete(self) -> bool:
+        """Everyone has joined, and every partition has an owner; with few partitions some have none."""
+        return self._all_owned() and all(member.state == "running" for member in self.crew.members)
 
     def _all_owned(self) -> bool:
         owned = [partition for member in self.crew.members for partition in member.partitions]
@@ -112,13 +114,16 @@ class Follow:
 
 
 def _partitions(numbers: Collection[int]) -> str:
-    listing = ", ".join(str(number) for number in sorted(numbers))
-    return f"partition{'s' if len(numbers) > 1 else ''} {listing}"
+    if not numbers:
+        return "no partition"
+    return f"partition{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
 def offsets(bootstrap: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
     """First and next offset of each partition, asked without a group. KafkaError if there is no such topic."""
-    with Consumer(bootstrap_servers=bootstrap, allow_auto_create_topics=False) as consumer:
+    with Consumer(
+        bootstrap_servers=bootstrap, allow_auto_create_topics=False, default_api_timeout_ms=15_000
+    ) as consumer:
         partitions = [TopicPartition(topic, info.partition) for info in consumer.partitions_for(topic)]
         if not partitions:
             raise KafkaError(f"there is no topic {topic!r} on {bootstrap}")
@@ -207,6 +212,7 @@ def main() -> int:
     """Run the demo; the exit code."""
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so everything is stopped
+    logging.basicConfig(level=logging.ERROR)  # errors are shown, reconnecting is not worth a line
     try:
         if args.bootstrap:
             with screen(args.plain) as display:

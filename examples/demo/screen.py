@@ -28,6 +28,7 @@ class Screen:
     def __init__(self) -> None:
         self.started = time.monotonic()
         self._drawn = 0.0
+        self._done = -1
 
     def __enter__(self) -> Screen:
         return self
@@ -44,8 +45,8 @@ class Screen:
 
     def draw(self, members: Sequence[Member], done: int, total: int) -> None:
         """The state of the group; `done` of `total` records are read."""
-        if time.monotonic() - self._drawn >= PLAIN_EVERY_S:
-            self._drawn = time.monotonic()
+        if time.monotonic() - self._drawn >= PLAIN_EVERY_S and done != self._done:
+            self._drawn, self._done = time.monotonic(), done
             rates = "  ".join(f"{m.name} {m.rate:,.0f}/s" for m in members if m.state != "left")
             self.say(f"{done:,} of {total:,} records  {rates}")
 
