@@ -153,15 +153,24 @@ _local = threading.local()
 def _unzstd(data: memoryview | bytes, limit: int) -> bytes | bytearray:
     import zstandard
 
+    try:
+        return _collect("zstd", _zstd_pieces(data, limit), limit)
+    except zstandard.ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def _zstd_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
+    """All frames, read as a stream: Java writes frames that do not say how large their content is."""
+    import zstandard
+
     # A context takes as long to make as a small batch to decompress (20 µs), and serves one thread at a time.
     context = getattr(_local, "zstd", None)
     if context is None:
         context = _local.zstd = zstandard.ZstdDecompressor()
-    try:
-        reader = context.stream_reader(data, read_across_frames=True)
-        return _collect("zstd", iter(lambda: reader.read(_step(len(data), limit)), b""), limit)
-    except zstandard.ZstdError as error:
-        raise DecompressionError(f"zstd: {error}") from error
+    step = _step(len(data), limit)
+    reader = context.stream_reader(data, read_across_frames=True)
+    while piece := reader.read(step):
+        yield piece
 
 
 def _collect(name: str, pieces: Iterator[bytes], limit: int) -> bytes | bytearray:

@@ -106,6 +106,7 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
 
 
 @cython.final
+@cython.auto_pickle(False)
 cdef class PartitionFetch:
     """One partition's fetched bytes, from `fetch_offset` on.
 

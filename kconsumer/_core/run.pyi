@@ -8,6 +8,7 @@ _Deserializer = Callable[[str, tuple[tuple[str, bytes | None], ...], bytes | Non
 
 @final
 class RecordRun:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     @property
     def topic_partition(self) -> TopicPartition: ...
     @property

@@ -24,6 +24,7 @@ cdef enum:
 
 
 @cython.final
+@cython.auto_pickle(False)
 cdef class RecordRun:
     """Records of one partition in offset order. Iterating makes them; `len()` costs nothing."""
 
@@ -174,6 +175,7 @@ cdef object failed(str origin, ConsumerRecord record, object error):
 
 
 @cython.final
+@cython.auto_pickle(False)
 cdef class RecordIterator:
     """Walks over the records of several runs, in order."""
 

@@ -207,10 +207,13 @@ def test_references_are_balanced() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """A thousand rounds through every path use no more memory than ten."""
+    """Hundreds of rounds through every path use no more memory than ten.
+
+    Without zstd: its library shrinks what it allocated in a way that tracemalloc loses sight of.
+    """
     import tracemalloc
 
-    data = b"".join(build_batch([Rec(b"v" * 50, b"k", [("h", b"x")])] * 5, codec=c) for c in CODECS)
+    data = b"".join(build_batch([Rec(b"v" * 50, b"k", [("h", b"x")])] * 5, codec=c) for c in CODECS if c != "zstd")
     good, bad = adapt(bytes.hex, "value"), adapt(int, "value")
 
     def use() -> None:
@@ -238,7 +241,7 @@ def test_nothing_leaks() -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert grown < 20_000
+    assert grown < 5_000
 
 
 def test_an_exhausted_iterator_holds_nothing() -> None:
