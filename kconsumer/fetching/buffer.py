@@ -23,15 +23,17 @@ from kconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from kconsumer._core.fetch import PartitionFetch
     from kconsumer.fetching.metrics import ResponseTally
+    from kconsumer.schema.fetch import FetchPartition
 
 
 class CompletedFetch:
     """One partition's part of a Fetch response: its data, or the error code in its place.
 
-    `records` counts those taken; `tally` adds up the response.
+    `records` counts those taken; `failure` says why the last attempt to take some failed; `tally` adds up the
+    response.
     """
 
-    __slots__ = ("chain", "data", "error_code", "fetch_offset", "records", "size", "tally")
+    __slots__ = ("chain", "data", "error_code", "failure", "fetch_offset", "records", "size", "tally")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class CompletedFetch:
         self.error_code = error_code
         self.tally = tally
         self.records = 0
+        self.failure = ""
 
     @property
     def position(self) -> int:
@@ -64,11 +67,12 @@ class CompletedFetch:
 class FetchChain:
     """Fetches of one partition without a gap between them, and where the next one starts.
 
-    `position` is where the consumer's position must be for the chain to hold: the start of what has not
-    been taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell.
+    `position` is where the consumer's position must be for the chain to hold: the start of what has not been
+    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `row` is
+    the partition's part of the last request.
     """
 
-    __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "state", "topic_partition")
+    __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "row", "state", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
@@ -77,6 +81,7 @@ class FetchChain:
         self.position = position.offset
         self.next_offset: int | None = position.offset
         self.fetches: deque[CompletedFetch] = deque()
+        self.row: FetchPartition | None = None
         self.parked = False
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
@@ -232,8 +237,13 @@ class FetchBuffer:
         chain = self._chains.get(tp)
         return sum(fetch.size for fetch in chain.fetches) if chain is not None else 0
 
+    def failure(self, tp: TopicPartition) -> str:
+        """Why the partition's oldest fetch cannot be read (a corrupt record, a deserializer); "" if it can."""
+        chain = self._chains.get(tp)
+        return chain.fetches[0].failure if chain is not None and chain.fetches else ""
+
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop everything; what is under way will be dropped when it arrives."""
         self._forget(list(self._chains.values()))
 
     def _forget(self, chains: Collection[FetchChain]) -> None:

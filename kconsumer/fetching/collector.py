@@ -101,9 +101,14 @@ class Collector:
         if data is None:
             self._react(fetch, first=not following)
             return 0
-        run = data.take(limit)
-        if self._deserializes:
-            run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
+        try:
+            run = data.take(limit)
+            if self._deserializes:
+                run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
+        except KafkaError as error:
+            fetch.failure = str(error)
+            raise
+        fetch.failure = ""
         taken = len(run)
         if taken:
             runs.append(run)

@@ -146,12 +146,6 @@ class FetchManager:
             return PollResult(requests + self.poll(now).requests, self._wake_at - now)
         return PollResult(requests, self._wake_at - now)
 
-    def close(self) -> None:
-        """Forget what is under way and what is buffered; responses that still come are ignored."""
-        self._in_flight.clear()
-        self._reserved = 0
-        self._buffer.clear()
-
     # --- building requests -----------------------------------------------------------------------------
 
     def _versions(self) -> tuple[int, int]:
@@ -282,20 +276,23 @@ class FetchManager:
         for chain in chains:
             (topic, partition), offset, leader = chain.topic_partition, chain.next_offset, chain.leader
             assert offset is not None  # _join saw to it
+            epoch = -1 if leader.epoch is None else leader.epoch
             if topic != current or not topics:
                 current, partitions = topic, []
                 topic_id = self._cluster.topic_id(topic)
                 if topic_id is not None:
                     flight.topic_names[topic_id] = topic
                 topics.append(FetchTopic(topic=topic, topic_id=topic_id or ZERO_UUID, partitions=partitions))
-            partitions.append(
-                FetchPartition(
+            row = chain.row
+            if row is None or row.fetch_offset != offset or row.current_leader_epoch != epoch:
+                # Never changed once made: an earlier request with it may still wait to be sent.
+                row = chain.row = FetchPartition(
                     partition=partition,
-                    current_leader_epoch=-1 if leader.epoch is None else leader.epoch,
+                    current_leader_epoch=epoch,
                     fetch_offset=offset,
                     partition_max_bytes=self._config.max_partition_fetch_bytes,
                 )
-            )
+            partitions.append(row)
             flight.asked[chain.topic_partition] = Asked(chain, offset, leader)
         return topics
 
@@ -303,8 +300,6 @@ class FetchManager:
 
     def on_response(self, flight: Flight, reply: Reply) -> None:
         """The end of a request."""
-        if self._in_flight.get(flight.node.id) is not flight:
-            return  # closed meanwhile
         del self._in_flight[flight.node.id]
         self._reserved -= flight.max_bytes
         self._answered = True
@@ -355,7 +350,7 @@ class FetchManager:
         now: float,
     ) -> None:
         chain, reaction = asked.chain, reaction_to(data.error_code)
-        self._note(chain.state, data, now)
+        self._note(chain.state, data)
         size = 0 if data.records is None else len(data.records)
         if size or reaction is not ACCEPT:
             self._subscription.move_to_end(tp)
@@ -366,7 +361,9 @@ class FetchManager:
             chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
             return
         if reaction is REFRESH or reaction is RETRY:
-            self._retry_partition[tp] = (now + self._config.retry_backoff_ms, asked.leader)
+            self._back_off(tp, asked, now)
+        elif reaction is ACCEPT and data.preferred_read_replica >= 0:
+            self._prefer(tp, asked, data.preferred_read_replica, now)
         elif (size or reaction is not ACCEPT) and self._buffer.expects(chain, asked.offset):
             tally.unread += 1
             self._keep(asked, data, size, tally)
@@ -385,16 +382,26 @@ class FetchManager:
         ahead = following[0] if following is not None and following[0] > asked.offset else None
         self._buffer.append(fetch, ahead)
 
-    def _note(self, state: PartitionState, data: FetchPartitionData, now: float) -> None:
-        """Keep what the broker tells of the partition besides records."""
+    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> None:
+        """The leader wants us to fetch from another replica, and sent nothing."""
+        if self._cluster.node_if_online(tp, replica) is not None:
+            asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
+        else:
+            self._metadata.request_update()
+            self._back_off(tp, asked, now)
+
+    def _back_off(self, tp: TopicPartition, asked: Asked, now: float) -> None:
+        self._retry_partition[tp] = (now + self._config.retry_backoff_ms, asked.leader)
+
+    @staticmethod
+    def _note(state: PartitionState, data: FetchPartitionData) -> None:
+        """Keep what the broker tells of the partition's log."""
         if data.high_watermark >= 0:
             state.high_watermark = data.high_watermark
         if data.last_stable_offset >= 0:
             state.last_stable_offset = data.last_stable_offset
         if data.log_start_offset >= 0:
             state.log_start_offset = data.log_start_offset
-        if data.preferred_read_replica >= 0 and not data.error_code:
-            state.set_preferred_replica(data.preferred_read_replica, now + self._config.metadata_max_age_ms)
 
     def _learn_leader(
         self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]

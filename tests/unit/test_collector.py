@@ -227,10 +227,12 @@ def test_corrupt_batch_behind_good_records() -> None:
         with pytest.raises(CorruptRecordError) as caught:
             world.collect()
         assert ("t", 0, 5, 5) == (caught.value.topic, caught.value.partition, caught.value.offset, position(world, tp))
+        assert str(caught.value) == world.buffer.failure(tp)
         world.fetch()
     world.seek(tp, 6)
     world.fetch()
     assert {tp: [6, 7, 8, 9]} == world.collect()
+    assert "" == world.buffer.failure(tp)
 
 
 def test_corrupt_partition_behind_another() -> None:

@@ -19,9 +19,7 @@ from kconsumer.types import Node, TopicPartition
 
 def test_fields_of_a_request() -> None:
     """A request carries the configured limits, no session, and each partition's position and leader epoch."""
-    world = World(
-        2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1"
-    )
+    world = World(2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1")
     world.epochs = {0: 4, 1: 9}
     world.update_metadata()
     world.seek(world.tps[1], 42)
@@ -338,12 +336,12 @@ def test_unassigned_data_is_freed_at_the_next_poll() -> None:
     assert 0 == world.buffer.held_bytes
 
 
-def test_late_response_after_close() -> None:
-    """Nothing is kept of a response that comes after closing."""
+def test_late_response_after_clear() -> None:
+    """Nothing is kept of a response that comes after the buffer was cleared, as unsubscribing does."""
     world = World()
     world.logs[world.tps[0]].append(3)
     (request,) = world.poll()
-    world.manager.close()
+    world.buffer.clear()
     world.answer(request)
     assert (False, 0) == (world.manager.has_in_flight, world.buffer.held_bytes)
 
@@ -428,13 +426,23 @@ def test_preferred_replica_out_of_range_asks_the_leader() -> None:
     assert {} == world.collect()
 
 
-def test_preferred_replica_gone_offline() -> None:
-    """A preferred replica that metadata no longer has is forgotten."""
+def test_preferred_replica_that_is_not_known() -> None:
+    """A preferred replica that metadata does not have is not used: metadata and, later, the leader are asked."""
     world = World(brokers=2)
     world.answer(*world.poll(), p0={"preferred_read_replica": 5, "records": None})
-    asked = world.metadata.asked
+    assert ([], 1) == (world.poll(), world.metadata.asked)
+    world.now += world.config.retry_backoff_ms
     assert ["0"] == [r.node for r in world.poll()]
-    assert asked + 1 == world.metadata.asked
+
+
+def test_preferred_replica_gone_offline() -> None:
+    """A preferred replica that left the cluster is forgotten, and the leader asked at once."""
+    world = World(brokers=2)
+    world.answer(*world.poll(), p0={"preferred_read_replica": 1, "records": None})
+    world.brokers = 1
+    world.update_metadata()
+    assert ["0"] == [r.node for r in world.poll()]
+    assert 1 == world.metadata.asked
 
 
 # --- errors --------------------------------------------------------------------------------------------
