@@ -96,8 +96,7 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look
-    again."""
+    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again."""
 
     __slots__ = (
         "_bytes",
@@ -127,8 +126,7 @@ class FetchBuffer:
     # --- the manager's side ----------------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one
-        begins."""
+        """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one begins."""
         chain = self._chains.get(tp)
         if chain is not None:
             if chain.holds(state, position):
@@ -166,8 +164,7 @@ class FetchBuffer:
         return error
 
     def retain(self, keep: Callable[[FetchChain], bool]) -> None:
-        """Drop the chains of which `keep` says no, such as those of partitions that are no longer
-        assigned."""
+        """Drop the chains of which `keep` says no, such as those of partitions that are no longer assigned."""
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_parked(self) -> None:

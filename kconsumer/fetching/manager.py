@@ -1,77 +1,37 @@
-"""Which partitions to fetch, from which broker, from which offset; and what a Fetch response means.
+"""Which partitions to fetch, from which broker, from which offset, and when.
 
-Decides when a fetch leaves. One is under way per broker at a time, and each asks for every fetchable
-partition the broker leads, starting where the partition's chain (`buffer.py`) ends. So a fetch does not
-wait for the records before it to be decoded or returned: it leaves as soon as the response before it has
-arrived, until each partition is `MAX_AHEAD` fetches ahead of the caller or `buffer_memory` is in use. A
-broker is left alone while any of its fetchable partitions has no room: a fetch without that partition could
-wait at the broker for `fetch_max_wait_ms`, and the partition behind it (Java, since 4.0, leaves a broker
-alone while it has anything buffered of it).
+One fetch is under way per broker at a time, and each asks for every fetchable partition the broker leads, starting
+where the partition's chain (`buffer.py`) ends. So a fetch does not wait for the records before it to be decoded or
+returned: it leaves as soon as the response before it has arrived, until each partition is `MAX_AHEAD` fetches ahead
+of the caller or `buffer_memory` is in use. A broker is left alone while any of its fetchable partitions has no room:
+a fetch without that partition could wait at the broker for `fetch_max_wait_ms`, and the partition behind it (Java,
+since 4.0, leaves a broker alone while it has anything buffered of it).
 
-It does not decide what may be returned to the caller; `collector.py` does.
+What a request looks like is in `request.py`, what a response means in `intake.py`, and what may be returned to the
+caller in `collector.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.headers import next_fetch_offset
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
-from kconsumer.fetching.metrics import FetchMetrics, ResponseTally
-from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, reaction_to
+from kconsumer.fetching.intake import AsksForMetadata, Intake
+from kconsumer.fetching.metrics import FetchMetrics
+from kconsumer.fetching.request import LAST_VERSION_WITH_NAMES, Flight, build_fetch
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.schema import FETCH
-from kconsumer.schema.dsl import ZERO_UUID
-from kconsumer.schema.fetch import (
-    FetchPartition,
-    FetchPartitionData,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-)
+from kconsumer.schema.fetch import FetchResponse
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 
 MAX_AHEAD = 2
-LAST_VERSION_WITH_NAMES = 12
-
-
-class AsksForMetadata(Protocol):
-    """The part of MetadataManager that fetching needs."""
-
-    def request_update(self) -> Any:
-        """Ask for new metadata as soon as its backoff allows."""
-        ...
-
-
-class Asked(NamedTuple):
-    """What a request asks of one partition."""
-
-    chain: FetchChain
-    offset: int
-    leader: LeaderAndEpoch
-
-
-@dataclass(slots=True)
-class Flight:
-    """One Fetch request under way. `topic_names`: the ids it used, by which the response is read."""
-
-    node: Node
-    max_bytes: int
-    sent_at: float
-    asked: dict[TopicPartition, Asked] = field(default_factory=dict)
-    topic_names: dict[bytes, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -84,7 +44,7 @@ class Candidate:
 
 
 class FetchManager:
-    """Builds Fetch requests and takes in their responses. Not for concurrent use with the collector."""
+    """Asks brokers for what is to be read next. Not for concurrent use with the collector."""
 
     def __init__(
         self,
@@ -101,6 +61,7 @@ class FetchManager:
         self._metadata = metadata
         self._buffer = buffer
         self._metrics = None if metrics is None else FetchMetrics(metrics)
+        self._intake = Intake(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, Flight] = {}
         self._reserved = 0
         # Partitions and brokers that failed, with the time until which they are left alone. A partition is
@@ -122,8 +83,7 @@ class FetchManager:
     @property
     def wants_poll(self) -> bool:
         """Whether `poll` may have something new to do: a response came, room was made, metadata or the
-        assignment changed. The end of a backoff, a seek or a resume are not seen here: poll before waiting
-        anyway."""
+        assignment changed. The end of a backoff, a seek or a resume are not seen here: poll before waiting anyway."""
         return self._answered or self._buffer.changed or self._versions() != self._looked_at
 
     def poll(self, now: float) -> PollResult:
@@ -188,8 +148,7 @@ class FetchManager:
                 continue
             node = self.read_replica(tp, state, now)
             if node is None:
-                # A leader that metadata knows is on its way into the position; the offsets manager sees to
-                # it.
+                # A leader that metadata knows is on its way into the position; the offsets manager sees to it.
                 ask_for_leaders |= self._cluster.leader(tp).leader is None
                 continue
             candidate = found.get(node.id)
@@ -202,8 +161,7 @@ class FetchManager:
         return list(found.values())
 
     def _join(self, candidate: Candidate, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
-        """Have the partition fetched with the others of its broker; if it has no room, they all wait for
-        it."""
+        """Have the partition fetched with the others of its broker; if it has no room, they all wait for it."""
         chain = self._buffer.chain(tp, state, position)
         if not chain.fetches:
             chain.leader = position.leader
@@ -248,53 +206,13 @@ class FetchManager:
         return min(want, room) if room >= min(want, memory // 4) else None
 
     def _send(self, candidate: Candidate, max_bytes: int, now: float) -> UnsentRequest:
-        flight = Flight(candidate.node, max_bytes, now)
-        topics = self._topics(candidate.chains, flight)
-        config = self._config
-        message = FetchRequest(
-            max_wait_ms=config.fetch_max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=max_bytes,
-            session_id=0,
-            session_epoch=-1,
-            topics=topics,
-            rack_id=config.client_rack,
-        )
+        flight, message = build_fetch(self._config, self._cluster, candidate.node, candidate.chains, max_bytes, now)
         self._in_flight[candidate.node.id] = flight
         self._reserved += max_bytes
         request = UnsentRequest(FETCH, message, partial(self.on_response, flight), str(candidate.node.id))
-        if len(flight.topic_names) < len({chain.topic_partition.topic for chain in candidate.chains}):
+        if not flight.by_id:
             request.max_version = LAST_VERSION_WITH_NAMES
         return request
-
-    def _topics(self, chains: Iterable[FetchChain], flight: Flight) -> list[FetchTopic]:
-        """The partitions in order, neighbours of one topic together. The order matters: the broker fills the
-        response from the front, so those that got nothing last time come first."""
-        topics: list[FetchTopic] = []
-        partitions: list[FetchPartition] = []
-        current = ""
-        for chain in chains:
-            (topic, partition), offset, leader = chain.topic_partition, chain.next_offset, chain.leader
-            assert offset is not None  # _join saw to it
-            epoch = -1 if leader.epoch is None else leader.epoch
-            if topic != current or not topics:
-                current, partitions = topic, []
-                topic_id = self._cluster.topic_id(topic)
-                if topic_id is not None:
-                    flight.topic_names[topic_id] = topic
-                topics.append(FetchTopic(topic=topic, topic_id=topic_id or ZERO_UUID, partitions=partitions))
-            row = chain.row
-            if row is None or row.fetch_offset != offset or row.current_leader_epoch != epoch:
-                # Never changed once made: an earlier request with it may still wait to be sent.
-                row = chain.row = FetchPartition(
-                    partition=partition,
-                    current_leader_epoch=epoch,
-                    fetch_offset=offset,
-                    partition_max_bytes=self._config.max_partition_fetch_bytes,
-                )
-            partitions.append(row)
-            flight.asked[chain.topic_partition] = Asked(chain, offset, leader)
-        return topics
 
     # --- taking in responses ---------------------------------------------------------------------------
 
@@ -313,7 +231,9 @@ class FetchManager:
             self._leave_node(flight, reply.now)
             self._metadata.request_update()
             return
-        self._take_in(flight, response, reply)
+        until = reply.now + self._config.retry_backoff_ms
+        for tp in self._intake.take_in(flight, response, reply.version, reply.now):
+            self._retry_partition[tp] = (until, flight.asked[tp].leader)
 
     def _on_failure(self, flight: Flight, error: KafkaError, now: float) -> None:
         self._leave_node(flight, now)
@@ -327,97 +247,6 @@ class FetchManager:
     def _leave_node(self, flight: Flight, now: float) -> None:
         self._retry_node[flight.node.id] = now + self._config.retry_backoff_ms
 
-    def _take_in(self, flight: Flight, response: FetchResponse, reply: Reply) -> None:
-        tally = ResponseTally()
-        for topic in response.responses:
-            by_id = reply.version > LAST_VERSION_WITH_NAMES
-            name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
-            for data in topic.partitions:
-                tp = TopicPartition(name or "", data.partition_index)
-                asked = flight.asked.get(tp)
-                if asked is not None:
-                    self._take_in_partition(flight, tp, asked, data, tally, reply.now)
-                    if data.error_code in NAMES_LEADER:
-                        self._learn_leader(tp, data.current_leader, response.node_endpoints)
-
-    def _take_in_partition(
-        self,
-        flight: Flight,
-        tp: TopicPartition,
-        asked: Asked,
-        data: FetchPartitionData,
-        tally: ResponseTally,
-        now: float,
-    ) -> None:
-        chain, reaction = asked.chain, reaction_to(data.error_code)
-        self._note(chain.state, data)
-        size = 0 if data.records is None else len(data.records)
-        if size or reaction is not ACCEPT:
-            self._subscription.move_to_end(tp)
-        if reaction is REFRESH:
-            self._metadata.request_update()
-            chain.state.clear_preferred_replica()
-        elif reaction is RESET and not _is_leader(flight.node, asked.leader):
-            chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
-            return
-        if reaction is REFRESH or reaction is RETRY:
-            self._back_off(tp, asked, now)
-        elif reaction is ACCEPT and data.preferred_read_replica >= 0:
-            self._prefer(tp, asked, data.preferred_read_replica, now)
-        elif (size or reaction is not ACCEPT) and self._buffer.expects(chain, asked.offset):
-            tally.unread += 1
-            self._keep(asked, data, size, tally)
-
-    def _keep(self, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally) -> None:
-        """Append what came, records or an error that waits for its turn, to the partition's chain."""
-        fetch = CompletedFetch(asked.chain, asked.offset, size=size, error_code=data.error_code, tally=tally)
-        following = None
-        if not data.error_code:
-            fetch.data = PartitionFetch(
-                asked.chain.topic_partition, data.records, asked.offset, check_crcs=self._config.check_crcs
-            )
-            following = next_fetch_offset(data.records)
-        # An end at or before the start means headers that make no sense: only decoding can tell what they
-        # are.
-        ahead = following[0] if following is not None and following[0] > asked.offset else None
-        self._buffer.append(fetch, ahead)
-
-    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> None:
-        """The leader wants us to fetch from another replica, and sent nothing."""
-        if self._cluster.node_if_online(tp, replica) is not None:
-            asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
-        else:
-            self._metadata.request_update()
-            self._back_off(tp, asked, now)
-
-    def _back_off(self, tp: TopicPartition, asked: Asked, now: float) -> None:
-        self._retry_partition[tp] = (now + self._config.retry_backoff_ms, asked.leader)
-
-    @staticmethod
-    def _note(state: PartitionState, data: FetchPartitionData) -> None:
-        """Keep what the broker tells of the partition's log."""
-        if data.high_watermark >= 0:
-            state.high_watermark = data.high_watermark
-        if data.last_stable_offset >= 0:
-            state.last_stable_offset = data.last_stable_offset
-        if data.log_start_offset >= 0:
-            state.log_start_offset = data.log_start_offset
-
-    def _learn_leader(
-        self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
-    ) -> None:
-        """Take the new leader from the response, so that the next fetch need not wait for metadata
-        (KIP-951)."""
-        if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
-            return
-        found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
-        if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
-            self._subscription.maybe_validate(tp, self._cluster.leader(tp))
-
     def __repr__(self) -> str:
         asked = sum(len(flight.asked) for flight in self._in_flight.values())
         return f"<FetchManager {len(self._in_flight)} fetches of {asked} partitions under way, {self._buffer!r}>"
-
-
-def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:
-    return leader.leader is not None and leader.leader.id == node.id

@@ -130,8 +130,7 @@ class World:
         return self.manager.poll(self.now).requests
 
     def answer(self, request: UnsentRequest, **changes: Any) -> None:
-        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response
-        fields."""
+        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
         message = request.message
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for topic in message.topics:

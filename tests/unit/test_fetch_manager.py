@@ -176,8 +176,7 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
 
 
 def test_wants_poll() -> None:
-    """The engine is told when there may be something to do: a response, room made, metadata, an
-    assignment."""
+    """The engine is told when there may be something to do: a response, room made, metadata, an assignment."""
     world = World(max_partition_fetch_bytes=1)
     log = world.logs[world.tps[0]]
     for _ in range(3):
@@ -232,8 +231,7 @@ def test_brokers_share_the_memory() -> None:
 
 
 def test_paused_partitions_do_not_lock_the_others_out() -> None:
-    """When only paused partitions hold the memory it is taken from them; they are read from their position
-    later."""
+    """When only paused partitions hold the memory it is taken from them; they are read from their position later."""
     world = World(2, brokers=2, buffer_memory=2000, max_partition_fetch_bytes=1000)
     one, other = world.tps
     fill(world, 900, 4)
@@ -255,8 +253,7 @@ def test_paused_partitions_do_not_lock_the_others_out() -> None:
 
 
 def test_seek_while_in_flight() -> None:
-    """The response to a fetch from before a seek is dropped, and the next fetch starts at the new
-    position."""
+    """The response to a fetch from before a seek is dropped, and the next fetch starts at the new position."""
     world = World()
     log = world.logs[world.tps[0]]
     log.append(10)
