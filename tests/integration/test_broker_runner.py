@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from support import kafka_run
 from support.kafka import Kafka, KafkaCluster
 from support.kafka_admin import java_hash, wait_until
 
@@ -16,6 +18,7 @@ TESTS = Path(__file__).parent.parent
 
 OWNER = """
 import sys
+import tempfile
 from support.kafka import KafkaCluster
 cluster = KafkaCluster()
 cluster.start()
@@ -153,3 +156,20 @@ def test_no_broker_outlives_a_killed_guard() -> None:
         os.kill(node.guard_pid, signal.SIGKILL)
         wait_until(lambda: gone(pid), 10, "end of the JVM")
         assert not node.alive
+
+
+def test_abandoned_run_folders_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A later run removes an old folder whose owner is gone, and leaves a held or a fresh one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders = {name: tmp_path / f"{kafka_run.PREFIX}{name}" for name in ("abandoned", "held", "fresh")}
+    held = {}
+    for name, folder in folders.items():
+        folder.mkdir()
+        held[name] = kafka_run.hold_lifeline(folder / "lifeline")
+        if name != "fresh":
+            os.utime(folder, (0, 0))
+    os.close(held.pop("abandoned"))
+    os.close(held.pop("fresh"))
+    kafka_run.sweep()
+    os.close(held.pop("held"))
+    assert ["fresh", "held"] == [name for name in sorted(folders) if folders[name].exists()]

@@ -11,6 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+PREFIX = "kconsumer-tests-"
+STARTING_S = 60  # a folder younger than this may belong to a run that is about to open its lifeline
+
 
 def hold_lifeline(path: Path) -> int:
     """Make the FIFO that guards watch and hold its write end; it breaks however this process ends."""
@@ -18,11 +21,25 @@ def hold_lifeline(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # read-write, because write-only would wait for a reader
 
 
+def sweep() -> None:
+    """Remove the folders of killed runs that had no broker, and so no guard to do it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        try:
+            lifeline = os.open(folder / "lifeline", os.O_RDONLY | os.O_NONBLOCK)
+            with open(lifeline, "rb", buffering=0) as reader:
+                abandoned = reader.read(1) == b""  # None while somebody holds the write end
+            if abandoned and time.time() - folder.stat().st_mtime > STARTING_S:
+                shutil.rmtree(folder)
+        except OSError:
+            continue  # another user's, or gone meanwhile
+
+
 class Run:
     """The run folder, held by the controlling process of a test session."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="kconsumer-tests-"))
+        sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lifeline_fd = hold_lifeline(self.folder / "lifeline")
 
     def close(self) -> None:
