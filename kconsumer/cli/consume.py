@@ -185,6 +185,14 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def _write_all(out: BinaryIO, data: bytes) -> None:
+    """Write and flush. With PYTHONUNBUFFERED stdout has no buffer, and one write may take only a part."""
+    left = memoryview(data)
+    while left:
+        left = left[out.write(left) :]
+    out.flush()
+
+
 class Reader:
     """One consumer whose records go to one output."""
 
@@ -245,8 +253,7 @@ class Reader:
                 size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
             if self._shares_terminal:
                 self._progress.clear()
-            self._out.write(b"".join(lines))
-            self._out.flush()
+            _write_all(self._out, b"".join(lines))
         except BaseException:
             # Not printed, or not all of it: a group must get it again, so closing must not commit past it.
             for partition in records.partitions():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -263,6 +265,19 @@ def test_closed_pipe(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) ->
         assert 0 == cli.main([*COMMAND, "--exit-at-end"])
     assert [(("clicks", 0), 0)] == consumer.seeks
     assert consumer.closed
+
+
+def test_output_that_takes_a_part(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unbuffered stdout may take less than it is given; nothing is lost."""
+
+    class Narrow(io.BytesIO):
+        def write(self, data: Any) -> int:
+            return super().write(bytes(data)[:2])
+
+    out = Narrow()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
+    assert 0 == cli.main([*COMMAND, "--exit-at-end"])
+    assert b"a0\na1\na2\nb0\nb1\n" == out.getvalue()
 
 
 RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))
