@@ -1,0 +1,150 @@
+"""The command, the examples and the demo as users start them: processes against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+
+ROOT = Path(__file__).parents[2]
+# The tree itself comes first, also when the package is not installed.
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1"}
+
+pytestmark = pytest.mark.broker
+
+
+def kconsumer(*arguments: str) -> tuple[int, str, str]:
+    """Run the command: exit code, stdout, stderr."""
+    command = [sys.executable, "-m", "kconsumer", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT)
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is ended whatever happens."""
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """Two partitions with three records each, keyed and dated."""
+    kafka.create_topic(topic_name, partitions=2)
+    for partition in range(2):
+        values = [f"{partition}-{number}".encode() for number in range(3)]
+        dates = [1_700_000_000_000 + number * 1000 for number in range(3)]
+        kafka.produce(topic_name, values, partition=partition, keys=[b"k"] * 3, timestamps=dates)
+    return topic_name
+
+
+def test_reads_a_topic(kafka: Kafka, topic: str) -> None:
+    """Every record is printed in each format, from the start, an offset or a time."""
+    base = ["consume", topic, "-b", kafka.bootstrap_servers, "--exit-at-end"]
+    assert (0, "0-0\n0-1\n0-2\n1-0\n1-1\n1-2\n", "") == _sorted(kconsumer(*base))
+    assert (0, "0/2\n1/2\n", "") == _sorted(kconsumer(*base, "--from", "2", "-f", r"%p/%o\n"))
+    assert (0, "0/1\n0/2\n1/1\n1/2\n", "") == _sorted(kconsumer(*base, "--from", "@1700000001000", "-f", r"%p/%o\n"))
+    code, out, err = kconsumer(*base, "-f", "json", "-n", "1")
+    assert (0, "", "k", 1_700_000_000_000) == (code, err, json.loads(out)["key"], json.loads(out)["timestamp"])
+
+
+def _sorted(result: tuple[int, str, str]) -> tuple[int, str, str]:
+    code, out, err = result
+    return code, "".join(sorted(out.splitlines(keepends=True))), err
+
+
+def test_a_group_goes_on_where_it_stopped(kafka: Kafka, topic: str) -> None:
+    """What -n printed is committed, no more; the next run prints the rest, and the one after it nothing."""
+    base = ["consume", topic, "-b", kafka.bootstrap_servers, "-g", topic, "--from", "earliest"]
+    first = kconsumer(*base, "-n", "4")[1].split()
+    rest = kconsumer(*base, "--exit-at-end")[1].split()
+    assert (4, 2) == (len(first), len(rest))
+    assert 6 == len({*first, *rest})
+    assert (0, "", "") == kconsumer(*base, "--exit-at-end")
+
+
+def test_errors(kafka: Kafka, topic: str) -> None:
+    """A topic that is not there, and a broker that is not there, are one line and exit code 1."""
+    absent = f"{topic}-absent"
+    code, out, err = kconsumer("consume", absent, "-b", kafka.bootstrap_servers)
+    assert (1, "", f"kconsumer: topic {absent!r} does not exist on {kafka.bootstrap_servers}\n") == (code, out, err)
+    code, out, err = kconsumer("consume", topic, "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=500")
+    assert (1, "", 1) == (code, out, err.count("\n"))
+    assert "127.0.0.1:1" in err
+
+
+def test_ctrl_c(kafka: Kafka, topic: str) -> None:
+    """SIGINT ends a command that waits for records, with exit code 130 and nothing on stderr."""
+    command = ["-m", "kconsumer", "consume", topic, "-b", kafka.bootstrap_servers, "--from", "earliest"]
+    with running(*command) as process:
+        assert process.stdout is not None
+        for _ in range(6):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert ("", "") == process.communicate(timeout=20)
+        assert 130 == process.returncode
+
+
+def test_what_a_closed_pipe_did_not_take_is_not_committed(kafka: Kafka, topic_name: str) -> None:
+    """The reader of the output goes away in the middle of a batch: the group gets the whole batch again."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"x" * 1000] * 2000)
+    command = ["-m", "kconsumer", "consume", topic_name, "-b", kafka.bootstrap_servers, "-g", topic_name]
+    with running(*command, "--from", "earliest") as process:
+        assert process.stdout is not None
+        assert "x" * 1000 + "\n" == process.stdout.readline()
+        process.stdout.close()
+        assert 0 == process.wait(timeout=20)
+    assert {0: 0} == kafka.committed(topic_name, topic_name)
+
+
+@pytest.mark.parametrize("example", ["quickstart.py", "manual_commit.py", "rebalance_listener.py"])
+def test_examples(kafka: Kafka, topic_name: str, example: str) -> None:
+    """Each example reads and commits what is there, and ends quietly on Ctrl-C."""
+    kafka.create_topic(topic_name, partitions=2)
+    for partition in range(2):
+        kafka.produce(topic_name, [b'{"n": 1}', b"no json"], partition=partition)
+    arguments = [str(ROOT / "examples" / example), kafka.bootstrap_servers, topic_name, topic_name]
+    with running(*arguments) as process:
+        done = {0: 2, 1: 2}
+        wait_until(lambda: kafka.committed(topic_name, topic_name) == done or process.poll(), 30, "the commit")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert (0, False) == (process.returncode, "Traceback" in err), err
+    assert done == kafka.committed(topic_name, topic_name)
+
+
+def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
+    """The demo reads a given topic to its end with members that come and go, and writes nothing."""
+    before = kafka.end_offsets(topic)
+    command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--timeout", "60"]
+    command += ["--bootstrap", kafka.bootstrap_servers, "--topic", topic]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=ENVIRONMENT)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "6 records read, up to the end of every partition" in done.stdout
+    assert "member-2 has left" in done.stdout
+    assert before == kafka.end_offsets(topic)
+
+
+def test_demo() -> None:
+    """The demo with a broker of its own sees every record and says so."""
+    command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--records", "50000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=ENVIRONMENT)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.endswith("every record was seen\n")
