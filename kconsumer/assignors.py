@@ -443,14 +443,17 @@ def validate(
     """
     if not isinstance(assignments, Mapping):
         raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")
-    known: dict[str, frozenset[int]] = {}
+    check = _MemberCheck(assignor, cluster)
     count = 0
     for member, assignment in assignments.items():
         if member not in subscriptions:
             raise _broken(assignor, f'gave partitions to "{member}", which is no member of the group')
         if not isinstance(assignment, Assignment):
             raise _broken(assignor, f'gave member "{member}" {assignment!r}, which is no Assignment')
-        _check_member(assignor, cluster, member, subscriptions[member], assignment, known)
+        try:
+            check(member, subscriptions[member], assignment)
+        except (TypeError, ValueError) as error:
+            raise _broken(assignor, f'gave member "{member}" what is no partition: {_brief(error)}') from error
         count += len(assignment.partitions)
     everything = set(chain.from_iterable(assignment.partitions for assignment in assignments.values()))
     if len(everything) != count:
@@ -459,27 +462,31 @@ def validate(
         _check_cooperative(assignor, subscriptions, assignments)
 
 
-def _check_member(
-    assignor: Assignor,
-    cluster: ClusterView,
-    member: str,
-    subscription: Subscription,
-    assignment: Assignment,
-    known: dict[str, frozenset[int]],
-) -> None:
-    """Every partition exists and belongs to a topic of the member's. `known` caches the ids of each topic."""
-    topics = subscription.topics if len(subscription.topics) < 8 else frozenset(subscription.topics)
-    for topic, partition in assignment.partitions:
-        ids = known.get(topic)
-        if ids is None:
-            ids = known[topic] = frozenset(info.partition for info in cluster.partitions(topic))
-        if topic not in topics:
-            raise _broken(
-                assignor,
-                f'gave {topic}-{partition} to member "{member}", which does not subscribe to {topic}',
-            )
-        if partition not in ids:
-            raise _broken(assignor, f'gave {topic}-{partition} to member "{member}"; there is no such partition')
+class _MemberCheck:
+    """Whether a member's partitions exist and are of its topics. Keeps the sets made for that: members share them."""
+
+    def __init__(self, assignor: Assignor, cluster: ClusterView) -> None:
+        self.assignor = assignor
+        self.cluster = cluster
+        self.ids: dict[str, frozenset[int]] = {}
+        self.topics: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def __call__(self, member: str, subscription: Subscription, assignment: Assignment) -> None:
+        named = tuple(subscription.topics)
+        topics = self.topics.get(named)
+        if topics is None:
+            topics = self.topics[named] = frozenset(named)
+        ids = self.ids
+        for topic, partition in assignment.partitions:
+            if topic not in topics:
+                raise self._wrong(member, topic, partition, f"which does not subscribe to {topic}")
+            if topic not in ids:
+                ids[topic] = frozenset(info.partition for info in self.cluster.partitions(topic))
+            if partition not in ids[topic]:
+                raise self._wrong(member, topic, partition, "but there is no such partition")
+
+    def _wrong(self, member: str, topic: str, partition: int, why: str) -> AssignorError:
+        return _broken(self.assignor, f'gave {topic}-{partition} to member "{member}", {why}')
 
 
 def _doubled(assignments: Mapping[str, Assignment]) -> str:
@@ -487,7 +494,7 @@ def _doubled(assignments: Mapping[str, Assignment]) -> str:
     for member, assignment in assignments.items():
         for partition in assignment.partitions:
             if partition in owners:
-                return f'gave {partition} twice: to "{owners[partition]}" and to "{member}"'
+                return f'gave {TopicPartition(*partition)} twice: to "{owners[partition]}" and to "{member}"'
             owners[partition] = member
     return "gave a partition twice"
 

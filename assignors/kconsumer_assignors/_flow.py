@@ -92,7 +92,7 @@ class Flow:
 
     def balance(self, allow: Allow) -> None:
         """Even out the loads as far as the allowed moves can."""
-        blocks = [list(range(len(self.loads)))]
+        blocks = [list(range(len(self.loads)))] if self.loads else []
         while blocks:
             block = blocks.pop()
             stuck = self._level(block, allow)

@@ -1,0 +1,315 @@
+"""A compliance suite for assignors: subclass it in a test file, say how yours is made, and run pytest.
+
+    from kconsumer.testing.assignors import AssignorCompliance
+
+    class TestMine(AssignorCompliance):
+        balanced = True                      # what it claims to be; see the class
+
+        def make(self):
+            return MyAssignor()
+
+The suite asks for what every group needs (each partition given once, to a subscriber; the same answer from the same
+question; no partition with two owners in a cooperative rebalance) and for what the assignor claims to be. It needs
+neither a broker nor pytest itself. `SimulatedGroup` can serve tests of one's own as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from unittest import SkipTest
+
+from kconsumer.assignors import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    RebalanceProtocol,
+    Subscription,
+    assign,
+    load,
+)
+from kconsumer.clock import Clock
+from kconsumer.types import GroupMetadata, Node, PartitionInfo, TopicPartition
+
+__all__ = ["AssignorCompliance", "SimulatedGroup", "cluster"]
+
+RACKS = ("rack-a", "rack-b", "rack-c")
+COOPERATIVE_ROUNDS = 4
+SEEDS = range(40)
+
+
+def cluster(topics: Mapping[str, int], racks: Iterable[str] = (), replicas: int = 1) -> ClusterView:
+    """A view of topics with these partition counts; replicas go round the racks, partition by partition."""
+    names = tuple(racks) or (None,)
+    nodes = [Node(number, f"broker-{number}", 9092, rack) for number, rack in enumerate(names)]
+    infos = []
+    for topic, count in topics.items():
+        for partition in range(count):
+            held = tuple(nodes[(partition + copy) % len(nodes)] for copy in range(min(replicas, len(nodes))))
+            infos.append(PartitionInfo(topic, partition, held[0], held, held))
+    return ClusterView(infos)
+
+
+class SimulatedGroup:
+    """A group without brokers: each member has an assignor of its own, and the first member leads.
+
+    `owned` is what each member has; `rebalance()` does one generation as consumers do: subscriptions with user data
+    and (cooperative) owned partitions go to the leader's assignor, its answer is checked and handed out.
+    """
+
+    def __init__(self, make: Iterable[Assignor], view: ClusterView) -> None:
+        self._spare = iter(make)
+        self.view = view
+        self.generation = 0
+        self.assignors: dict[str, Assignor] = {}
+        self.owned: dict[str, tuple[TopicPartition, ...]] = {}
+        self._topics: dict[str, tuple[str, ...]] = {}
+        self._racks: dict[str, str | None] = {}
+        self._seen: dict[str, int] = {}
+
+    def join(self, member: str, topics: Iterable[str], rack: str | None = None) -> None:
+        """A member enters, or changes its subscription."""
+        self._topics[member] = tuple(sorted(topics))
+        self._racks[member] = rack
+        if member not in self.assignors:
+            self.assignors[member] = next(self._spare)
+            self.owned[member] = ()
+        elif self.cooperative:
+            self.owned[member] = tuple(p for p in self.owned[member] if p.topic in self._topics[member])
+
+    def leave(self, member: str) -> None:
+        """A member is gone, and what it had with it."""
+        for table in (self.assignors, self.owned, self._topics, self._racks, self._seen):
+            table.pop(member, None)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether members keep their partitions while they rebalance."""
+        protocols = [assignor.protocols for assignor in self.assignors.values()]
+        return all(RebalanceProtocol.COOPERATIVE in supported for supported in protocols)
+
+    def subscriptions(self) -> dict[str, Subscription]:
+        """What the members tell the leader now."""
+        return {
+            member: Subscription(
+                topics=self._topics[member],
+                user_data=assignor.subscription_user_data(frozenset(self._topics[member])),
+                owned_partitions=self.owned[member] if self.cooperative else (),
+                generation_id=self._seen.get(member, -1),
+                rack_id=self._racks[member],
+            )
+            for member, assignor in self.assignors.items()
+        }
+
+    def rebalance(self) -> dict[str, Assignment]:
+        """One generation; AssertionError if a partition is handed over while its owner still has it."""
+        leader = next(iter(self.assignors.values()))
+        given = assign(leader, self.view, self.subscriptions())
+        if self.cooperative:
+            self._nobody_loses_what_another_gets(given)
+        self.generation += 1
+        for member, assignment in given.items():
+            self.owned[member] = assignment.partitions
+            self._seen[member] = self.generation
+            metadata = GroupMetadata("simulated", self.generation, member)
+            self.assignors[member].on_assignment(assignment, metadata)
+        return given
+
+    def settle(self) -> int:
+        """Rebalance until every partition has an owner and nothing changes; returns how many times things changed."""
+        for done in range(COOPERATIVE_ROUNDS + 1):
+            before = dict(self.owned)
+            self.rebalance()
+            if done and {m: set(p) for m, p in before.items()} == {m: set(p) for m, p in self.owned.items()}:
+                _demand(not self.unassigned(), f"partitions are left to nobody for good: {self.unassigned()}")
+                return done
+        raise AssertionError(f"the assignment still changes after {COOPERATIVE_ROUNDS} rebalances of the same group")
+
+    def unassigned(self) -> list[TopicPartition]:
+        """Partitions that somebody subscribes to and nobody has."""
+        wanted = {topic for topics in self._topics.values() for topic in topics}
+        taken = {partition for partitions in self.owned.values() for partition in partitions}
+        infos = (info for topic in sorted(wanted) for info in self.view.partitions(topic))
+        return [tp for info in infos if (tp := TopicPartition(info.topic, info.partition)) not in taken]
+
+    def _nobody_loses_what_another_gets(self, given: Mapping[str, Assignment]) -> None:
+        owners = {partition: member for member, partitions in self.owned.items() for partition in partitions}
+        for member, assignment in given.items():
+            for partition in assignment.partitions:
+                owner = owners.get(partition, member)
+                _demand(owner == member, f'{partition} is given to "{member}" while "{owner}" still has it')
+
+
+class AssignorCompliance:
+    """The tests. Subclass it as `Test…`, write `make`, and set what the assignor claims to be.
+
+    - `balanced`: members with equal subscriptions end with loads that differ by one at most.
+    - `sticky`: members that stay keep what they have when others leave, and give up no more than newcomers need.
+    - `rack_aware`: members get partitions with a replica in their rack when there are enough for everybody.
+    - `scale_limit_s`: seconds for 3,000 partitions and 450 members, equal subscriptions.
+    """
+
+    balanced = False
+    sticky = False
+    rack_aware = False
+    scale_limit_s = 10.0
+
+    def make(self) -> Assignor:
+        """A new instance of the assignor under test."""
+        raise SkipTest("subclass AssignorCompliance and write make()")
+
+    def test_loads(self) -> None:
+        """It keeps the contract that `load` checks: a name, known protocols, an int version."""
+        assignor = self.make()
+        _demand(load(assignor) is assignor, "load() did not take the instance as it is")
+
+    def test_gives_every_partition_to_one_subscriber(self) -> None:
+        """In groups of all shapes, every partition that has a subscriber gets one, and every member is answered."""
+        for seed in SEEDS:
+            group = self._random_group(seed)
+            given = self.make().assign(group.view, group.subscriptions())
+            _demand(set(given) == set(group.assignors), f"seed {seed}: not every member is in the result")
+            group.settle()
+
+    def test_keeps_to_the_rules_as_the_group_changes(self) -> None:
+        """Members come, go and change their minds, and the rules hold after each change."""
+        for seed in SEEDS:
+            rng = random.Random(seed)
+            group = self._random_group(seed)
+            group.settle()
+            for step in range(4):
+                if len(group.assignors) > 1:
+                    group.leave(rng.choice(sorted(group.assignors)))
+                topics = sorted(group.view.topics())
+                group.join(f"late-{step}", topics[: rng.randint(1, len(topics))], rng.choice(RACKS))
+                group.join(rng.choice(sorted(group.assignors)), rng.sample(topics, rng.randint(0, len(topics))))
+                group.settle()
+
+    def test_answers_empty_questions(self) -> None:
+        """No members, no topics, unknown topics and members that subscribe to nothing are no errors."""
+        view = cluster({"known": 2})
+        _demand(dict(self.make().assign(view, {})) == {}, "no members should give an empty result")
+        nobody = Subscription(())
+        for topics in ((), ("unknown",), ("unknown", "known")):
+            given = assign(self.make(), view, {"a": Subscription(topics), "b": nobody})
+            expected = 2 if "known" in topics else 0
+            count = len(given["a"].partitions)
+            _demand(count == expected, f"a member of {topics} got {count} partitions, not {expected}")
+            _demand(given["b"].partitions == (), "a member that subscribes to nothing got partitions")
+
+    def test_gives_the_same_answer_again(self) -> None:
+        """A fresh instance, and members named in another order, give the same answer: leaders may change."""
+        for seed in SEEDS:
+            group = self._random_group(seed)
+            subscriptions = group.subscriptions()
+            turned = dict(reversed(subscriptions.items()))
+            first, second = (
+                {
+                    member: set(assignment.partitions)
+                    for member, assignment in assign(self.make(), group.view, s).items()
+                }
+                for s in (subscriptions, turned)
+            )
+            _demand(first == second, f"seed {seed}: the order of members changed the answer")
+
+    def test_survives_foreign_user_data(self) -> None:
+        """User data from other versions, or from nowhere, never stops a rebalance."""
+        rng = random.Random(7)
+        view = cluster({"t": 6})
+        own = self.make().subscription_user_data(frozenset({"t"})) or b""
+        _demand(isinstance(own, bytes), f"subscription_user_data gave {type(own).__name__}, not bytes or None")
+        for length in (0, 1, 2, 3, 4, 5, 8, 13, 40):
+            data = (rng.randbytes(length), own[:length], b"\xff" * length, b"\x00" * length)
+            members = {f"m{number}": Subscription(("t",), user_data=bytes_) for number, bytes_ in enumerate(data)}
+            assign(self.make(), view, members)
+
+    def test_is_quick_enough(self) -> None:
+        """3,000 partitions and 450 members, then ten members less, each within `scale_limit_s`."""
+        clock = Clock()
+        group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
+        for number in range(450):
+            group.join(f"m{number:03}", group.view.topics())
+        for leaving in range(2):
+            start = clock.now()
+            group.rebalance()
+            took = (clock.now() - start) / 1000
+            _demand(took < self.scale_limit_s, f"it took {took:.1f} s, more than {self.scale_limit_s} s")
+            for number in range(10 * (1 - leaving)):
+                group.leave(f"m{number:03}")
+
+    def test_balances(self) -> None:
+        """Equal subscriptions give equal loads, give or take one."""
+        self._only_if(self.balanced, "balanced")
+        for seed in SEEDS:
+            group = self._random_group(seed, equal=True)
+            group.settle()
+            loads = sorted(map(len, group.owned.values()))
+            _demand(loads[-1] - loads[0] <= 1, f"seed {seed}: loads are {loads}")
+
+    def test_sticks_when_members_leave(self) -> None:
+        """With equal subscriptions, those that stay keep all they had."""
+        self._only_if(self.sticky, "sticky")
+        for seed in SEEDS:
+            group = self._random_group(seed, equal=True, least=3)
+            group.settle()
+            group.leave(min(group.assignors))
+            before = dict(group.owned)
+            group.settle()
+            for member, partitions in before.items():
+                lost = set(partitions) - set(group.owned[member])
+                _demand(not lost, f'seed {seed}: "{member}" lost {sorted(lost)} though it stayed')
+
+    def test_moves_only_what_newcomers_need(self) -> None:
+        """With equal subscriptions, partitions move to the newcomer only."""
+        self._only_if(self.sticky, "sticky")
+        for seed in SEEDS:
+            group = self._random_group(seed, equal=True)
+            group.settle()
+            before = dict(group.owned)
+            group.join("newcomer", group.view.topics())
+            group.settle()
+            for member, partitions in before.items():
+                extra = set(group.owned[member]) - set(partitions)
+                _demand(not extra, f'seed {seed}: "{member}" got {sorted(extra)} when another joined')
+
+    def test_reads_locally(self) -> None:
+        """With as many partitions as members in each rack, everybody reads from its own."""
+        self._only_if(self.rack_aware, "rack_aware")
+        view = cluster({"t": 2 * len(RACKS), "u": 2 * len(RACKS)}, RACKS)
+        group = SimulatedGroup(self._makers(), view)
+        for number in range(2 * len(RACKS)):
+            group.join(f"m{number}", ("t", "u"), RACKS[-1 - number % len(RACKS)])
+        group.settle()
+        for member, subscription in group.subscriptions().items():
+            for topic, partition in group.owned[member]:
+                held = [str(node.rack) for node in view.partitions(topic)[partition].replicas]
+                where = f"{topic}-{partition}, which is in {', '.join(held)}"
+                _demand(subscription.rack_id in held, f'"{member}" in {subscription.rack_id} got {where}')
+
+    def _random_group(self, seed: int, equal: bool = False, least: int = 1) -> SimulatedGroup:
+        rng = random.Random(seed)
+        counts = {f"t{number}": rng.randint(1, 9) for number in range(rng.randint(1, 6))}
+        racks = RACKS if seed % 2 and not equal else ()
+        group = SimulatedGroup(self._makers(), cluster(counts, racks, rng.randint(1, 2)))
+        for number in range(rng.randint(least, least + 7)):
+            topics = (
+                sorted(counts)
+                if equal or rng.random() < 0.3
+                else rng.sample(sorted(counts), rng.randint(0, len(counts)))
+            )
+            group.join(f"m{number}", topics, rng.choice(RACKS) if racks else None)
+        return group
+
+    def _makers(self) -> Iterator[Assignor]:
+        while True:
+            yield self.make()
+
+    def _only_if(self, claimed: bool, name: str) -> None:
+        if not claimed:
+            raise SkipTest(f"{type(self).__name__} does not claim to be {name}")
+
+
+def _demand(condition: bool, message: str) -> None:
+    """Assert that is not lost under `python -O` and says what is wrong by itself."""
+    if not condition:
+        raise AssertionError(message)
