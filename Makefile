@@ -18,6 +18,7 @@ CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*
 SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/spark tests/test_packaging.py)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
+STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
 .PHONY: help setup system build check lint format types unit slower property fuzz brokerless integration test bench demo clean
 
@@ -66,8 +67,9 @@ format: $(STAMPS)/venv  ## let ruff fix and lay out what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMPS)/extensions  ## mypy
+types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules against what they compile to
 	$(BIN)/mypy
+	$(BIN)/stubtest kconsumer._core $(STUBTEST)
 
 unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
 	$(PYTEST) tests/unit tests/test_layering.py -n $(WORKERS) -q
