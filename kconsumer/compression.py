@@ -15,7 +15,8 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 
-from kconsumer._core.fetch import DecompressionError, use_codecs
+from kconsumer._core.fetch import DecompressionError as DecompressionError
+from kconsumer._core.fetch import use_codecs
 
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64

@@ -5,6 +5,8 @@ over control records and records below the position, and moves the position. Doe
 why the position is where it is, or what becomes of a record. The batch layout is in batch.pxd.
 """
 
+from copy import copy
+
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 
@@ -124,9 +126,9 @@ cdef class PartitionFetch:
     cdef Slice data
     cdef Span rest                    # batches not yet opened
     cdef bint begun                   # a batch has been found
-    cdef object owner                 # keeps the open batch's records alive; None: no batch is open
+    cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
     cdef Open batch
-    cdef Py_ssize_t decompressed      # bytes all batches so far decompressed to
+    cdef Py_ssize_t output_bytes      # what all batches so far decompressed to
     cdef object error                 # what every take() raises from now on
 
     def __init__(
@@ -176,7 +178,7 @@ cdef class PartitionFetch:
         """
         cdef RecordRun run
         if self.error is not None:
-            raise self.error.with_traceback(None)
+            raise copy(self.error)
         run = new_run(self.topic_partition, self)
         run.offset_before, run.epoch_before = self.next_offset, self.epoch
         start = self.position_in_data()
@@ -185,7 +187,7 @@ cdef class PartitionFetch:
                 if self.owner is not None:
                     self.take_from_batch(run, max_records - run.count)
         except (CorruptRecordError, RecordTooLargeError) as error:
-            self.error = error
+            self.error = copy(error)      # without a traceback, which would keep the caller's frames alive
             if run.count == 0 and self.next_offset == run.offset_before:
                 raise
         except BaseException:
@@ -230,6 +232,8 @@ cdef class PartitionFetch:
     cdef bint open_batch(self) except -1:
         """Make the next batch the open one; False if there is none."""
         cdef BatchHeader header
+        cdef Slice data = self.data      # a signal handler may drain the fetch while a library works on it
+        cdef Slice owner = data
         cdef const unsigned char* start = self.rest.p
         cdef Found found = next_batch(&self.rest, &header)
         if found == FOUND_END:
@@ -250,7 +254,7 @@ cdef class PartitionFetch:
         self.batch.segment.base_offset = header.base_offset
         self.batch.segment.leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else -1
         self.batch.segment.floor = self.floor
-        self.batch.segment.batch_at = start - self.data.span.p
+        self.batch.segment.batch_at = start - data.span.p
         if header.attributes & LOG_APPEND_TIME:
             self.batch.segment.timestamp_kind = LOG_APPEND
             self.batch.segment.base_timestamp = header.max_timestamp
@@ -258,12 +262,15 @@ cdef class PartitionFetch:
             self.batch.segment.timestamp_kind = CREATE_TIME
             self.batch.segment.base_timestamp = header.base_timestamp
         self.batch.segment.span = header.body
-        self.owner = self.data
         if header.attributes & CODEC and remaining(&header.body):
-            self.decompress_batch(&header)
+            owner = self.decompressed(data, &header)
+            self.batch.segment.span = owner.span
+        if self.data is not data:
+            return False
+        if self.batch.left == 0 and remaining(&self.batch.segment.span):
+            raise self.corrupt_batch(&header, "it has no records, but bytes where they belong")
+        self.owner = owner
         if self.batch.left == 0:
-            if remaining(&self.batch.segment.span):
-                raise self.corrupt_batch(&header, "it has no records, but bytes after its header")
             self.close_batch()
         return True
 
@@ -300,44 +307,40 @@ cdef class PartitionFetch:
             raise self.corrupt_batch(header, f"a record count of {header.record_count}")
         return 0
 
-    cdef int decompress_batch(self, const BatchHeader* header) except -1:
-        """Replace the open batch's compressed body by what it decompresses to."""
+    cdef Slice decompressed(self, Slice data, const BatchHeader* header):
+        """The records of a compressed batch."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = output_limit(size)
         cdef Slice body
         if self.log_bytes:
-            limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(self.data))) - self.decompressed)
-        self.owner = None
+            limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
         try:
-            packed = memoryview(slice_of(self.data, header.body.p, size))
-            body = Slice(decompress(header.attributes & CODEC, packed, limit))
+            packed = memoryview(slice_of(data, header.body.p, size))
+            body = Slice(decompress(header.attributes & CODEC, packed, max(limit, 0)))
         except DecompressionError as error:
             raise self.corrupt_batch(header, str(error)) from error
-        self.decompressed += remaining(&body.span)
-        self.owner = body
-        self.batch.segment.span = body.span
-        return 0
+        self.output_bytes += remaining(&body.span)
+        return body
 
     cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit) except -1:
         """Move up to `limit` records of the open batch to `run`, and close the batch after its last one."""
+        cdef Open batch = self.batch
         cdef Segment segment
         cdef bint good
-        if self.batch.left > MANY_RECORDS and limit > MANY_RECORDS:
+        owner = self.owner
+        if batch.left > MANY_RECORDS and limit > MANY_RECORDS:
             with nogil:
-                good = walk(&self.batch, limit, &segment)
+                good = walk(&batch, limit, &segment)
         else:
-            good = walk(&self.batch, limit, &segment)
+            good = walk(&batch, limit, &segment)
+        self.batch = batch
         if segment.count:
-            run.add(&segment, self.owner)
-            self.next_offset = max(self.next_offset, self.batch.reached)
+            run.add(&segment, owner)
+            self.next_offset = max(self.next_offset, batch.reached)
             self.epoch = segment.leader_epoch
         if not good:
-            raise self.corrupt(
-                max(self.batch.reached, self.floor),
-                f"malformed record, {self.batch.left} before the end of its batch",
-                self.batch.last_offset + 1,
-            )
-        if self.batch.left == 0:
+            raise self.corrupt(max(batch.reached, self.floor), "malformed record", batch.last_offset + 1)
+        if batch.left == 0:
             self.close_batch()
         return 0
 
@@ -354,11 +357,10 @@ cdef class PartitionFetch:
         return 0
 
     cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
-        """The error to raise for malformed bytes at `offset`; `after`: where to seek to skip them, if
-        known."""
+        """The error to raise for malformed bytes at `offset`; `after`: where the next batch begins, if known."""
         topic, partition = self.topic_partition
         where = f"{topic}-{partition} at offset {offset}" if topic else f"partition {partition} at offset {offset}"
-        hint = f"; seek to offset {after} to skip it" if after >= 0 else ""
+        hint = f"; seek to offset {after} to go on after its batch" if after >= 0 else ""
         return CorruptRecordError(
             f"corrupt record data in {where}: {what}{hint}",
             topic=topic,

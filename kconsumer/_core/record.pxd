@@ -32,4 +32,5 @@ cdef class ConsumerRecord:
 
 
 cdef ConsumerRecord blank_record()
-cdef object read_headers(Span span)
+cdef object changed()
+cdef tuple read_headers(Span span)

@@ -8,10 +8,13 @@ from operator import index
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from kconsumer._core.batch cimport read_nullable
-from kconsumer._core.wire cimport read_varint, skip
+from kconsumer._core.wire cimport read_varint, remaining, take
+from kconsumer.errors import CorruptRecordError
 from kconsumer.types import TimestampType, TopicPartition
 
 
@@ -139,27 +142,29 @@ cdef ConsumerRecord blank_record():
     return record
 
 
-cdef object read_headers(Span span):
-    """Headers from their count on. The span has been checked; should it still be cut short, headers are
-    missing."""
-    cdef int32_t count, size
-    cdef const unsigned char* at
-    cdef object value
-    cdef list headers = []
-    if not read_varint(&span, &count):
-        return ()
-    for _ in range(count):
-        if not read_varint(&span, &size):
-            break
-        at = span.p
-        if not skip(&span, size):
-            break
-        key = PyUnicode_DecodeUTF8(<const char*> at, size, "replace")
-        if not read_nullable(&span, &at, &size):
-            break
-        value = PyBytes_FromStringAndSize(<const char*> at, size) if size >= 0 else None
-        headers.append((key, value))
-    return tuple(headers)
+cdef tuple read_headers(Span span):
+    """Headers, from their count on. The span was checked when the record was taken."""
+    cdef int32_t count, i, size
+    cdef Span key
+    cdef const unsigned char* value
+    if remaining(&span) <= 1:
+        return ()        # a count of 0, as in most records, or a record without contents
+    if not read_varint(&span, &count) or not 0 <= count <= remaining(&span):
+        raise changed()
+    headers = PyTuple_New(count)
+    for i in range(count):
+        if not (read_varint(&span, &size) and take(&span, size, &key) and read_nullable(&span, &value, &size)):
+            raise changed()
+        name = PyUnicode_DecodeUTF8(<const char*> key.p, remaining(&key), "replace")
+        header = (name, PyBytes_FromStringAndSize(<const char*> value, size) if size >= 0 else None)
+        Py_INCREF(header)
+        PyTuple_SET_ITEM(headers, i, header)
+    return headers
+
+
+cdef object changed():
+    """The error for bytes that were good once."""
+    return CorruptRecordError("the bytes of the records were changed while they were being read")
 
 
 cdef tuple fields(ConsumerRecord self):

@@ -10,11 +10,12 @@ from cpython.ref cimport PyObject
 from libc.stdlib cimport free, realloc
 
 from kconsumer._core.batch cimport Record, offset_at, read_record
-from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record
-from kconsumer.errors import CorruptRecordError, RecordDeserializationError
+from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed
+from kconsumer.errors import RecordDeserializationError
 
 
 cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject* op)
     void PyObject_GC_Track(void* op)
     int PyObject_GC_IsTracked(PyObject* op)
 
@@ -73,6 +74,8 @@ cdef class RecordRun:
                 last = record.offset
                 done += 1
         except Exception as error:
+            if record is None:
+                raise
             self.stop_before(done, last)
             if done == 0:
                 raise failed(origin, record, error) from error
@@ -225,7 +228,7 @@ cdef class RecordIterator:
         cdef int64_t offset
         while True:
             if not read_record(&self.segment.span, &parts):
-                raise CorruptRecordError("the bytes of the records were changed while they were being read")
+                raise changed()
             offset = offset_at(self.segment.base_offset, parts.offset_delta)
             if offset >= self.segment.floor:
                 break
@@ -255,7 +258,7 @@ cdef class RecordIterator:
         one."""
         cdef ConsumerRecord record = self.older
         # Two references: `older` and the local variable. A record that anybody else can see has more.
-        if record is not None and (<PyObject*> record).ob_refcnt == 2:
+        if record is not None and Py_REFCNT(<PyObject*> record) == 2:
             if record.made:
                 record.made = 0
                 record.key_object = record.value_object = record.headers_object = None

@@ -321,6 +321,42 @@ def test_an_interrupt_in_a_take_loses_nothing() -> None:
     assert [1, 2] == offsets(fetch.take(10))
 
 
+def test_a_drain_in_a_take_is_no_crash() -> None:
+    """A signal handler may close the consumer, and so drain the fetch, while a batch is decompressed."""
+    fetch = fetch_of(build_batch([b"a"]), build_batch([b"b"] * 3, base_offset=1, codec="gzip"))
+
+    def drains(codec: int, data: memoryview, limit: int) -> bytes | bytearray:
+        fetch.drain()
+        return decompress(codec, data, limit)
+
+    use_codecs(drains, output_limit)
+    try:
+        run = fetch.take(10)
+    finally:
+        use_codecs(decompress, output_limit)
+    assert [b"a"] == [record.value for record in run]
+    assert (True, 0, 1) == (fetch.exhausted, fetch.held_bytes, fetch.next_offset)
+
+
+def test_an_error_that_stays_keeps_no_frame_alive() -> None:
+    """Each raise is an error of its own: the one that is kept does not collect the tracebacks of all polls."""
+    fetch = fetch_of(build_batch([b"a"], crc=0))
+    caught = []
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError) as info:
+            fetch.take(1)
+        caught.append(info.value)
+    assert 3 == len({id(error) for error in caught})
+    assert 1 == len({(str(error), error.topic, error.partition, error.offset) for error in caught})
+
+
+def test_the_position_never_goes_back() -> None:
+    """A record beyond its batch's last offset (no broker sends one) must not come again and again."""
+    fetch = fetch_of(build_batch([b"a", b"b", b"c"], last_offset_delta=0), empty_batch(1, 1))
+    assert [0, 1, 2] == offsets(fetch.take(10))
+    assert 3 == fetch.next_offset
+
+
 def test_repr_says_where_it_stands() -> None:
     """The repr shows partition and position."""
     assert "next offset 7" in repr(fetch_of(build_batch([b"a"], base_offset=7), offset=7))
