@@ -176,9 +176,9 @@ class ClassicDriver:
         if promise.done and not isinstance(promise.error, TimeoutError):
             return promise.result()
         cause = promise.error.__cause__ if promise.error is not None else None
-        error = self.timeout_error(what, topics, cause)
-        promise.fail(error)
-        raise error from cause
+        timed_out = self.timeout_error(what, topics, cause)
+        promise.fail(timed_out)
+        raise timed_out from cause
 
     def timeout_error(self, what: str, topics: Iterable[str] = (), cause: BaseException | None = None) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""

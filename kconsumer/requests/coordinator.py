@@ -71,9 +71,7 @@ class CoordinatorManager:
             result.wait_ms = wait
             return result
         self._in_flight = True
-        message = FindCoordinatorRequest(
-            key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id]
-        )
+        message = FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id])
         result.requests.append(UnsentRequest(FIND_COORDINATOR, message, self._on_reply))
         return result
 
@@ -97,17 +95,13 @@ class CoordinatorManager:
             return
         answer = self._own_answer(reply)
         if answer is None:
-            error: KafkaError = ProtocolError(
-                f"the answer about the coordinator does not name group {self._group_id}"
-            )
+            error: KafkaError = ProtocolError(f"the answer about the coordinator does not name group {self._group_id}")
             self._failed(error, reply.now)
         elif answer.error_code == GROUP_AUTHORIZATION:
             self._failed(GroupAuthorizationError(f"group {self._group_id}"), reply.now)
         elif answer.error_code:
             about = f"coordinator of group {self._group_id}"
-            error = error_for(
-                answer.error_code, f"{about}: {answer.error_message}" if answer.error_message else about
-            )
+            error = error_for(answer.error_code, f"{about}: {answer.error_message}" if answer.error_message else about)
             self._failed(error, reply.now)
         else:
             self._found(Node(answer.node_id, answer.host, answer.port), reply.now)

@@ -130,9 +130,7 @@ class MetadataManager:
         self._watched.subtract(set(topics))
         self._watched += Counter()  # drops those at zero
 
-    def require(
-        self, topics: Collection[str] | None = None, deadline: float = FOREVER
-    ) -> Promise[TopicTable]:
+    def require(self, topics: Collection[str] | None = None, deadline: float = FOREVER) -> Promise[TopicTable]:
         """The partitions of these topics (None: of all topics), as a mapping; topics that do not exist are
         left out. From the cache if all are there, otherwise asked for apart from the cache.
 

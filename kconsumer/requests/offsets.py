@@ -194,9 +194,7 @@ class OffsetsManager:
 
     # --- questions of users ------------------------------------------------------------------------------
 
-    def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER
-    ) -> Promise[OffsetTable]:
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
         """The first offset at or after each timestamp (ms; LATEST -1 is the end, EARLIEST -2 the beginning),
         None where there is none. Partitions need not be assigned.
 

@@ -303,6 +303,4 @@ class PartitionState:
         return f"<PartitionState {self.fetch_state.value}{at}{flags}>"
 
 
-_FLAGGED = frozenset(
-    {PartitionCondition.REVOKING, PartitionCondition.AWAIT_CALLBACK, PartitionCondition.PAUSED}
-)
+_FLAGGED = frozenset({PartitionCondition.REVOKING, PartitionCondition.AWAIT_CALLBACK, PartitionCondition.PAUSED})

@@ -237,9 +237,7 @@ class SubscriptionState:
         else:
             state.seek_unvalidated(position)
 
-    def request_reset(
-        self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0
-    ) -> None:
+    def request_reset(self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0) -> None:
         """Drop the position and look one up by `strategy` (None: the configured one), not before `retry_at`
         (ms)."""
         state = self.get(tp)

@@ -112,9 +112,8 @@ def test_every_state_can_be_reached_and_all_but_closed_can_close() -> None:
 
 def test_repr_shows_state_and_counts(peer: Peer) -> None:
     """What one wants in a bug report."""
-    assert (
-        "<Connection to broker 3 at k3:9092: connecting, 0 in flight, 0 bytes to send, 0 received>"
-        == repr(peer.connection)
+    assert "<Connection to broker 3 at k3:9092: connecting, 0 in flight, 0 bytes to send, 0 received>" == repr(
+        peer.connection
     )
     peer.negotiate()
     peer.send(HEARTBEAT, group_id="g")
@@ -208,9 +207,7 @@ def test_a_broker_does_not_say_which_version_it_knows(peer: Peer, body: bytes) -
         peer.deliver(b"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x23\x00\x00\x00\x00")
 
 
-@pytest.mark.parametrize(
-    ("code", "name"), [(58, "SASL_AUTHENTICATION_FAILED"), (129, "REBOOTSTRAP_REQUIRED")]
-)
+@pytest.mark.parametrize(("code", "name"), [(58, "SASL_AUTHENTICATION_FAILED"), (129, "REBOOTSTRAP_REQUIRED")])
 def test_another_error_ends_the_connection(peer: Peer, code: int, name: str) -> None:
     """What the broker says to ApiVersions is raised by its name."""
     peer.connection.transport_ready(0.0)

@@ -97,9 +97,7 @@ def test_a_topic_that_does_not_exist_is_left_out() -> None:
     assert {"known": [1]} == leaders(promise)
 
 
-@pytest.mark.parametrize(
-    ("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)]
-)
+@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)])
 def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError]) -> None:
     """Errors that will not pass are raised, naming the topic."""
     case = Case()

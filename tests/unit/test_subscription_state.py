@@ -81,9 +81,7 @@ def test_subscribing_keeps_the_assignment() -> None:
     assert ((A0,), True, False) == (state.assigned(), state.is_assigned(A0), state.is_assigned(B0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"), [("topics", {"a"}), ("pattern", set()), ("assigned", set())]
-)
+@pytest.mark.parametrize(("kind", "expected"), [("topics", {"a"}), ("pattern", set()), ("assigned", set())])
 def test_subscribed_topics(kind: str, expected: set[str]) -> None:
     """Only group subscriptions have topics; a pattern has those matched so far."""
     state = SubscriptionState()
@@ -331,9 +329,7 @@ def test_reset_initializing_without_policy_names_all() -> None:
     ],
     ids=["unchanged", "sought", "other strategy", "unassigned"],
 )
-def test_a_reset_answer_applies_to_the_same_reset(
-    change: Callable[[SubscriptionState], object], applied: bool
-) -> None:
+def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
     """An answer is used only while the partition still awaits a reset by the same strategy."""
     state = assigned("a-0")
     state.request_reset(A0, OffsetReset.LATEST)
