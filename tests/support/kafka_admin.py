@@ -237,14 +237,18 @@ class Kafka:
         partition: int = 0,
         transactional_id: str = "",
     ) -> None:
-        """Write records in one transaction and commit or abort it."""
+        """Write records in one transaction, commit or abort it, and wait for its marker in the log."""
+        written = list(values)
+        marked = self.end_offsets(topic)[partition] + len(written) + 1
         producer = self.producer({"transactional.id": transactional_id or uuid.uuid4().hex})
         producer.init_transactions(ADMIN_TIMEOUT_S)
         producer.begin_transaction()
-        for value in values:
+        for value in written:
             producer.produce(topic, value, partition=partition)
         producer.flush(ADMIN_TIMEOUT_S)  # aborted records must have reached the log to be worth testing
         if commit:
             producer.commit_transaction(ADMIN_TIMEOUT_S)
         else:
             producer.abort_transaction(ADMIN_TIMEOUT_S)
+        # The coordinator answers before partition leaders have their markers.
+        wait_until(lambda: self.end_offsets(topic)[partition] >= marked, ADMIN_TIMEOUT_S, f"marker in {topic}")
