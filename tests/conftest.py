@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.kafka_run import Run
 
 RUN_FOLDER = pytest.StashKey[Path]()

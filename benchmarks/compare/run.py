@@ -20,9 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
-
 from benchmarks.data import CORPORA, PARTITIONS, Corpus, load  # noqa: E402  # the path is set above
+from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
 
 CLIENTS: dict[str, tuple[str, ...]] = {
     "bare socket": ("bare_socket.py",),

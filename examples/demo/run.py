@@ -136,6 +136,7 @@ def own_topic(display: Screen, count: int) -> Iterator[str]:
     """A broker with the topic of events in it."""
     sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
     from load import load
+
     from support.kafka import KafkaCluster
 
     display.working("starting Apache Kafka (the first time Maven fetches it) …")

@@ -12,7 +12,6 @@ from kconsumer.errors import AssignorError
 from kconsumer.testing.assignors import AssignorCompliance
 from kconsumer.types import TopicPartition
 
-
 BUILT_IN = {name: type(load(name)) for name in ("range", "roundrobin", "sticky", "cooperative-sticky")}
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
 
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
 
 
 class Driver:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.kafka_shared import shared_kafka
 

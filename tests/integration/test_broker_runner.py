@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from support import kafka_run
 from support.kafka import Kafka, KafkaCluster
 from support.kafka_admin import java_hash, wait_until

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
 

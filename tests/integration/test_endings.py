@@ -13,10 +13,10 @@ import time
 import warnings
 
 import pytest
-from support.kafka import Kafka, KafkaCluster
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, WakeupError
+from support.kafka import Kafka, KafkaCluster
 
 
 def after(delay_s: float, action: object) -> threading.Timer:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
-from support.kafka import Kafka
 
 from kconsumer import Consumer, TopicPartition
+from support.kafka import Kafka
 
 RECORDS = 3_000_000
 PARTITIONS = 6

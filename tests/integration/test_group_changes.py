@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+
 from support.kafka import Kafka
 from support.members import (
     CONFLUENT_SCRIPT,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.kafka import Kafka
 
 from kconsumer import Consumer
 from kconsumer.engine.classic import ClassicEngine
+from support.kafka import Kafka
 
 
 def test_idle_member_takes_few_steps(kafka: Kafka, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

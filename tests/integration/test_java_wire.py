@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.java_wire import Java, as_json, message_definitions, random_message
-from support.wire_strategies import CASE_IDS, CASES, message_class
 
 from kconsumer._core.codec import decode, encode, encode_request
 from kconsumer.membership.protocol import encode_assignment, encode_subscription
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import NEWEST, Array, Field, Message, Scalar, Versions, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from support.java_wire import Java, as_json, message_definitions, random_message
+from support.wire_strategies import CASE_IDS, CASES, message_class
 
 MESSAGES = [
     (message_class(api, direction), f"{api.name}{direction.capitalize()}")

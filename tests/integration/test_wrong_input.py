@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from support.kafka import Kafka
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import (
@@ -16,6 +15,7 @@ from kconsumer.errors import (
     TimeoutError,
     UnknownAssignorError,
 )
+from support.kafka import Kafka
 
 
 def test_unknown_option_names_the_nearest() -> None:

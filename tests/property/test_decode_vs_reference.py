@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import reference
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import CODECS, Rec, build_batch
 from kconsumer.types import TopicPartition
+from support import reference
 
 TP = TopicPartition("t", 0)
 

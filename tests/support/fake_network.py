@@ -11,12 +11,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from support.scripted_broker import Conversation, Script
-
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.net.transport import WOULD_BLOCK, Address
 from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
+from support.scripted_broker import Conversation, Script
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 

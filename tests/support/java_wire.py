@@ -14,9 +14,8 @@ from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any, Self
 
-from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
-
 from kconsumer.schema.dsl import Array, Field, Message, Scalar
+from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 SOURCE = Path(__file__).with_name("java") / "ProtocolDump.java"
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

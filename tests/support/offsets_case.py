@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from support.managing import NoJitter, answer, config, led_by, tp, tps
-
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.requests.offsets import OffsetsManager
@@ -15,6 +13,7 @@ from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetReset
+from support.managing import NoJitter, answer, config, led_by, tp, tps
 
 WALL_MS = 1_700_000_000_000
 

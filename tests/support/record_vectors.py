@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.kafka import KafkaCluster
-
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.membership.protocol import encode_assignment, encode_subscription
@@ -79,6 +77,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopic,
 )
 from kconsumer.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from support.kafka import KafkaCluster
 
 VECTORS = Path(__file__).parent.parent / "protocol" / "vectors"
 TOPIC = "vectors"

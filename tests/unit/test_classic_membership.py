@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.membership.classic import JOIN_REACTIONS, SYNC_REACTIONS, CallbackKind, Reaction
 from kconsumer.membership.protocol import decode_assignment, decode_subscription
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from kconsumer.state.member import Generation, MemberState
+from support.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 

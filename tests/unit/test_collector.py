@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.fetching import World, offsets
 
 from kconsumer.errors import (
     BrokerError,
@@ -16,6 +15,7 @@ from kconsumer.errors import (
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch, control_batch, empty_batch
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+from support.fetching import World, offsets
 
 
 def logged(partitions: int = 1, *, records: int = 10, **options: object) -> World:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.group_harness import GroupHarness, committed, tps
 
 from kconsumer.errors import (
     BrokerConnectionError,
@@ -25,6 +24,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.state.member import Generation
 from kconsumer.types import OffsetAndMetadata, TopicPartition
+from support.group_harness import GroupHarness, committed, tps
 
 T0 = TopicPartition("t", 0)
 OFFSETS = {T0: OffsetAndMetadata(5, "note", 3)}

@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from support.scripted_broker import Received, api_versions, read_request, response_bytes
 
 from kconsumer.errors import (
     BrokerConnectionError,
@@ -25,6 +24,7 @@ from kconsumer.net.connection import (
 )
 from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
+from support.scripted_broker import Received, api_versions, read_request, response_bytes
 
 FOREVER = float("inf")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.managing import RETRY_MS, NoJitter, answer, config, fail
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -20,6 +19,7 @@ from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
+from support.managing import RETRY_MS, NoJitter, answer, config, fail
 
 LOST = BrokerConnectionError("lost")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from support.reference import crc32c as slow_crc32c
 
 from kconsumer._core.crc import crc32, crc32c
+from support.reference import crc32c as slow_crc32c
 
 
 @pytest.mark.parametrize(

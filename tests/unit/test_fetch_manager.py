@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fetching import TOPIC_ID, World, offsets
 
 from kconsumer.errors import BrokerConnectionError, UnsupportedVersionError
 from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
@@ -13,6 +12,7 @@ from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import Node, TopicPartition
+from support.fetching import TOPIC_ID, World, offsets
 
 # --- requests ------------------------------------------------------------------------------------------
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.fetching import World
 
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
+from support.fetching import World
 
 PARTITIONS = 4
 partitions = st.integers(0, PARTITIONS - 1)

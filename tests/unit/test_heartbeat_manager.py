@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.group_harness import GroupHarness, tps
 
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.membership.heartbeat import HEARTBEAT_REACTIONS, Reaction
 from kconsumer.requests.base import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse
 from kconsumer.state.member import Generation, MemberState
+from support.group_harness import GroupHarness, tps
 
 
 def stable(**options: object) -> GroupHarness:

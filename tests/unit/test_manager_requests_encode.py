@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.managing import NoJitter, config, tp, tps
-from support.offsets_case import OffsetsCase
 
 from kconsumer._core.codec import decode, encode
 from kconsumer.requests.base import UnsentRequest
@@ -15,6 +13,8 @@ from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema.dsl import request_plan
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.subscription import SubscriptionState
+from support.managing import NoJitter, config, tp, tps
+from support.offsets_case import OffsetsCase
 
 
 def metadata_requests() -> list[UnsentRequest]:

@@ -6,21 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from support.managing import (
-    MAX_AGE_MS,
-    RETRY_MS,
-    TRIGGER_MS,
-    NoJitter,
-    answer,
-    config,
-    fail,
-    led_by,
-    metadata,
-    partition,
-    topic,
-    tp,
-    tps,
-)
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -36,6 +21,21 @@ from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema import METADATA
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
+from support.managing import (
+    MAX_AGE_MS,
+    RETRY_MS,
+    TRIGGER_MS,
+    NoJitter,
+    answer,
+    config,
+    fail,
+    led_by,
+    metadata,
+    partition,
+    topic,
+    tp,
+    tps,
+)
 
 GOOD = led_by({"a-0": 1})
 LOST = BrokerConnectionError("lost")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.managing import RETRY_MS, NoJitter, answer, config, fail, led_by, metadata, partition, topic
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -21,6 +20,7 @@ from kconsumer.requests.lookups import TopicTable
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
+from support.managing import RETRY_MS, NoJitter, answer, config, fail, led_by, metadata, partition, topic
 
 LOST = BrokerConnectionError("lost")
 

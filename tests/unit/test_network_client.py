@@ -6,14 +6,14 @@ import errno
 from typing import Any
 
 import pytest
-from support.fake_network import World
-from support.scripted_broker import SILENCE, Script, api_versions, response_bytes
 
 from kconsumer.errors import BrokerConnectionError, ProtocolError, StateError, UnsupportedVersionError
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.client import MAX_IN_FLIGHT, ClientRequest
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
 from kconsumer.types import Node
+from support.fake_network import World
+from support.scripted_broker import SILENCE, Script, api_versions, response_bytes
 
 
 @pytest.fixture

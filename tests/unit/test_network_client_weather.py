@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fake_network import World
-from support.scripted_broker import SILENCE
 
 from kconsumer.errors import AuthenticationError
 from kconsumer.net.client import ClientRequest
 from kconsumer.schema import METADATA
+from support.fake_network import World
+from support.scripted_broker import SILENCE
 
 
 @pytest.fixture

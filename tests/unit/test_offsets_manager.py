@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, answer, fail, led_by, metadata, topic, tps
-from support.offsets_case import WALL_MS, offsets, rows
-from support.offsets_case import OffsetsCase as Case
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -20,6 +17,9 @@ from kconsumer.schema import LIST_OFFSETS
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.types import IsolationLevel, OffsetReset
+from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, answer, fail, led_by, metadata, topic, tps
+from support.offsets_case import WALL_MS, offsets, rows
+from support.offsets_case import OffsetsCase as Case
 
 A0, A1, B0 = tps("a-0", "a-1", "b-0")
 HOUR_MS = 3_600_000

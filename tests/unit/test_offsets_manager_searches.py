@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.managing import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
-from support.offsets_case import OffsetsCase, offsets, rows
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -18,6 +16,8 @@ from kconsumer.errors import (
 )
 from kconsumer.requests.base import FOREVER
 from kconsumer.types import OffsetAndTimestamp, OffsetReset
+from support.managing import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
+from support.offsets_case import OffsetsCase, offsets, rows
 
 A0, A1, X0, X1 = tps("a-0", "a-1", "x-0", "x-1")
 LOST = BrokerConnectionError("lost")

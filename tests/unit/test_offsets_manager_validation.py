@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, NoJitter, answer, config, fail, led_by, tp, tps
 
 from kconsumer.errors import (
     AuthenticationError,
@@ -24,6 +23,7 @@ from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset
+from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, NoJitter, answer, config, fail, led_by, tp, tps
 
 A0, A1 = tps("a-0", "a-1")
 OLD = LeaderAndEpoch(NODES[1], 3)

@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import pytest
-from support.managing import NODES
 
 from kconsumer.errors import StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
@@ -20,6 +19,7 @@ from kconsumer.state.partition import (
 )
 from kconsumer.types import OffsetReset
 from kconsumer.types import PartitionCondition as Condition
+from support.managing import NODES
 
 LEADER = LeaderAndEpoch(NODES[1], 3)
 NEXT_LEADER = LeaderAndEpoch(NODES[2], 4)

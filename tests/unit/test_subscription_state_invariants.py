@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.managing import NODES, tps
 
 from kconsumer.errors import StateError
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import HAS_POSITION, FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetReset
+from support.managing import NODES, tps
 
 PARTITIONS = tps("a-0", "a-1", "b-0")
 LEADERS = [LeaderAndEpoch(), LeaderAndEpoch(NODES[1], None), LeaderAndEpoch(NODES[1], 3), LeaderAndEpoch(NODES[2], 4)]
