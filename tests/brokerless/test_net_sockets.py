@@ -81,9 +81,7 @@ def test_refused_then_up(drivers: Any) -> None:
     """Nobody listens: the error names the address. The broker starts: the client gets there by itself."""
     port = unused_port()
     driver = drivers(port)
-    with pytest.raises(
-        BrokerConnectionError, match=rf"127\.0\.0\.1:{port} cannot be reached: connection refused"
-    ):
+    with pytest.raises(BrokerConnectionError, match=rf"127\.0\.0\.1:{port} cannot be reached: connection refused"):
         driver.connect()
     with ScriptedBroker(port=port) as broker:
         driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)

@@ -114,9 +114,7 @@ def default_of(field: dict[str, Any], ours: Field) -> Any:
         return []
     if given is None:
         return ours.kind.default if isinstance(ours.kind, Scalar) else None
-    return {"string": str, "bool": lambda text: text == "true"}.get(kind, lambda text: int(str(text), 0))(
-        given
-    )
+    return {"string": str, "bool": lambda text: text == "true"}.get(kind, lambda text: int(str(text), 0))(given)
 
 
 def snake_case(name: str) -> str:
@@ -160,9 +158,7 @@ def test_embedded_protocol_is_kafkas(java: Java, version: int) -> None:
     rng = random.Random(version)
     for _ in range(8):
         subscription = random_message(ConsumerProtocolSubscription, version, rng)
-        ordered = decode(
-            plan(type(subscription), version, False), encode_subscription(subscription, version), 2
-        )
+        ordered = decode(plan(type(subscription), version, False), encode_subscription(subscription, version), 2)
         assignment = random_message(ConsumerProtocolAssignment, version, rng)
         written = [(ordered, encode_subscription(subscription, version))]
         written += [(assignment, encode_assignment(assignment, version))]

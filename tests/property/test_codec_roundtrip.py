@@ -52,9 +52,7 @@ def test_agrees_with_the_slow_codec(api: Api, version: int, direction: str, data
 @every_message
 @quick
 @given(data=st.data())
-def test_hostile_bytes_end_in_protocol_error(
-    api: Api, version: int, direction: str, data: st.DataObject
-) -> None:
+def test_hostile_bytes_end_in_protocol_error(api: Api, version: int, direction: str, data: st.DataObject) -> None:
     """Changed, cut and invented bytes give ProtocolError or a message, and such a message can be written."""
     wire = bytearray(
         encode(plan_of(api, version, direction), data.draw(messages(message_class(api, direction), version)))

@@ -40,9 +40,7 @@ class Writer:
         out = b"".join(self.field(field, message) for field in fields if field.tag is None)
         if not self.flexible:
             return out
-        tagged = sorted(
-            (field for field in fields if field.tag is not None), key=lambda field: field.tag or 0
-        )
+        tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
         set_ones = [field for field in tagged if not is_default(field, getattr(message, field.name))]
         out += uvarint(len(set_ones))
         for field in set_ones:

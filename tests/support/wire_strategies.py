@@ -38,9 +38,7 @@ def message_class(api: Api, direction: str) -> type[Message]:
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
     """Any `cls` that `version` can carry; fields it does not carry have their defaults."""
-    return st.builds(
-        cls, **{field.name: values(field, version) for field in cls.FIELDS if version in field.versions}
-    )
+    return st.builds(cls, **{field.name: values(field, version) for field in cls.FIELDS if version in field.versions})
 
 
 def values(field: Field, version: int) -> st.SearchStrategy[Any]:

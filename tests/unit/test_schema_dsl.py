@@ -130,9 +130,7 @@ def test_api_knows_its_versions() -> None:
 
 def test_header_versions() -> None:
     """Headers have tagged fields where messages have, but for ApiVersions responses."""
-    assert [(1, 0), (2, 1)] == [
-        (FETCH.request_header_version(v), FETCH.response_header_version(v)) for v in (11, 12)
-    ]
+    assert [(1, 0), (2, 1)] == [(FETCH.request_header_version(v), FETCH.response_header_version(v)) for v in (11, 12)]
     assert [1, 0] == [SASL_HANDSHAKE.request_header_version(1), SASL_HANDSHAKE.response_header_version(1)]
     assert [2, 0] == [APIS[18].request_header_version(3), APIS[18].response_header_version(3)]
 
