@@ -85,7 +85,7 @@ def build_batch(
         compress(codec, b"".join(encoded), snappy_framing=snappy_framing),
         base_offset=base_offset,
         attributes=flags,
-        last_offset_delta=last_offset - base_offset if last_offset_delta is None else last_offset_delta,
+        last_offset_delta=max(0, last_offset - base_offset) if last_offset_delta is None else last_offset_delta,
         base_timestamp=timestamp,
         max_timestamp=newest if max_timestamp is None else max_timestamp,
         leader_epoch=leader_epoch,
