@@ -1,8 +1,8 @@
-"""Writes the pages that are tables of the code: options.md and design/state-machines.md.
+"""Writes what is a table of the code in another form: options.md, design/state-machines.md, and the types of options.
 
 python docs/make_pages.py [--check]
 
-With `--check` nothing is written; the exit code says whether the pages are what the code says.
+With `--check` nothing is written; the exit code says whether the files are what the code says.
 """
 
 from __future__ import annotations
@@ -87,6 +87,63 @@ def options_page() -> str:
     foreign = [(f"`{name}`", advice) for name, advice in FOREIGN.items()]
     parts.append("\n## Options of other clients\n\n" + table(("name", "what to do"), foreign))
     return "".join(parts)
+
+
+# --- kconsumer/_signature.py ---
+
+SIGNATURE_HEAD = '''\
+"""The options of a Consumer for type checkers and editors: names, types, meanings.
+
+Written by docs/make_pages.py from the table in config.py; do not edit. What a value must be like is decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Required, TypedDict
+
+from kconsumer.types import IsolationLevel, OffsetReset
+
+
+class DeserializerObject(Protocol):
+    """A deserializer as Java has them."""
+
+    def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
+        """Make an object of bytes."""
+        ...
+
+
+Deserializer = Callable[..., Any] | DeserializerObject
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `Consumer` takes by keyword besides `bootstrap_servers` and `group_id`."""
+
+'''
+
+
+SIGNATURE_TAIL = '''
+
+class AllOptions(ConsumerOptions, total=False):
+    """What `ConsumerConfig` takes."""
+
+    bootstrap_servers: Required[str | Sequence[str | tuple[str, int]]]
+    """Brokers to ask first; the rest of the cluster is found through them."""
+    group_id: str | None
+    """The consumer group."""
+'''
+
+
+def signature_page() -> str:
+    """A TypedDict with a key for each option and each other name of one."""
+    keys = {name: row for name, row in OPTIONS.items() if name not in ("bootstrap_servers", "group_id")}
+    keys |= {alias: OPTIONS[name] for alias, name in ALIASES.items()}
+    lines = [SIGNATURE_HEAD]
+    for name, row in keys.items():
+        optional = " | None" if row.default is None and row.kind.annotation != "object" else ""
+        lines.append(f'    {name}: {row.kind.annotation}{optional}\n    """{row.meaning}"""\n')
+    lines.append(SIGNATURE_TAIL)
+    return "".join(lines)
 
 
 # --- design/state-machines.md ---
@@ -199,7 +256,7 @@ def machines_page() -> str:
     return "".join(parts)
 
 
-# --- both ---
+# --- all of them ---
 
 
 def table(headings: Collection[str], rows: Iterable[Collection[str]]) -> str:
@@ -210,7 +267,11 @@ def table(headings: Collection[str], rows: Iterable[Collection[str]]) -> str:
 
 def main() -> int:
     """Write the pages, or compare them."""
-    pages = {HERE / "options.md": options_page(), HERE / "design" / "state-machines.md": machines_page()}
+    pages = {
+        HERE / "options.md": options_page(),
+        HERE / "design" / "state-machines.md": machines_page(),
+        HERE.parent / "kconsumer" / "_signature.py": signature_page(),
+    }
     if sys.argv[1:] == ["--check"]:
         old = [
             path.name for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text

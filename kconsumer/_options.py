@@ -24,9 +24,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A shape of values. `parse` returns the value to keep, or raises ValueError, perhaps saying why."""
+    """A shape of values. `parse` returns the value to keep, or raises ValueError, perhaps saying why.
+
+    `text` says in words what is allowed, `annotation` what a type checker should let users give.
+    """
 
     text: str
+    annotation: str
     parse: Callable[[Any], Any]
 
 
@@ -110,7 +114,7 @@ def integer(low: int, high: int) -> Kind:
             raise ValueError
         return result
 
-    return Kind(f"an int from {low} to {high}", parse)
+    return Kind(f"an int from {low} to {high}", "int", parse)
 
 
 def int32(low: int = 0) -> Kind:
@@ -134,10 +138,10 @@ def number(low: float, high: float) -> Kind:
             raise ValueError
         return result
 
-    return Kind(f"a number from {low} to {high}", parse)
+    return Kind(f"a number from {low} to {high}", "float", parse)
 
 
-def choice(*allowed: str, ignore_case: bool = False) -> Kind:
+def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
     """One of a few words; `ignore_case` as Java does for protocol names."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
@@ -151,7 +155,7 @@ def choice(*allowed: str, ignore_case: bool = False) -> Kind:
         except KeyError:
             raise ValueError from None
 
-    return Kind(f"one of {', '.join(allowed)}", parse)
+    return Kind(f"one of {', '.join(allowed)}", annotation, parse)
 
 
 def text(*, allow_empty: bool = True) -> Kind:
@@ -162,7 +166,7 @@ def text(*, allow_empty: bool = True) -> Kind:
             raise ValueError
         return value
 
-    return Kind("a str" if allow_empty else "a str that is not empty", parse)
+    return Kind("a str" if allow_empty else "a str that is not empty", "str", parse)
 
 
 def _parse_boolean(value: object) -> bool:
@@ -343,13 +347,17 @@ def _parse_deserializer(value: object) -> object:
     return value
 
 
-BOOLEAN = Kind("True or False", _parse_boolean)
-CALLABLE = Kind("a callable", _parse_callable)
-OBJECT = Kind("an object", lambda value: value)
-WORDS = Kind("a list of str (or one str with commas)", _parse_words)
-OBJECTS = Kind("a list of objects", _parse_objects)
-SERVERS = Kind('host:port addresses, as "a:9092,b:9092" or a list', _parse_servers)
-RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", _parse_reset)
-INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", _parse_instance_id)
-ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", _parse_assignors)
-DESERIALIZER = Kind("a callable (bytes) -> object, or an object with deserialize()", _parse_deserializer)
+BOOLEAN = Kind("True or False", "bool", _parse_boolean)
+CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
+OBJECT = Kind("an object", "object", lambda value: value)
+WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)
+OBJECTS = Kind("a list of objects", "Sequence[object]", _parse_objects)
+SERVERS = Kind(
+    'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
+)
+RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", "str | OffsetReset", _parse_reset)
+INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", "str", _parse_instance_id)
+ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", "Sequence[object]", _parse_assignors)
+DESERIALIZER = Kind(
+    "a callable (bytes) -> object, or an object with deserialize()", "Deserializer", _parse_deserializer
+)

@@ -13,13 +13,16 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from kconsumer import _options as kinds
 from kconsumer._options import Option
 from kconsumer._options import option as _option
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
+
+if TYPE_CHECKING:
+    from kconsumer._signature import AllOptions
 
 REQUIRED: Any = object()  # the default of an option that has none
 TLS = "TLS", "connect to a PLAINTEXT listener"
@@ -91,7 +94,7 @@ class _Table:
         "Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H."
     )
     isolation_level: str = _option(
-        kinds.choice("read_uncommitted", "read_committed"), "read_uncommitted",
+        kinds.choice("read_uncommitted", "read_committed", annotation="str | IsolationLevel"), "read_uncommitted",
         "Which records of transactions to return.",
         later=("leaving out records of aborted transactions", "use isolation_level=\"read_uncommitted\"")
     )
@@ -354,11 +357,12 @@ class ConsumerConfig(_Table):
 
     explicit: frozenset[str]
 
-    def __init__(self, /, **options: object) -> None:
-        given = _canonical(options)
+    def __init__(self, /, **options: Unpack[AllOptions]) -> None:
+        named: Mapping[str, object] = options
+        given = _canonical(named)
         values = {name: row.default for name, row in OPTIONS.items() if row.default is not REQUIRED}
         for name, spelling in given.items():
-            values[name] = OPTIONS[name].read(options[spelling], spelling)
+            values[name] = OPTIONS[name].read(named[spelling], spelling)
         if "bootstrap_servers" not in given:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         _derive(values, given)
@@ -366,7 +370,7 @@ class ConsumerConfig(_Table):
         self.__dict__.update(values, explicit=frozenset(given))
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, object]) -> ConsumerConfig:
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ConsumerConfig:
         """From dotted Java keys or snake_case ones, mixed as they come; values typed or as text."""
         for key in mapping:
             if not isinstance(key, str):

@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "_core": {"errors", "types"},
     "schema": set(),
     "_options": FACTS,
+    "_signature": FACTS,
     "config": FACTS | {"_core", "_options"},
     "compression": FACTS | {"_core"},
     "records": FACTS | {"_core", "compression"},

@@ -166,6 +166,8 @@ def without_a_broker(data: bytes) -> None:
     """Bytes to records, and a checked configuration."""
     for record in decode_batches(data, topic="orders", partition=3):
         handle(repr(record))
-    config = ConsumerConfig(bootstrap_servers="a:9092")
+    config = ConsumerConfig(bootstrap_servers=["a:9092", ("b", 9092)], auto_offset_reset="latest")
+    ConsumerConfig(bootstrap_servers="a:9092", auto_offset_rest="latest")  # type: ignore[call-arg]  # misspelt
+    ConsumerConfig(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[arg-type]  # not a number
     assert_type(config.session_timeout_ms, int)
     assert_type(config.group_id, str | None)

@@ -1,0 +1,218 @@
+"""The options of a Consumer for type checkers and editors: names, types, meanings.
+
+Written by docs/make_pages.py from the table in config.py; do not edit. What a value must be like is decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Required, TypedDict
+
+from kconsumer.types import IsolationLevel, OffsetReset
+
+
+class DeserializerObject(Protocol):
+    """A deserializer as Java has them."""
+
+    def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
+        """Make an object of bytes."""
+        ...
+
+
+Deserializer = Callable[..., Any] | DeserializerObject
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `Consumer` takes by keyword besides `bootstrap_servers` and `group_id`."""
+
+    bootstrap_resolve_timeout_ms: int
+    """How long names may stay unresolved (KIP-909)."""
+    client_dns_lookup: str
+    """Try every address of a name in turn."""
+    group_instance_id: str | None
+    """Static membership: a restart within session_timeout_ms moves no partition (KIP-345)."""
+    group_protocol: str
+    """How the group agrees on an assignment."""
+    group_remote_assignor: str | None
+    """The broker's assignor to use (uniform, range)."""
+    session_timeout_ms: int
+    """Without a heartbeat for this long the broker removes the member."""
+    heartbeat_interval_ms: int
+    """How often to send heartbeats; less than session_timeout_ms."""
+    assignors: Sequence[object]
+    """Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy."""
+    max_poll_interval_ms: int
+    """Longest time between two polls before the member leaves; also the rebalance timeout."""
+    max_poll_records: int
+    """Most records one poll returns; does not limit fetching."""
+    enable_auto_commit: bool | None
+    """Commit positions every auto_commit_interval_ms. Default: True with a group, else False."""
+    auto_commit_interval_ms: int
+    """Time between automatic commits."""
+    auto_offset_reset: str | OffsetReset
+    """Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H."""
+    isolation_level: str | IsolationLevel
+    """Which records of transactions to return."""
+    exclude_internal_topics: bool
+    """A subscribed re.Pattern does not match internal topics."""
+    allow_auto_create_topics: bool
+    """The broker may create topics that are asked for (if it is set up to)."""
+    client_rack: str
+    """The rack of this client, for fetching from a near replica (KIP-392)."""
+    key_deserializer: Deserializer | None
+    """Turns a key's bytes into an object; None: bytes."""
+    value_deserializer: Deserializer | None
+    """Turns a value's bytes into an object; None: bytes."""
+    fetch_min_bytes: int
+    """A broker answers when it has this much, or after fetch_max_wait_ms."""
+    fetch_max_bytes: int
+    """Most bytes of one fetch; a first batch that is larger still comes whole."""
+    fetch_max_wait_ms: int
+    """Longest time a broker holds a fetch; keep < request_timeout_ms."""
+    max_partition_fetch_bytes: int
+    """Most bytes of one partition in a fetch; a first batch that is larger comes whole."""
+    check_crcs: bool
+    """Check the CRC of every batch."""
+    client_id: str
+    """Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>."""
+    request_timeout_ms: int
+    """A request older than this closes its connection."""
+    default_api_timeout_ms: int
+    """Timeout of methods that are called without one."""
+    retry_backoff_ms: int
+    """First wait before a retry; doubles with each failure."""
+    retry_backoff_max_ms: int
+    """Longest wait before a retry."""
+    reconnect_backoff_ms: int
+    """First wait before connecting to a broker again; doubles."""
+    reconnect_backoff_max_ms: int
+    """Longest wait before connecting again. Default: reconnect_backoff_ms if only that is set."""
+    socket_connection_setup_timeout_ms: int
+    """How long a connection may take to open; doubles with each failure."""
+    socket_connection_setup_timeout_max_ms: int
+    """Longest of these."""
+    connections_max_idle_ms: int
+    """Close a connection unused this long; -1: never."""
+    send_buffer_bytes: int
+    """SO_SNDBUF; -1: the system's default."""
+    receive_buffer_bytes: int
+    """SO_RCVBUF; -1: the system's default."""
+    metadata_max_age_ms: int
+    """Refresh metadata at least this often; also how long a near replica is used."""
+    metadata_recovery_strategy: str
+    """What to do when no known broker answers: go back to bootstrap_servers or not (KIP-899)."""
+    metadata_recovery_rebootstrap_trigger_ms: int
+    """Without metadata for this long, bootstrap again (KIP-1102)."""
+    metadata_cluster_check_enable: bool
+    """Tell brokers which cluster and node this client means to reach (KIP-1242)."""
+    metrics_sample_window_ms: int
+    """Length of one sample."""
+    metrics_num_samples: int
+    """Samples kept."""
+    metrics_recording_level: str
+    """How much to record."""
+    enable_metrics_push: bool
+    """Let the cluster ask for client metrics (KIP-714); this version sends none either way."""
+    buffer_memory: int
+    """Hard bound on fetched data held, in bytes, compressed and decompressed counted."""
+    consumer_timeout_ms: int | None
+    """Iterating over the consumer ends after this long without a record; None: never."""
+    on_commit: Callable[..., object] | None
+    """Called as (offsets, error) after each automatic or asynchronous commit."""
+    interceptors: Sequence[object]
+    """Objects with on_consume and on_commit. Alias: interceptor_classes."""
+    metrics_reporters: Sequence[object]
+    """Objects told of every metric. Alias: metric_reporters."""
+    security_protocol: str
+    """How connections are protected."""
+    ssl_context: object
+    """A ready ssl.SSLContext."""
+    ssl_cafile: str | None
+    """PEM file of trusted certificates."""
+    ssl_certfile: str | None
+    """PEM file of the client's certificate."""
+    ssl_keyfile: str | None
+    """PEM file of the client's key."""
+    ssl_password: str | None
+    """Password of ssl_keyfile."""
+    ssl_check_hostname: bool
+    """The certificate must name the host."""
+    ssl_protocol: str
+    """Highest TLS version."""
+    ssl_enabled_protocols: Sequence[str]
+    """TLS versions allowed."""
+    ssl_cipher_suites: Sequence[str]
+    """Ciphers allowed; empty: the default."""
+    ssl_endpoint_identification_algorithm: str
+    """Java's spelling of ssl_check_hostname; "" disables the check."""
+    ssl_keystore_type: str
+    """Form of the keystore."""
+    ssl_keystore_location: str | None
+    """File of certificate and key."""
+    ssl_keystore_password: str | None
+    """Its password."""
+    ssl_keystore_key: str | None
+    """The key as PEM text."""
+    ssl_keystore_certificate_chain: str | None
+    """Certificates as PEM text."""
+    ssl_key_password: str | None
+    """Password of the key."""
+    ssl_truststore_type: str
+    """Form of the truststore."""
+    ssl_truststore_location: str | None
+    """File of trusted certificates."""
+    ssl_truststore_password: str | None
+    """Its password."""
+    ssl_truststore_certificates: str | None
+    """Trusted certificates as PEM text."""
+    sasl_mechanism: str
+    """How to log in."""
+    sasl_plain_username: str | None
+    """User for PLAIN and SCRAM."""
+    sasl_plain_password: str | None
+    """Password for PLAIN and SCRAM."""
+    sasl_oauth_token_provider: Callable[..., object] | None
+    """Returns a token, or (token, expires_at_s)."""
+    sasl_jaas_config: str | None
+    """One JAAS login entry."""
+    sasl_kerberos_service_name: str | None
+    """The brokers' service name."""
+    sasl_login_refresh_window_factor: float
+    """Refresh a token after this share of its life."""
+    sasl_login_refresh_window_jitter: float
+    """Random part added to it."""
+    sasl_login_refresh_min_period_seconds: int
+    """Least time between refreshes."""
+    sasl_login_refresh_buffer_seconds: int
+    """Time to keep before a token expires."""
+    sasl_login_connect_timeout_ms: int | None
+    """Token endpoint: connect."""
+    sasl_login_read_timeout_ms: int | None
+    """Token endpoint: read."""
+    sasl_login_retry_backoff_ms: int
+    """First wait before logging in again."""
+    sasl_login_retry_backoff_max_ms: int
+    """Longest of these."""
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """Where tokens come from."""
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """Client id."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    """Client secret."""
+    sasl_oauthbearer_scope: str | None
+    """Scope to ask for."""
+    partition_assignment_strategy: Sequence[object]
+    """Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy."""
+    interceptor_classes: Sequence[object]
+    """Objects with on_consume and on_commit. Alias: interceptor_classes."""
+    metric_reporters: Sequence[object]
+    """Objects told of every metric. Alias: metric_reporters."""
+
+
+class AllOptions(ConsumerOptions, total=False):
+    """What `ConsumerConfig` takes."""
+
+    bootstrap_servers: Required[str | Sequence[str | tuple[str, int]]]
+    """Brokers to ask first; the rest of the cluster is found through them."""
+    group_id: str | None
+    """The consumer group."""
