@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.kafka_shared import shared_kafka
+
+from kconsumer import Consumer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,3 +50,20 @@ def kafka_cluster3() -> Iterator[KafkaCluster]:
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A topic (or group) name no other test uses."""
     return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def new_consumer(kafka: Kafka) -> Iterator[Callable[..., Consumer]]:
+    """Makes consumers of the shared broker that read from the beginning, and closes them after the test."""
+    with ExitStack() as stack:
+
+        def make(*topics: str, **options: Any) -> Consumer:
+            chosen = {
+                "bootstrap_servers": kafka.bootstrap_servers,
+                "auto_offset_reset": "earliest",
+                "heartbeat_interval_ms": 200,
+                **options,
+            }
+            return stack.enter_context(Consumer(*topics, **chosen))
+
+        yield make

@@ -1,0 +1,249 @@
+"""How much a poll returns and of what: limits, pausing, small fetch sizes, order and fairness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+from support.kafka import Kafka
+from support.polling import numbered, read, tps, values
+
+from kconsumer import Consumer, TopicPartition
+
+New = Callable[..., Consumer]
+
+
+# --- limits of a poll ---
+
+
+def test_max_poll_records_bounds_every_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """No poll returns more than max_poll_records, and all records come, in order (Java testMaxPollRecords)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(1000))
+    consumer = new_consumer(max_poll_records=7)
+    consumer.assign(tps(topic_name, 0))
+    seen: list[bytes | None] = []
+    while len(seen) < 1000:
+        batch = consumer.poll(5)
+        assert 1 <= len(batch) <= 7
+        seen += values(batch)
+    assert numbered(1000) == seen
+
+
+def test_max_records_of_one_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """poll(max_records=…) bounds that poll alone, below and above max_poll_records."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(30))
+    consumer = new_consumer(max_poll_records=5)
+    consumer.assign(tps(topic_name, 0))
+    assert 2 == len(consumer.poll(10, max_records=2))
+    assert 5 == len(consumer.poll(10))
+    assert 23 == len(consumer.poll(10, max_records=100))
+    assert 30 == consumer.position(TopicPartition(topic_name, 0))
+
+
+def test_poll_with_timeout_zero_comes_to_records(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Polls that never wait join the group and return records in the end (Java
+    testPollEventuallyReturnsRecordsWithZeroTimeout)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(100))
+    consumer = new_consumer(topic_name, group_id=topic_name)
+    seen: list[bytes | None] = []
+    deadline = time.monotonic() + 20
+    while len(seen) < 100 and time.monotonic() < deadline:
+        started = time.monotonic()
+        seen += values(consumer.poll(0))
+        assert time.monotonic() - started < 0.2
+        time.sleep(0.005)
+    assert numbered(100) == seen
+
+
+def test_poll_returns_when_the_first_records_come(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A long poll ends with the first records, an empty one after its timeout and not before."""
+    kafka.create_topic(topic_name)
+    consumer = new_consumer()
+    consumer.assign(tps(topic_name, 0))
+    started = time.monotonic()
+    assert not consumer.poll(0.4)
+    assert 0.4 <= time.monotonic() - started < 0.8
+    kafka.produce(topic_name, [b"x"])
+    started = time.monotonic()
+    assert [b"x"] == values(consumer.poll(30))
+    assert time.monotonic() - started < 2
+
+
+# --- pause and resume ---
+
+
+def test_pause_and_resume(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Nothing of a paused partition is returned; after resume() it goes on where it was (Java
+    testPartitionPauseAndResume)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(5))
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer()
+    consumer.assign([tp])
+    read(consumer, 5)
+    consumer.pause(tp)
+    assert frozenset({tp}) == consumer.paused()
+    kafka.produce(topic_name, numbered(5, 5))
+    assert not consumer.poll(0.3)
+    assert 5 == consumer.position(tp)
+    consumer.resume(tp)
+    assert frozenset() == consumer.paused()
+    assert numbered(5, 5) == values(read(consumer, 5))
+
+
+def test_paused_partition_keeps_what_is_buffered(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Pausing between polls drops nothing that was fetched: after resume() the next poll has it without a fetch."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer(max_poll_records=4)
+    consumer.assign([tp])
+    read(consumer, 4)
+    buffered = consumer.partition_states()[tp].buffered_bytes
+    assert buffered > 0
+    consumer.pause(tp)
+    assert not consumer.poll(0.2)
+    assert buffered == consumer.partition_states()[tp].buffered_bytes
+    consumer.resume(tp)
+    assert numbered(4, 4) == values(consumer.poll(0)), "returned at once from the buffer"
+
+
+def test_paused_partition_does_not_hold_up_others(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """With records of the paused partition at the head of the buffer, the others are returned all the same."""
+    kafka.create_topic(topic_name, 3)
+    for partition in range(3):
+        kafka.produce(topic_name, numbered(30), partition=partition)
+    partitions = tps(topic_name, 0, 1, 2)
+    consumer = new_consumer(max_poll_records=5)
+    consumer.assign(partitions)
+    (first,) = {record.topic_partition for record in read(consumer, 5)}
+    others = set(partitions) - {first}
+    consumer.pause(first)
+    assert others == {record.topic_partition for record in read(consumer, 60)}
+    consumer.resume(first)
+    assert numbered(25, 5) == values(read(consumer, 25))
+
+
+def test_seek_while_paused(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A paused partition can be sought; resume() goes on at the new place and not with what was buffered."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer(max_poll_records=2)
+    consumer.assign([tp])
+    read(consumer, 2)
+    consumer.pause(tp)
+    consumer.seek(tp, 7)
+    assert not consumer.poll(0.2)
+    assert 7 == consumer.position(tp)
+    consumer.resume(tp)
+    assert [b"7", b"8"] == values(read(consumer, 2))
+
+
+def test_pause_is_forgotten_with_the_assignment(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A partition that comes back by assign() is not paused; one that was kept still is."""
+    kafka.create_topic(topic_name, 2)
+    zero, one = tps(topic_name, 0, 1)
+    consumer = new_consumer()
+    consumer.assign([zero, one])
+    consumer.pause(zero, one)
+    consumer.assign([one])
+    consumer.assign([zero, one])
+    assert frozenset({one}) == consumer.paused()
+
+
+# --- fetch sizes ---
+
+
+@pytest.mark.parametrize("option", ["fetch_max_bytes", "max_partition_fetch_bytes"])
+def test_record_larger_than_the_fetch_size_is_read(
+    kafka: Kafka, topic_name: str, new_consumer: New, option: str
+) -> None:
+    """A record larger than the limit is returned when it is the first of the partition (KIP-74, Java
+    testFetchRecordLargerThan…)."""
+    kafka.create_topic(topic_name)
+    large = b"x" * 10_241
+    kafka.produce(topic_name, [b"small", large, b"after"], config={"linger.ms": 0, "batch.num.messages": 1})
+    consumer = new_consumer(**{option: 10_240})
+    consumer.assign(tps(topic_name, 0))
+    assert [b"small"] == values(consumer.poll(20)), "the large record is not the first of this fetch"
+    assert [large, b"after"] == values(read(consumer, 2))
+
+
+def test_all_partitions_are_read_with_tiny_fetch_sizes(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """With limits of a few records, every partition of every topic is read to its end (Java
+    testLowMaxFetchSizeForRequestAndPartition)."""
+    topics = [f"{topic_name}-{letter}" for letter in "abc"]
+    for topic in topics:
+        kafka.create_topic(topic, 8)
+        for partition in range(8):
+            kafka.produce(topic, [b"%d-%d" % (partition, n) for n in range(10)], partition=partition)
+    consumer = new_consumer(*topics, group_id=topic_name, fetch_max_bytes=500, max_partition_fetch_bytes=100)
+    records = read(consumer, 3 * 8 * 10)
+    expected = {(topic, p, b"%d-%d" % (p, n)) for topic in topics for p in range(8) for n in range(10)}
+    assert expected == {(record.topic, record.partition, record.value) for record in records}
+
+
+def test_buffer_memory_smaller_than_what_is_there(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """With a buffer of 1 MiB, 16 MiB over four partitions are read completely, and never held at once."""
+    kafka.create_topic(topic_name, 4)
+    for partition in range(4):
+        kafka.produce(topic_name, [b"x" * 65_536] * 64, partition=partition)
+    consumer = new_consumer(buffer_memory=1 << 20, max_partition_fetch_bytes=1 << 18, fetch_max_bytes=1 << 20)
+    consumer.assign(tps(topic_name, 0, 1, 2, 3))
+    seen = 0
+    deadline = time.monotonic() + 30
+    while seen < 256 and time.monotonic() < deadline:
+        seen += len(consumer.poll(1, max_records=10))
+        assert sum(state.buffered_bytes for state in consumer.partition_states().values()) <= 1 << 20
+    assert 256 == seen
+
+
+# --- order and fairness ---
+
+
+def test_records_of_a_partition_come_in_order(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Over many small batches and fetches the offsets of each partition are returned without gap or repetition."""
+    kafka.create_topic(topic_name, 3)
+    for partition in range(3):
+        kafka.produce(topic_name, numbered(500), partition=partition, config={"batch.num.messages": 10})
+    consumer = new_consumer(max_partition_fetch_bytes=2000, max_poll_records=33)
+    consumer.assign(tps(topic_name, 0, 1, 2))
+    offsets: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for record in read(consumer, 1500):
+        offsets[record.partition].append(record.offset)
+    assert {partition: list(range(500)) for partition in range(3)} == offsets
+
+
+def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """While one partition always has more to give, the others get their turn: each partition's records come before
+    the large one has been read to a quarter (Java KIP-41's round robin)."""
+    kafka.create_topic(topic_name, 4)
+    kafka.produce(topic_name, numbered(40_000), partition=0)
+    for partition in (1, 2, 3):
+        kafka.produce(topic_name, numbered(100), partition=partition)
+    consumer = new_consumer(max_poll_records=100, max_partition_fetch_bytes=20_000)
+    consumer.assign(tps(topic_name, 0, 1, 2, 3))
+    seen = dict.fromkeys(range(4), 0)
+    while min(seen[1], seen[2], seen[3]) < 100:
+        for record in consumer.poll(10):
+            seen[record.partition] += 1
+        assert seen[0] < 10_000, seen
+
+
+def test_a_poll_takes_from_several_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Records within a poll are grouped by partition, each group in offset order."""
+    kafka.create_topic(topic_name, 3)
+    for partition in range(3):
+        kafka.produce(topic_name, numbered(5), partition=partition)
+    consumer = new_consumer(fetch_min_bytes=1)
+    consumer.assign(tps(topic_name, 0, 1, 2))
+    batch = consumer.poll(10)
+    assert 15 == len(batch), "one fetch brings all of one broker"
+    groups = [(partition, [r.offset for r in records]) for partition, records in groupby(batch, lambda r: r.partition)]
+    assert [(p, [0, 1, 2, 3, 4]) for p in range(3)] == sorted(groups)

@@ -1,0 +1,356 @@
+"""Positions: where reading starts, seeking, and what happens when a position is outside the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from support.kafka import Kafka
+from support.polling import later, numbered, poll_until, read, tps, values
+
+from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
+from kconsumer.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, StateError, TimeoutError, WakeupError
+
+New = Callable[..., Consumer]
+
+
+@pytest.fixture
+def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
+    """A partition with the values 0 to 9."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    return TopicPartition(topic_name, 0)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_seek_to_end_beginning_and_middle(
+    kafka: Kafka, topic_name: str, new_consumer: New, compression: str
+) -> None:
+    """position() follows every seek before any poll, and polls read from there (Java testSeek)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(50), compression=compression, config={"linger.ms": 200})
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer()
+    consumer.assign([tp])
+    consumer.seek_to_end(tp)
+    assert 50 == consumer.position(tp)
+    assert not consumer.poll(0.05)
+    consumer.seek_to_beginning(tp)
+    assert 0 == consumer.position(tp)
+    assert numbered(50) == values(read(consumer, 50))
+    assert 50 == consumer.position(tp)
+    consumer.seek(tp, 25)
+    assert 25 == consumer.position(tp)
+    assert numbered(25, 25) == values(read(consumer, 25))
+
+
+def test_seek_without_partitions_is_for_all_assigned(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """seek_to_end() and seek_to_beginning() without arguments move every assigned partition."""
+    kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic_name, numbered(3 + partition), partition=partition)
+    consumer = new_consumer()
+    both = tps(topic_name, 0, 1)
+    consumer.assign(both)
+    consumer.seek_to_end()
+    assert [3, 4] == [consumer.position(tp) for tp in both]
+    consumer.seek_to_beginning()
+    assert [0, 0] == [consumer.position(tp) for tp in both]
+
+
+def test_seek_while_records_are_buffered(ten: TopicPartition, new_consumer: New) -> None:
+    """After a seek nothing buffered from the old position is returned; the next record is the one sought."""
+    consumer = new_consumer(max_poll_records=3)
+    consumer.assign([ten])
+    assert [b"0", b"1", b"2"] == values(read(consumer, 3))
+    consumer.seek(ten, 8)
+    assert [b"8", b"9"] == values(read(consumer, 2))
+    consumer.seek(ten, 1)
+    assert [b"1", b"2", b"3"] == values(read(consumer, 3))
+    assert 4 == consumer.position(ten)
+
+
+def test_last_seek_counts(ten: TopicPartition, new_consumer: New) -> None:
+    """seek() after a lazy seek_to_end() replaces it, and the other way round."""
+    consumer = new_consumer()
+    consumer.assign([ten])
+    consumer.seek_to_end(ten)
+    consumer.seek(ten, 4)
+    assert 4 == consumer.position(ten)
+    consumer.seek_to_beginning(ten)
+    consumer.seek_to_end(ten)
+    assert 10 == consumer.position(ten)
+    consumer.seek(ten, 2)
+    consumer.seek_to_beginning(ten)
+    assert b"0" == values(read(consumer, 10))[0]
+
+
+def test_seek_with_leader_epoch_is_validated(ten: TopicPartition, new_consumer: New) -> None:
+    """seek() with an OffsetAndMetadata of the present epoch is checked at the leader and then read from."""
+    consumer = new_consumer()
+    consumer.assign([ten])
+    consumer.seek(ten, OffsetAndMetadata(6, "ignored", 0))
+    assert 6 == consumer.position(ten)
+    assert numbered(4, 6) == values(read(consumer, 4))
+
+
+def test_calls_on_partitions_that_are_not_assigned(ten: TopicPartition, new_consumer: New) -> None:
+    """seek, seek_to_end, seek_to_beginning, position, pause, resume and current_lag need an assigned partition."""
+    consumer = new_consumer()
+    other = TopicPartition(ten.topic, 7)
+    consumer.assign([ten])
+    calls: list[Callable[[], object]] = [
+        lambda: consumer.seek(other, 1),
+        lambda: consumer.seek_to_end(other),
+        lambda: consumer.seek_to_beginning(other),
+        lambda: consumer.position(other),
+        lambda: consumer.pause(other),
+        lambda: consumer.resume(other),
+        lambda: consumer.current_lag(other),
+    ]
+    for call in calls:
+        with pytest.raises(StateError, match="not assigned"):
+            call()
+
+
+def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
+    """A partition that does not exist: position() ends after its own timeout (Java testPositionRespectsTimeout)."""
+    consumer = new_consumer()
+    missing = TopicPartition(topic_name, 15)
+    consumer.assign([missing])
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match=f"{topic_name}-15"):
+        consumer.position(missing, timeout=0.7)
+    assert 0.6 < time.monotonic() - started < 1.5
+
+
+def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
+    """wakeup() ends a position() that waits; the consumer goes on working (Java testPositionRespectsWakeup)."""
+    consumer = new_consumer()
+    missing = TopicPartition(topic_name, 15)
+    consumer.assign([missing, ten])
+    later(0.3, consumer.wakeup)
+    started = time.monotonic()
+    with pytest.raises(WakeupError):
+        consumer.position(missing, timeout=30)
+    assert time.monotonic() - started < 2
+    assert numbered(10) == values(read(consumer, 10))
+
+
+def test_wakeup_ends_position_without_a_broker(new_consumer: New) -> None:
+    """The same while no broker can be reached (Java testPositionWithErrorConnectionRespectsWakeup)."""
+    consumer = new_consumer(bootstrap_servers="127.0.0.1:1")
+    tp = TopicPartition("t", 0)
+    consumer.assign([tp])
+    later(0.3, consumer.wakeup)
+    with pytest.raises(WakeupError):
+        consumer.position(tp, timeout=100)
+
+
+# --- where reading starts ---
+
+
+def test_reset_latest_reads_only_what_comes_later(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
+    """auto_offset_reset="latest": the position is the end, records after it are read."""
+    consumer = new_consumer(auto_offset_reset="latest")
+    consumer.assign([ten])
+    assert 10 == consumer.position(ten)
+    kafka.produce(ten.topic, [b"new"])
+    assert [b"new"] == values(read(consumer, 1))
+
+
+def test_reset_none_without_commit_raises(ten: TopicPartition, topic_name: str, new_consumer: New) -> None:
+    """auto_offset_reset="none" and no commit: poll and position raise until the user seeks; the partition is named."""
+    consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
+    consumer.assign([ten])
+    with pytest.raises(NoOffsetForPartitionError, match=str(ten)) as caught:
+        consumer.poll(15)
+    assert (ten,) == caught.value.partitions
+    with pytest.raises(NoOffsetForPartitionError):
+        consumer.position(ten)
+    consumer.seek(ten, 9)
+    assert [b"9"] == values(read(consumer, 1))
+
+
+def test_reset_none_raises_also_from_polls_that_do_not_wait(
+    ten: TopicPartition, topic_name: str, new_consumer: New
+) -> None:
+    """Repeated poll(0) raises in the end (Java testNoOffsetForPartitionExceptionOnPollZero)."""
+    consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
+    consumer.assign([ten])
+    deadline = time.monotonic() + 10
+    with pytest.raises(NoOffsetForPartitionError):
+        while time.monotonic() < deadline:
+            consumer.poll(0)
+            time.sleep(0.01)
+
+
+def test_reset_none_with_commit_reads_from_there(ten: TopicPartition, topic_name: str, new_consumer: New) -> None:
+    """auto_offset_reset="none" is content with a committed offset."""
+    consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
+    consumer.assign([ten])
+    consumer.commit({ten: 7})
+    assert numbered(3, 7) == values(read(consumer, 3))
+
+
+def test_reset_by_duration(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """by_duration starts at the first record not older than that; with none so young, at the end."""
+    kafka.create_topic(topic_name)
+    now = int(time.time() * 1000)
+    hour = 3_600_000
+    kafka.produce(topic_name, numbered(4), timestamps=[now - age * hour for age in (4, 3, 2, 1)])
+    (tp,) = tps(topic_name, 0)
+    for duration, expected in (("PT2H30M", 2), ("P1D", 0), ("PT30M", 4)):
+        consumer = new_consumer(auto_offset_reset=f"by_duration:{duration}")
+        consumer.assign([tp])
+        assert expected == consumer.position(tp)
+
+
+def test_committed_offset_comes_before_the_reset_policy(
+    ten: TopicPartition, topic_name: str, new_consumer: New
+) -> None:
+    """A new consumer of the group starts at the group's commit, one without a group at the policy's offset."""
+    first = new_consumer(group_id=topic_name)
+    first.assign([ten])
+    first.commit({ten: 4})
+    second = new_consumer(group_id=topic_name)
+    second.assign([ten])
+    assert 4 == second.position(ten)
+    third = new_consumer()
+    third.assign([ten])
+    assert 0 == third.position(ten)
+
+
+# --- outside the log ---
+
+
+def test_out_of_range_without_policy_raises(ten: TopicPartition, new_consumer: New) -> None:
+    """auto_offset_reset="none": OffsetOutOfRangeError with partition and offset, again at each poll, until a seek
+    (Java testFetchInvalidOffset)."""
+    consumer = new_consumer(auto_offset_reset="none")
+    consumer.assign([ten])
+    consumer.seek(ten, 11)
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError, match=r"11") as caught:
+            poll_until(consumer, lambda: False)
+        assert {ten: 11} == caught.value.offsets
+    assert 11 == consumer.position(ten)
+    consumer.seek(ten, 5)
+    assert numbered(5, 5) == values(read(consumer, 5))
+
+
+@pytest.mark.parametrize(("policy", "start"), [("earliest", 0), ("latest", 10)])
+def test_out_of_range_with_policy_resets(
+    kafka: Kafka, ten: TopicPartition, new_consumer: New, policy: str, start: int
+) -> None:
+    """With a policy the position goes to its offset without an error (Java testFetchOutOfRangeOffsetResetConfig…)."""
+    consumer = new_consumer(auto_offset_reset=policy)
+    consumer.assign([ten])
+    consumer.seek(ten, 27)
+    if policy == "latest":  # the end must be looked up before there is a new record
+        poll_until(consumer, lambda: consumer.position(ten) != 27)
+    kafka.produce(ten.topic, [b"new"])
+    expected = [*numbered(10), b"new"][start:]
+    assert expected == values(read(consumer, len(expected)))
+
+
+def test_deleted_records_are_skipped(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
+    """After the log start moved past the position: "earliest" goes on at the new start, "none" raises."""
+    reader = new_consumer(max_poll_records=2)
+    strict = new_consumer(auto_offset_reset="none")
+    for consumer in (reader, strict):
+        consumer.assign([ten])
+        consumer.seek(ten, 3)
+    kafka.delete_records(ten.topic, {0: 6})
+    assert {ten: 6} == reader.beginning_offsets([ten])
+    assert [6, 7] == [record.offset for record in read(reader, 2)]
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        poll_until(strict, lambda: False)
+    assert {ten: 3} == caught.value.offsets
+
+
+def test_error_of_one_partition_does_not_lose_records_of_another(
+    kafka: Kafka, topic_name: str, new_consumer: New
+) -> None:
+    """Out of range in one partition is raised once per poll; the other partition's records are all returned."""
+    kafka.create_topic(topic_name, 2)
+    kafka.produce(topic_name, numbered(20), partition=1)
+    bad, good = tps(topic_name, 0, 1)
+    consumer = new_consumer(auto_offset_reset="none", max_poll_records=3)
+    consumer.assign([bad, good])
+    consumer.seek(bad, 100)
+    consumer.seek(good, 0)
+    seen: list[bytes | None] = []
+    errors = 0
+    deadline = time.monotonic() + 20
+    while (len(seen) < 20 or not errors) and time.monotonic() < deadline:
+        try:
+            seen += values(consumer.poll(0.5))
+        except OffsetOutOfRangeError as error:
+            assert {bad: 100} == error.offsets
+            errors += 1
+    assert numbered(20) == seen
+    assert errors
+
+
+# --- assign ---
+
+
+def test_assign_keeps_positions_of_kept_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """assign() replaces the set: a kept partition goes on where it was, one that comes back starts anew."""
+    kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic_name, numbered(10), partition=partition)
+    zero, one = tps(topic_name, 0, 1)
+    consumer = new_consumer()
+    consumer.assign([zero])
+    consumer.seek(zero, 4)
+    consumer.assign([zero, one])
+    assert frozenset({zero, one}) == consumer.assignment()
+    assert (4, 0) == (consumer.position(zero), consumer.position(one))
+    consumer.seek(one, 8)
+    consumer.assign([one])
+    assert numbered(2, 8) == values(read(consumer, 2))
+    consumer.assign([zero, one])
+    assert (0, 10) == (consumer.position(zero), consumer.position(one))
+
+
+def test_assign_in_place_of_a_partition_with_buffered_records(
+    kafka: Kafka, topic_name: str, new_consumer: New
+) -> None:
+    """Records buffered for a partition that was dropped by assign() are not returned."""
+    kafka.create_topic(topic_name, 2)
+    kafka.produce(topic_name, [b"zero"] * 10, partition=0)
+    kafka.produce(topic_name, [b"one"] * 10, partition=1)
+    zero, one = tps(topic_name, 0, 1)
+    consumer = new_consumer(max_poll_records=1)
+    consumer.assign([zero])
+    read(consumer, 1)
+    consumer.assign([one])
+    assert [b"one"] * 10 == [value for _ in range(10) for value in values(read(consumer, 1))]
+
+
+def test_nothing_assigned_is_unsubscribing(ten: TopicPartition, new_consumer: New) -> None:
+    """assign([]) and unsubscribe() both end an assignment; polling is then a StateError."""
+    consumer = new_consumer()
+    for end in (lambda: consumer.assign([]), consumer.unsubscribe):
+        consumer.assign([ten])
+        assert frozenset({ten}) == consumer.assignment()
+        end()
+        assert frozenset() == consumer.assignment()
+        with pytest.raises(StateError, match="subscribe"):
+            consumer.poll(0)
+
+
+def test_without_a_group(ten: TopicPartition, new_consumer: New) -> None:
+    """assign() needs no group: earliest, latest and explicit starts work, commits say what is missing
+    (Java testConsumingWithNullGroupId)."""
+    first, second, third = (new_consumer(auto_offset_reset=r) for r in ("earliest", "latest", "none"))
+    for consumer in (first, second, third):
+        consumer.assign([ten])
+    third.seek(ten, 1)
+    assert (10, 0, 9) == (len(read(first, 10)), len(second.poll(0.3)), len(read(third, 9)))
+    for call in (first.commit, first.commit_async, lambda: first.committed([ten]), first.group_metadata):
+        with pytest.raises(StateError, match="group_id"):
+            call()
