@@ -234,6 +234,8 @@ class FetchManager:
         until = reply.now + self._config.retry_backoff_ms
         for tp in self._intake.take_in(flight, response, reply.version, reply.now):
             self._retry_partition[tp] = (until, flight.asked[tp].leader)
+        if self._metrics is not None:
+            self._metrics.fetched(flight.asked, self._subscription)
 
     def _on_failure(self, flight: Flight, error: KafkaError, now: float) -> None:
         self._leave_node(flight, now)

@@ -6,6 +6,9 @@ Bytes are those received, where Java counts records at their uncompressed size.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import nan
+
 from kconsumer.metrics import Metrics, Row, Sensor, Stat
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -37,14 +40,30 @@ RECORDS: tuple[Row, ...] = (
 LAG_MAX: tuple[Row, ...] = (("records-lag-max", Stat.MAX, "Largest lag of any partition, records"),)
 LEAD_MIN: tuple[Row, ...] = (("records-lead-min", Stat.MIN, "Smallest lead of any partition, records"),)
 PARTITION_LAG: tuple[Row, ...] = (
-    ("records-lag", Stat.VALUE, "Records from the position to the end of the partition"),
     ("records-lag-max", Stat.MAX, "Largest lag"),
     ("records-lag-avg", Stat.AVG, "Mean lag"),
 )
 PARTITION_LEAD: tuple[Row, ...] = (
-    ("records-lead", Stat.VALUE, "Records from the start of the partition to the position"),
     ("records-lead-min", Stat.MIN, "Smallest lead"),
     ("records-lead-avg", Stat.AVG, "Mean lead"),
+)
+
+# Read when asked, so that they follow every poll and not only every fetch.
+Gauge = tuple[str, str, Callable[[PartitionState, float], float | None]]
+PREFERRED_REPLICA: Gauge = (
+    "preferred-read-replica",
+    "Broker fetched from in place of the leader, -1 for none",
+    lambda state, now: state.preferred_replica(now),
+)
+LAG: Gauge = (
+    "records-lag",
+    "Records from the position to the end of the partition",
+    lambda state, _now: state.lag(),
+)
+LEAD: Gauge = (
+    "records-lead",
+    "Records from the start of the partition to the position",
+    lambda state, _now: state.lead(),
 )
 
 
@@ -82,24 +101,32 @@ class FetchMetrics:
         self._lead_min = metrics.sensor(GROUP, LEAD_MIN)
         self._topics: dict[str, tuple[Sensor, Sensor]] = {}
         self._lags: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
-        self._replicas: dict[TopicPartition, list[MetricName]] = {}
+        self._gauges: dict[TopicPartition, list[MetricName]] = {}
 
     def responded(self, latency_ms: float, throttle_ms: float, now: float) -> None:
         """A Fetch response arrived."""
         self._latency.record(latency_ms, now)
         self._throttle.record(throttle_ms, now)
 
+    def fetched(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
+        """A response told of these partitions: those that are assigned have a lag and a lead from now on."""
+        for tp in partitions:
+            if tp not in self._lags and tp in self._gauges:
+                self._new_partition(tp)
+                self._show(tp, subscription, LAG, nan)
+                self._show(tp, subscription, LEAD, nan)
+
     def read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """A partition of a response has been read; `state` is where that left it."""
-        lag = state.lag()
-        position, start = state.position, state.log_start_offset
-        if lag is None or position is None or start is None:
+        lag, lead = state.lag(), state.lead()
+        sensors = self._lags.get(tp)
+        if lag is None or lead is None or sensors is None:
             return
-        lag_sensor, lead_sensor = self._lags.get(tp) or self._new_partition(tp)
+        lag_sensor, lead_sensor = sensors
         lag_sensor.record(lag, now)
-        lead_sensor.record(position.offset - start, now)
+        lead_sensor.record(lead, now)
         self._lag_max.record(lag, now)
-        self._lead_min.record(position.offset - start, now)
+        self._lead_min.record(lead, now)
 
     def consumed(self, tally: ResponseTally, now: float) -> None:
         """All of a response has been read or dropped."""
@@ -113,38 +140,34 @@ class FetchMetrics:
     def assigned(self, subscription: SubscriptionState) -> None:
         """The assignment changed: forget partitions that left, show the replica read from of the new ones."""
         states = subscription.states()
-        for tp in [tp for tp in self._replicas if tp not in states]:
-            self._metrics.remove(*self._replicas.pop(tp), *self._lags.pop(tp, ()))
+        for tp in [tp for tp in self._gauges if tp not in states]:
+            self._metrics.remove(*self._gauges.pop(tp), *self._lags.pop(tp, ()))
         for tp in states:
-            if tp not in self._replicas:
-                self._replicas[tp] = self._show_replica(tp, subscription)
+            if tp not in self._gauges:
+                self._show(tp, subscription, PREFERRED_REPLICA, -1)
 
-    def _show_replica(self, tp: TopicPartition, subscription: SubscriptionState) -> list[MetricName]:
+    def _show(self, tp: TopicPartition, subscription: SubscriptionState, gauge: Gauge, unknown: float) -> None:
+        metric, text, value_of = gauge
+
         def read(now: float) -> float:
             state = subscription.find(tp)
-            replica = None if state is None else state.preferred_replica(now)
-            return -1 if replica is None else replica
+            value = None if state is None else value_of(state, now)
+            return unknown if value is None else value
 
-        text = "Broker fetched from in place of the leader, -1 for none"
-        names = [
-            self._metrics.name(
-                "preferred-read-replica", GROUP, text, ("topic", topic), ("partition", str(tp.partition))
-            )
-            for topic in _spellings(tp.topic)
-        ]
-        for name in names:
+        for topic in _spellings(tp.topic):
+            tags = ("topic", topic), ("partition", str(tp.partition))
+            name = self._metrics.name(metric, GROUP, text, *tags)
+            self._gauges.setdefault(tp, []).append(name)
             self._metrics.gauge(name, read)
-        return names
 
     def _new_topic(self, topic: str) -> tuple[Sensor, Sensor]:
         sensors = self._topics[topic] = (self._sensor(SIZE, topic), self._sensor(RECORDS, topic))
         return sensors
 
-    def _new_partition(self, tp: TopicPartition) -> tuple[Sensor, Sensor]:
+    def _new_partition(self, tp: TopicPartition) -> None:
         partition = ("partition", str(tp.partition))
         lag, lead = (self._sensor(rows, tp.topic, partition) for rows in (PARTITION_LAG, PARTITION_LEAD))
         self._lags[tp] = lag, lead
-        return lag, lead
 
     def _sensor(self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str]) -> Sensor:
         first, *others = _spellings(topic)

@@ -238,6 +238,11 @@ class PartitionState:
         end = self.end_offset(read_committed)
         return None if end is None or self.position is None else end - self.position.offset
 
+    def lead(self) -> int | None:
+        """Records between the start of the log and the position, None when either is unknown."""
+        start = self.log_start_offset
+        return None if start is None or self.position is None else self.position.offset - start
+
     # --- for people --------------------------------------------------------------------------------------
 
     def status(

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+from kconsumer import Consumer
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.kafka_shared import shared_kafka
-
-from kconsumer import Consumer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from itertools import groupby
 
 import pytest
-from support.kafka import Kafka
-from support.polling import numbered, read, tps, values
 
 from kconsumer import Consumer, TopicPartition
+from support.kafka import Kafka
+from support.polling import numbered, read, tps, values
 
 New = Callable[..., Consumer]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka.serialization import SerializationContext, StringDeserializer
-from support.kafka import Kafka
-from support.polling import numbered, poll_until, read, tps, values
 
 from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TimestampType, TopicPartition
 from kconsumer.errors import RecordDeserializationError
+from support.kafka import Kafka
+from support.polling import numbered, poll_until, read, tps, values
 
 New = Callable[..., Consumer]
 
@@ -106,9 +106,7 @@ def test_kinds_of_deserializers(kafka: Kafka, topic_name: str, new_consumer: New
         assert (1, 8) == (record.serialized_key_size, record.serialized_value_size)
 
 
-def test_deserialization_failure_comes_after_the_good_records(
-    kafka: Kafka, topic_name: str, new_consumer: New
-) -> None:
+def test_deserialization_failure_comes_after_the_good_records(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """Records before the bad one are returned first; then each poll raises the error with the raw record, until a
     seek past it (KIP-334, KIP-1036)."""
     kafka.create_topic(topic_name)

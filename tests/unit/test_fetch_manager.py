@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESE
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.testing.batches import build_batch
-from kconsumer.types import Node, TopicPartition
+from kconsumer.types import Node, OffsetReset, TopicPartition
 from support.fetching import TOPIC_ID, World, offsets
 
 # --- requests ------------------------------------------------------------------------------------------
@@ -633,6 +634,20 @@ def test_metrics_of_partitions() -> None:
     )
     world.subscription.assign(set())
     assert {} == values(world, topic="t", partition="0")
+
+
+def test_lag_and_lead_follow_every_poll() -> None:
+    """While a fetched part is read in several polls, lag and lead are those of the position each left."""
+    world = World()
+    log = world.logs[world.tps[0]]
+    log.append(10)
+    world.answer(*world.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
+    for position in (3, 6):
+        world.collect(3)
+        got = values(world, topic="t", partition="0")
+        assert (25 - position, position) == (got["records-lag"], got["records-lead"])
+    world.subscription.request_reset(world.tps[0], OffsetReset.LATEST)
+    assert math.isnan(values(world, topic="t", partition="0")["records-lag"])
 
 
 def test_topics_with_dots_are_reported_twice() -> None:
