@@ -1,0 +1,132 @@
+"""The check of what an assignor returns, and the view of the cluster it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kconsumer import assignors
+from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription, validate
+from kconsumer.errors import AssignorError
+from kconsumer.types import PartitionInfo, TopicPartition
+
+VIEW = ClusterView([PartitionInfo(topic, partition) for topic in ("t", "u") for partition in range(3)])
+MEMBERS = {"a": Subscription(("t", "u")), "b": Subscription(("t",))}
+
+
+class Canned(Assignor):
+    """Says what it was told to say."""
+
+    name = "canned"
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """The answer, or raise it."""
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[return-value]  # wrong answers too
+
+
+class Cooperative(Canned):
+    """The same for members that keep their partitions."""
+
+    protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+
+def given(**members: str) -> dict[str, Assignment]:
+    """`given(a="t0 u1")`."""
+    return {
+        member: Assignment(tuple(TopicPartition(word[:-1], int(word[-1])) for word in text.split()))
+        for member, text in members.items()
+    }
+
+
+def problem(answer: object, members: Mapping[str, Subscription] = MEMBERS, kind: type[Canned] = Canned) -> str:
+    """What the check says of this answer."""
+    with pytest.raises(AssignorError) as caught:
+        assignors.assign(kind(answer), VIEW, members)
+    text = str(caught.value)
+    assert text.startswith(f'assignor "canned" ({__name__}:{kind.__name__}) ')
+    return text
+
+
+def test_a_right_answer_passes() -> None:
+    """Everything given once, to subscribers."""
+    validate(Canned(None), VIEW, MEMBERS, given(a="t0 u0 u1 u2", b="t1 t2"))
+
+
+def test_members_left_out_get_nothing() -> None:
+    """A plugin need not mention those it gives nothing; the answer has all members, in the group's order."""
+    answer = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
+    assert ["a", "b"] == list(answer)
+    assert given(a="", b="t1") == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (given(c="t0"), '"c", which is no member'),
+        (given(b="t0 u0"), 'gave u-0 to member "b", which does not subscribe to u'),
+        (given(b="t3"), 'gave t-3 to member "b", but there is no such partition'),
+        (given(a="t0 t1", b="t2 t1"), 'gave t-1 twice: to "a" and to "b"'),
+        (given(a="t0 t0"), 'gave t-0 twice: to "a" and to "a"'),
+        ([("a", ())], "returned list instead of a mapping"),
+        ({"a": [TopicPartition("t", 0)]}, "which is no Assignment"),
+        ({"a": Assignment(("t-0",))}, "what is no partition"),  # type: ignore[arg-type]  # a wrong answer
+        ({"a": Assignment((("t", []),))}, "what is no partition"),  # type: ignore[arg-type]  # a wrong answer
+    ],
+)
+def test_a_wrong_answer_is_described(answer: object, says: str) -> None:
+    """The error names plugin, member and partition."""
+    assert says in problem(answer)
+
+
+def test_what_the_plugin_raises_is_the_cause() -> None:
+    """Its own error is chained and its text repeated."""
+    error = KeyError("rack")
+    with pytest.raises(AssignorError, match="failed to assign: KeyError: 'rack'") as caught:
+        assignors.assign(Canned(error), VIEW, MEMBERS)
+    assert error is caught.value.__cause__
+
+
+def owning(**members: str) -> dict[str, Subscription]:
+    """Members of both topics that own these."""
+    return {
+        member: Subscription(("t", "u"), owned_partitions=assignment.partitions)
+        for member, assignment in given(**members).items()
+    }
+
+
+def test_a_cooperative_hand_over_takes_two_rebalances() -> None:
+    """A partition that one member loses cannot go to another at once; going to nobody, or from nobody, is right."""
+    members = owning(a="t0 t1", b="")
+    assert 'gave t-1 to "b" while "a" still owns it' in problem(given(a="t0", b="t1"), members, Cooperative)
+    validate(Cooperative(None), VIEW, members, given(a="t0", b="u1"))
+    validate(Cooperative(None), VIEW, members, given(a="t0 t1 u0", b=""))
+
+
+def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
+    """Eager members have given everything up; ours are known to keep the rule (Java makes the same exception)."""
+    members, answer = owning(a="t0 t1", b=""), given(a="t0", b="t1")
+    validate(Canned(None), VIEW, members, answer)
+    validate(assignors.load("cooperative-sticky"), VIEW, members, answer)
+
+
+def test_the_view_sorts_partitions_and_knows_what_it_lacks() -> None:
+    """Partitions come in ascending order whatever the order given; an unknown topic has none and no count."""
+    view = ClusterView([PartitionInfo("t", 2), PartitionInfo("t", 0), PartitionInfo("s", 0), PartitionInfo("t", 1)])
+    assert [0, 1, 2] == [info.partition for info in view.partitions("t")]
+    assert frozenset({"s", "t"}) == view.topics()
+    assert (3, 1, None) == (view.partition_count("t"), view.partition_count("s"), view.partition_count("x"))
+    assert () == view.partitions("x")
+    assert "<ClusterView of 2 topics, 4 partitions>" == repr(view)
+
+
+def test_views_compare_by_content() -> None:
+    """Two views of the same partitions are equal."""
+    assert VIEW == ClusterView([info for topic in ("u", "t") for info in VIEW.partitions(topic)])
+    assert VIEW != ClusterView([])
+    assert VIEW != 3
