@@ -1,0 +1,32 @@
+"""Range and round robin give what Java's give, on answers of Java kept in golden.json."""
+
+from __future__ import annotations
+
+import pytest
+from support.assignor_golden import cases
+
+from kconsumer.assignors import assign, load
+
+CASES = list(cases())
+
+
+def test_there_are_cases() -> None:
+    """A comparison of nothing would pass."""
+    assert 60 == len(CASES)
+    assert any(subscription.rack_id for case in CASES for subscription in case.subscriptions.values())
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_range_equals_java(number: int) -> None:
+    """The same partitions for every member; Java's order of topics in a list is that of a hash map."""
+    case = CASES[number]
+    given = assign(load("range"), case.view, case.subscriptions)
+    assert case.answers["range"] == {member: sorted(assignment.partitions) for member, assignment in given.items()}
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_roundrobin_equals_java(number: int) -> None:
+    """The same partitions in the same order."""
+    case = CASES[number]
+    given = assign(load("roundrobin"), case.view, case.subscriptions)
+    assert case.answers["roundrobin"] == {member: list(assignment.partitions) for member, assignment in given.items()}

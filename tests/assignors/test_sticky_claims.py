@@ -1,0 +1,184 @@
+"""Whose claims count in the sticky assignors, and the bytes that carry them; three cases that Java gets wrong too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.assignor_groups import lists, member, partitions, plain_view, table
+
+from kconsumer.assignors import Assignment, Subscription, load
+from kconsumer.types import GroupMetadata, TopicPartition
+
+BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+
+# topics: 2; "t": partitions 1, 0; "topic-é": partition 7; generation 5
+V0 = bytes.fromhex("00000002 0001 74 00000002 00000001 00000000 0008 746f7069632dc3a9 00000001 00000007")
+V1 = V0 + bytes.fromhex("00000005")
+
+
+# --- conflicts ------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_the_later_generation_wins(name: str) -> None:
+    """A member that missed a generation loses what was given to another meanwhile."""
+    group = {"a": member(name, "t", "t0 t1", 4), "b": member(name, "t", "t1 t0", 5)}
+    given = table(name, plain_view(t=2), group)
+    assert given["a"] == ("t1" if name == "sticky" else "")
+    assert "t0" in given["b"]
+
+
+@BOTH
+def test_a_claim_that_nobody_contests_counts_however_old(name: str) -> None:
+    """The generation settles conflicts and nothing else."""
+    group = {"a": member(name, "t", "t0 t2", 1), "b": member(name, "t", "t1", 9)}
+    assert {"a": "t0 t2", "b": "t1 t3"} == table(name, plain_view(t=4), group)
+
+
+def test_a_partition_claimed_twice_in_one_generation_is_nobodys() -> None:
+    """Neither keeps it because of its claim; here the load decides."""
+    group = {"a": member("sticky", "t", "t0 t1 t2"), "b": member("sticky", "t", "t1 t0")}
+    given = lists("sticky", plain_view(t=4), group)
+    assert TopicPartition("t", 2) in given["a"]
+    assert [2, 2] == [len(mine) for mine in given.values()]
+
+
+@pytest.mark.parametrize("topics", ["t", "tu"])
+def test_cooperative_withholds_what_is_claimed_twice(topics: str) -> None:
+    """With equal and with different subscriptions: both claimants must let go before anybody gets it."""
+    name = "cooperative-sticky"
+    group = {"a": member(name, "t", "t0 t1"), "b": member(name, topics, "t1 t2")}
+    given = table(name, plain_view(t=3), group)
+    assert {"a": "t0", "b": "t2"} == given
+
+
+@BOTH
+@pytest.mark.parametrize("generations", [(5, 5, 4), (4, 5, 5), (5, 4, 5)])
+def test_three_claims(name: str, generations: tuple[int, int, int]) -> None:
+    """Two in the latest generation cancel each other, whoever is named first; the older third does not profit."""
+    group = {
+        m: member(name, "t", f"t{number} t9", generation)
+        for number, (m, generation) in enumerate(zip("abc", generations, strict=True))
+    }
+    given = table(name, plain_view(t=10), group)
+    if name == "cooperative-sticky":
+        assert "t9" not in " ".join(given.values())
+    winner = {m: member(name, "t", "t9", generation) for m, generation in zip("abc", (4, 6, 5), strict=True)}
+    assert "t9" in table(name, plain_view(t=10), winner)["b"]
+
+
+@BOTH
+def test_naming_a_partition_twice_is_no_conflict(name: str) -> None:
+    """A member does not contest its own claim."""
+    group = {"a": member(name, "t", "t1 t1"), "b": member(name, "t")}
+    assert {"a": "t1", "b": "t0"} == table(name, plain_view(t=2), group)
+
+
+def test_sticky_reads_user_data_only() -> None:
+    """Eager members have revoked what `owned_partitions` may still say."""
+    owned = replace(member("sticky", "t", "t0"), owned_partitions=partitions("t1"))
+    assert {"a": "t0", "b": "t1"} == table("sticky", plain_view(t=2), {"a": owned, "b": member("sticky", "t")})
+
+
+def test_sticky_compares_the_generations_in_user_data() -> None:
+    """Both sides of a conflict are read from the same place, also when the subscription has no generation."""
+    old = replace(member("sticky", "t", "t0", 4), generation_id=-1)
+    new = replace(member("sticky", "t", "t0", 5), generation_id=-1)
+    assert {"a": "t1", "b": "t0"} == table("sticky", plain_view(t=2), {"a": old, "b": new})
+    assert {"a": "t0", "b": "t1"} == table("sticky", plain_view(t=2), {"a": new, "b": old})
+
+
+def test_cooperative_prefers_the_subscriptions_generation() -> None:
+    """Subscription version 2 has a field for it; below that the generation is in the user data."""
+    name = "cooperative-sticky"
+    by_field = Subscription(("t",), owned_partitions=partitions("t0"), generation_id=5, user_data=b"\0\0\0\1")
+    by_data = Subscription(("t",), owned_partitions=partitions("t0"), user_data=b"\0\0\0\4")
+    assert {"a": "t0", "b": "t1"} == table(name, plain_view(t=2), {"a": by_field, "b": by_data})
+    later = replace(by_data, user_data=b"\0\0\0\6")
+    assert {"a": "t1", "b": "t0"} == table(name, plain_view(t=2), {"a": by_field, "b": later})
+
+
+# --- where Java fails -----------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_an_older_claim_of_a_member_that_unsubscribed(name: str) -> None:
+    """Java: NullPointerException, or partitions outside the subscription. Here the claim does not count."""
+    group = {
+        "a": member(name, "u", "t0 t1", 1),
+        "b": member(name, "tu", "u0", 2),
+        "c": member(name, "t", "t2", 2),
+    }
+    sticky = {"a": "u1", "b": "t0 u0", "c": "t1 t2"}
+    withheld = {"a": "u1", "b": "u0", "c": "t2"}  # a still has t0 and t1
+    assert (sticky if name == "sticky" else withheld) == table(name, plain_view(t=3, u=2), group)
+
+
+@BOTH
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_an_empty_subscription_is_a_different_one(name: str, order: str) -> None:
+    """Java takes it for equal if it comes first and gives that member partitions. Here it gets none."""
+    group = {"a": member(name, ""), "b": member(name, "t")}
+    assert {"a": "", "b": "t0 t1"} == table(name, plain_view(t=2), {m: group[m] for m in order})
+
+
+@BOTH
+@pytest.mark.parametrize("topics", ["t", "tu"])
+def test_a_topic_recreated_with_fewer_partitions(name: str, topics: str) -> None:
+    """Java: IllegalStateException, or partitions that do not exist. Here claims beyond the count are dropped."""
+    group = {"a": member(name, topics, "t0 t2 t3"), "b": member(name, "t", "t1 t4")}
+    assert {"a": "t0", "b": "t1"} == table(name, plain_view(t=2), group)
+
+
+# --- the bytes ------------------------------------------------------------------------------------------------------
+
+
+def test_sticky_user_data_is_version_1() -> None:
+    """Nothing before the first assignment; then topics, partitions and generation as Java writes them."""
+    assignor = load("sticky")
+    assert assignor.subscription_user_data(frozenset("t")) is None
+    mine = (TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("topic-é", 7))
+    assignor.on_assignment(Assignment(mine), GroupMetadata("g", 5, "m"))
+    assert V1 == assignor.subscription_user_data(frozenset("t"))
+    assignor.on_assignment(Assignment(()), GroupMetadata("g", 6, "m"))
+    assert bytes.fromhex("00000000 00000006") == assignor.subscription_user_data(frozenset("t"))
+
+
+def test_cooperative_user_data_is_the_generation() -> None:
+    """-1 before the first assignment."""
+    assignor = load("cooperative-sticky")
+    assert b"\xff\xff\xff\xff" == assignor.subscription_user_data(frozenset("t"))
+    assignor.on_assignment(Assignment(()), GroupMetadata("g", 258, "m"))
+    assert b"\0\0\1\2" == assignor.subscription_user_data(frozenset("t"))
+
+
+@pytest.mark.parametrize(("data", "wins"), [(V1, True), (V0, False), (V1 + b"more", True)], ids=["1", "0", "1+"])
+def test_both_versions_are_read(data: bytes, wins: bool) -> None:
+    """Version 0 has no generation, so it counts where nobody contests it and loses to any that has one."""
+    view, a = plain_view(t=3), Subscription(("t",), user_data=data)
+    assert {"a": "t0 t1", "b": "t2"} == table("sticky", view, {"a": a, "b": member("sticky", "t", "")})
+    expected = {"a": "t0 t1", "b": "t2"} if wins else {"a": "t0 t2", "b": "t1"}
+    assert expected == table("sticky", view, {"a": a, "b": member("sticky", "t", "t1", 4)})
+
+
+BROKEN = [
+    b"",
+    V1[:3],
+    V0[:-1],
+    V0[:9],
+    b"\xff\xff\xff\xff",  # -1 topics
+    b"\x7f\xff\xff\xff",  # two thousand million topics
+    b"\0\0\0\1\0\1t\x7f\xff\xff\xff",  # as many partitions
+    b"\0\0\0\1\0\1t\xff\xff\xff\xff",  # -1 partitions
+    b"\0\0\0\1\xff\xff",  # a name of length -1
+    b"\0\0\0\1\0\1\xff\0\0\0\0",  # a name that is no UTF-8
+]
+
+
+@pytest.mark.parametrize("data", BROKEN, ids=lambda data: data.hex() or "empty")
+@BOTH
+def test_user_data_that_does_not_parse_claims_nothing(name: str, data: bytes) -> None:
+    """A foreign or broken member is one that owned nothing; the others are not disturbed."""
+    group = {"a": Subscription(("t",), user_data=data), "b": member(name, "t", "t0 t2")}
+    assert {"a": "t1 t3", "b": "t0 t2"} == table(name, plain_view(t=4), group)

@@ -1,0 +1,185 @@
+"""What the sticky assignors promise, on random groups: as even as can be, and the best of all assignments if tiny."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+import pytest
+from support.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
+
+from kconsumer.assignors import Subscription
+from kconsumer.testing.assignors import SimulatedGroup
+from kconsumer.types import TopicPartition
+
+BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+
+
+def improvements(given: Given, group: Mapping[str, Subscription]) -> list[tuple[str, str, TopicPartition]]:
+    """Single moves that would make loads more even."""
+    return [
+        (giver, taker, partition)
+        for giver, taker in product(given, given)
+        if len(given[giver]) > len(given[taker]) + 1
+        for partition in given[giver]
+        if partition.topic in group[taker].topics
+    ]
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("racks", [0, 3])
+def test_random_groups_are_complete_and_as_even_as_can_be(equal: bool, racks: int) -> None:
+    """Every partition with a subscriber is given, and no move would help, through changes and missed generations."""
+    for seed in range(25):
+        rng = random.Random(seed)
+        members = Members(rng, *random_group(rng, racks=racks, equal=equal))
+        for _ in range(4):
+            given = lists("sticky", members.view, members.subscriptions("sticky"))
+            assert members.wanted() == {partition for mine in given.values() for partition in mine}
+            assert [] == improvements(given, members.group)
+            members.take(given, missing=0.1)
+            members.change(resubscribe=not equal)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("racks", [0, 3])
+def test_cooperative_groups_settle_in_two_rebalances(equal: bool, racks: int) -> None:
+    """One to take away, one to give; no partition is ever given while another member has it (see `take_over`)."""
+    for seed in range(25):
+        rng = random.Random(seed)
+        members = Members(rng, *random_group(rng, racks=racks, equal=equal))
+        for _ in range(3):
+            settle(members)
+            members.change(resubscribe=not equal)
+            for member, (generation, mine) in members.owned.items():  # unsubscribed topics are revoked before joining
+                kept = [partition for partition in mine if partition.topic in members.group[member].topics]
+                members.owned[member] = generation, kept
+
+
+def settle(members: Members) -> None:
+    """Two rebalances bring the group to rest; the third changes nothing."""
+    given: dict[str, list[TopicPartition]] = {}
+    for _ in range(2):
+        given = take_over(members)
+    assert members.wanted() == {partition for mine in given.values() for partition in mine}
+    assert [] == improvements(given, members.group)
+    assert {m: set(mine) for m, mine in given.items()} == {m: set(mine) for m, mine in take_over(members).items()}
+
+
+def take_over(members: Members) -> dict[str, list[TopicPartition]]:
+    """One generation, with a look at who had what."""
+    given = lists("cooperative-sticky", members.view, members.subscriptions("cooperative-sticky"))
+    had = {partition: member for member, (_, mine) in members.owned.items() for partition in mine}
+    for member, mine in given.items():
+        assert [] == [partition for partition in mine if had.get(partition, member) != member]
+    members.take(given)
+    return given
+
+
+@BOTH
+def test_a_large_group_with_different_subscriptions(name: str) -> None:
+    """200 members, 40 topics, then 50 members leave: as even as can be before and after."""
+    rng = random.Random(5)
+    view = plain_view(**{f"t{number}": rng.randint(1, 10) for number in range(40)})
+    topics = sorted(view.topics())
+    group = {f"m{n:03}": Subscription(tuple(rng.sample(topics, rng.randint(0, 19)))) for n in range(200)}
+    members = Members(rng, view, group)
+    settle(members) if name == "cooperative-sticky" else members.take(lists(name, view, members.subscriptions(name)))
+    for gone in rng.sample(sorted(group), 50):
+        del group[gone], members.owned[gone]
+    if name == "cooperative-sticky":
+        settle(members)
+    else:
+        after = lists(name, view, members.subscriptions(name))
+        assert [] == improvements(after, group)
+
+
+def test_tiny_groups_get_the_best_of_all_assignments() -> None:
+    """Against every possible assignment: the lowest imbalance, then most read locally, then fewest moved."""
+    compared = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        racks = seed % 2 * 2
+        members = Members(rng, *random_group(rng, racks=racks, equal=seed % 3 == 0, members=4, topics=3))
+        if len(members.wanted()) > 6 or (racks and not members.racks_matter()):
+            continue
+        own_at_random(members)
+        given = lists("sticky", members.view, members.subscriptions("sticky"))
+        assert min(rank(members, other) for other in every_assignment(members)) == rank(members, given), f"seed {seed}"
+        compared += 1
+    assert compared > 60
+
+
+def own_at_random(members: Members) -> None:
+    """A past in which most partitions had an owner, subscribed or not."""
+    names = sorted(members.group)
+    members.owned = {member: (1, []) for member in names}
+    for partition in sorted(members.wanted()):
+        if members.rng.random() < 0.8:
+            members.owned[members.rng.choice(names)][1].append(partition)
+
+
+def rank(members: Members, given: Given) -> tuple[int, int, int]:
+    """What an assignment is judged by; lower is better."""
+    return imbalance(given), -members.local(given), members.moved(given)
+
+
+def every_assignment(members: Members) -> Iterator[dict[str, list[TopicPartition]]]:
+    """All ways to give each partition to a subscriber."""
+    everything = sorted(members.wanted())
+    takers = [[member for member, s in members.group.items() if p.topic in s.topics] for p in everything]
+    for choice in product(*takers):
+        given: dict[str, list[TopicPartition]] = {member: [] for member in members.group}
+        for partition, taker in zip(everything, choice, strict=True):
+            given[taker].append(partition)
+        yield given
+
+
+SCRIPT = """
+import random
+from support.assignor_groups import Members, lists, random_group
+for seed in range(12):
+    rng = random.Random(seed)
+    members = Members(rng, *random_group(rng, racks=seed % 2 * 3, equal=seed % 3 == 0))
+    for _ in range(3):
+        given = lists("{name}", members.view, members.subscriptions("{name}"))
+        print(given)
+        members.take(given)
+        members.change(resubscribe=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"])
+def test_answers_do_not_depend_on_the_hash_seed(name: str) -> None:
+    """A new leader in another process gives the same answer: no set's order is let into it."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.replace("{name}", name)],
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for hash_seed in (1, 2)
+    }
+    assert 1 == len(answers)
+    assert answers.pop()
+
+
+@BOTH
+def test_through_the_subscription_bytes(name: str) -> None:
+    """The same promise when claims travel as user data from each member's own assignor, as in a real group."""
+    from kconsumer.assignors import load
+
+    kind = type(load(name))
+    group = SimulatedGroup((kind() for _ in range(99)), plain_view(t=12, u=7))
+    for number in range(5):
+        group.join(f"m{number}", ("t", "u"))
+        before = dict(group.owned)
+        group.settle()
+        kept = {member: set(mine) & set(group.owned[member]) for member, mine in before.items()}
+        assert [len(set(group.owned[m]) - kept[m]) for m in before if m != f"m{number}"] == [0] * number
