@@ -10,7 +10,6 @@ not fit, two options that contradict each other, an option whose feature this ve
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
@@ -415,6 +414,8 @@ def _unknown(spelling: str) -> str:
     snake = spelling.replace(".", "_")
     if snake in FOREIGN:
         return f"{spelling} is not an option of kconsumer: {FOREIGN[snake]}"
+    import difflib  # for typos only; keeps it out of `import kconsumer`
+
     near = difflib.get_close_matches(snake.lower(), [*OPTIONS, *ALIASES], n=1, cutoff=0.5)
     if not near:
         return f"{spelling} is not an option of kconsumer; docs/options.md lists them"
