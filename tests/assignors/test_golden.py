@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.assignor_golden import cases
 
 from kconsumer.assignors import assign, load
+from support.assignor_golden import cases
 
 CASES = list(cases())
 

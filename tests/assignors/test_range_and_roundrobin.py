@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from support.assignor_groups import plain_view, view_of
 
 from kconsumer.assignors import ClusterView, RebalanceProtocol, Subscription, assign, load
 from kconsumer.types import PartitionInfo
+from support.assignor_groups import plain_view, view_of
 
 
 def table(name: str, view: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, str]:

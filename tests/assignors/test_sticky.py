@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.assignor_groups import member, plain_view, table, view_of
 
 from kconsumer.assignors import ClusterView, RebalanceProtocol, load
 from kconsumer.types import PartitionInfo
+from support.assignor_groups import member, plain_view, table, view_of
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

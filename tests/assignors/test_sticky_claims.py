@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.assignor_groups import lists, member, partitions, plain_view, table
 
 from kconsumer.assignors import Assignment, Subscription, load
 from kconsumer.types import GroupMetadata, TopicPartition
+from support.assignor_groups import lists, member, partitions, plain_view, table
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 import pytest
-from support.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
 
 from kconsumer.assignors import Subscription
 from kconsumer.testing.assignors import SimulatedGroup
 from kconsumer.types import TopicPartition
+from support.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

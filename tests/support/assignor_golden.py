@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.assignor_groups import random_group
-
 from kconsumer.assignors import ClusterView, Subscription
 from kconsumer.types import Node, PartitionInfo, TopicPartition
+from support.assignor_groups import random_group
 
 FILE = Path(__file__).parent.parent / "assignors" / "golden.json"
 SEEDS = range(60)

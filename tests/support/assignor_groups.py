@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 
-from kconsumer_assignors._user_data import encode_generation, encode_sticky
-
 from kconsumer.assignors import Assignor, ClusterView, Subscription, assign, load
 from kconsumer.types import Node, PartitionInfo, TopicPartition
+from kconsumer_assignors._user_data import encode_generation, encode_sticky
 
 Given = Mapping[str, Collection[TopicPartition]]
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.kafka_jars import DEFAULT_VERSION, cache_root, kafka_jars, program
-
 from kconsumer.assignors import ClusterView, Subscription
 from kconsumer.types import TopicPartition
+from support.kafka_jars import DEFAULT_VERSION, cache_root, kafka_jars, program
 
 SOURCE = Path(__file__).parent / "java" / "AssignorOracle.java"
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
