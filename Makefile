@@ -75,7 +75,7 @@ unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
 	$(PYTEST) tests/unit tests/test_layering.py -n $(WORKERS) -q
 
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
-	$(PYTEST) $(SLOWER) -n $(WORKERS) -q
+	$(PYTEST) $(SLOWER) -n $(WORKERS) --dist loadgroup -q
 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
