@@ -17,7 +17,8 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 class ConsumerRecords:
     """Records of several partitions, each partition's in offset order (Java `ConsumerRecords`).
 
-    Falsy if there are none. Iterating, `records` and `by_partition` make new record objects each time.
+    Falsy if there are none. Iterating, `records` and `by_partition` make new record objects each time. A record
+    keeps the received bytes it came from in memory, with its neighbours; keep its value if it is to be kept for long.
     """
 
     __slots__ = ("_count", "_next_offsets", "_runs")

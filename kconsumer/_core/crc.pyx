@@ -8,21 +8,35 @@ nothing to win by carrying an implementation of our own. Both libraries release 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
-from zlib import crc32 as ieee
-
-from crc32c import crc32c as castagnoli
-
 from kconsumer._core.wire cimport Slice, remaining
+
+
+# Imported on first use: the crc32c package takes 5 ms, for a command line of its own.
+cdef object castagnoli = None
+cdef object ieee = None
+
+
+cdef int load() except -1:
+    """Import both functions."""
+    global castagnoli, ieee
+    from zlib import crc32 as ieee
+
+    from crc32c import crc32c as castagnoli
+    return 0
 
 
 cdef int crc32c_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
     """CRC-32C of `size` bytes at `p`."""
+    if castagnoli is None:
+        load()
     out[0] = castagnoli(PyMemoryView_FromMemory(<char*> p, size, PyBUF_READ)) if size else 0
     return 0
 
 
 cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
     """CRC-32 (IEEE) of `size` bytes at `p`."""
+    if ieee is None:
+        load()
     out[0] = ieee(PyMemoryView_FromMemory(<char*> p, size, PyBUF_READ)) if size else 0
     return 0
 

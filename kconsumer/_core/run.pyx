@@ -117,7 +117,10 @@ cdef class RecordRun:
 
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:
         """End the run before the record at `index`, and have the fetch give that one out next."""
-        cdef Segment* failed_in = self.segment_of(index)
+        cdef Segment* failed_in
+        if self.count == 0:
+            return 0
+        failed_in = self.segment_of(index)
         if index == 0:
             self.next_offset, self.epoch = self.offset_before, self.epoch_before
         else:
