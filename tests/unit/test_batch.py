@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support import reference
 
 from kconsumer.testing.batches import (
     CODECS,
@@ -18,6 +17,7 @@ from kconsumer.testing.batches import (
     encode_varint,
     frame_batch,
 )
+from support import reference
 
 
 def header(batch: bytes) -> tuple[int, ...]:
