@@ -31,6 +31,8 @@ from kconsumer.types import (
 
 log = logging.getLogger(__name__)
 
+JOINS_WAITED_FOR = 2  # heartbeat intervals that close() waits for a join under way
+
 
 class ClassicEngine(ClassicDriver):
     """One consumer of the classic group protocol, or of no group."""
@@ -55,7 +57,7 @@ class ClassicEngine(ClassicDriver):
         wait_ms = 0.0
         while True:
             self._raise_wakeup()
-            self._step(wait_ms, in_poll=True)
+            self._step(wait_ms, joining=True, fetching=True)
             self._run_callbacks()
             self._raise_errors()
             records = self._collect(max_records)
@@ -304,12 +306,23 @@ class ClassicEngine(ClassicDriver):
         group = self.parts.group
         if group is None or not group.commits.auto_commit_enabled:
             return
-        if self.parts.subscription.is_group_managed and not group.member.may_commit:
-            return
+        if self.parts.subscription.is_group_managed:
+            self._finish_join(group, timer)
+            if not group.member.may_commit:
+                return
         try:
             self.commit(None, timer)
         except KafkaError as error:
             log.warning("group %s: auto-commit on close failed: %s", group.member.group_id, error)
+
+    def _finish_join(self, group: Group, timer: Timer) -> None:
+        """Let a join under way end before leaving: a cooperative member goes on reading while it joins, and what it
+        read can be committed only before the join or after it. The others hear of the join by their next heartbeat.
+        """
+        limit_ms = min(timer.remaining_ms(), JOINS_WAITED_FOR * self._config.heartbeat_interval_ms)
+        limit = Timer(self._clock, limit_ms)
+        while group.member.rebalancing and self.parts.subscription.all_consumed() and not limit.expired:
+            self._step(limit.remaining_ms(), joining=True)
 
     def _finish_async_commits(self, timer: Timer) -> None:
         group = self.parts.group

@@ -53,9 +53,6 @@ class ClassicDriver:
         self._managers: list[RequestManager] = [parts.metadata, parts.positions, parts.offsets]
         if parts.group is not None:
             self._join_wiring(parts.group, assignors)
-        # Joining, fetching and automatic commits happen inside poll() only.
-        joins: list[RequestManager] = [self.membership] if self.membership is not None else []
-        self._poll_managers = [*self._managers, *joins, parts.fetch]
 
     def _join_wiring(self, group: Group, assignors: Collection[Assignor]) -> None:
         parts = self.parts
@@ -95,19 +92,23 @@ class ClassicDriver:
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
-    def _step(self, timeout_ms: float, *, in_poll: bool = False) -> None:
-        """Poll the managers once and do one network step of at most `timeout_ms`."""
+    def _step(self, timeout_ms: float, *, joining: bool = False, fetching: bool = False) -> None:
+        """Poll the managers once and do one network step of at most `timeout_ms`.
+
+        Joining the group and fetching happen inside poll() only; inside a rebalance callback neither does.
+        """
         parts = self.parts
         with self.lock:
             now = self._clock.now()
             parts.subscription.now = now
-            driven = self._managers
-            if in_poll and not self._in_callback:
-                driven = self._poll_managers
-                if parts.group is not None:
-                    parts.group.commits.maybe_auto_commit(now)
-            wait_ms = min(timeout_ms, *(self._poll_manager(manager, now) for manager in driven))
-            if self._callback_due() or (in_poll and parts.buffer.has_data()):
+            if fetching and parts.group is not None:
+                parts.group.commits.maybe_auto_commit(now)
+            wait_ms = min(timeout_ms, *(self._poll_manager(manager, now) for manager in self._managers))
+            if joining and self.membership is not None and not self._in_callback:
+                wait_ms = min(wait_ms, self._poll_manager(self.membership, now))
+            if fetching and not self._in_callback:
+                wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
+            if self._callback_due() or (fetching and parts.buffer.has_data()):
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)

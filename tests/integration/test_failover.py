@@ -102,6 +102,7 @@ def test_leader_and_coordinator_die_under_load(kafka_cluster3: KafkaCluster, top
             members = [stack.enter_context(MemberProcess(name, chosen)) for name in ("first", "second")]
             partitions = [(topic, partition) for partition in range(PARTITIONS)]
             wait_for(lambda: shared_out(members, partitions), "two members to share", members)
+            wait_for(lambda: load.acknowledged, "the first acknowledged record", members)
             consumption_goes_on(members, load, "reading to start")
 
             coordinator = cluster.coordinator_of(topic)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -116,6 +118,29 @@ def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assigno
             kept = [spans for spans in ownership([first]).values() if len(spans) == 1]
             assert len(kept) >= 2, "the first member keeps two of its six partitions throughout"
         assert {p[1]: end for p, end in ends.items()} == kafka.committed(topic, topic)
+
+
+@pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
+def test_members_that_leave_in_the_middle_of_joins(kafka: Kafka, topic_name: str, assignor: str) -> None:
+    """Members come and leave at random moments, many during a rebalance: each record is read, and read once."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, assignor, heartbeat_interval_ms=1000)
+    rng = random.Random(5)
+    with ExitStack() as stack:
+        members: list[MemberProcess] = []
+        live: list[MemberProcess] = []
+        with load(kafka, topic):
+            for number in range(10):
+                members.append(stack.enter_context(MemberProcess(f"member {number}", chosen)))
+                live.append(members[-1])
+                time.sleep(rng.choice([0.05, 0.3, 0.8]))
+                if len(live) > 2:
+                    live.pop(rng.randrange(len(live))).stop()
+        ends = drained(kafka, topic, members)
+        for member in live:
+            member.stop()
+        assert_all_seen(members, ends, once=True)
+        assert_one_owner_at_a_time(members)
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:

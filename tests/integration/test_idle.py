@@ -15,10 +15,10 @@ def test_idle_member_takes_few_steps(kafka: Kafka, topic_name: str, monkeypatch:
     steps = 0
     step = ClassicEngine._step
 
-    def counted(self: ClassicEngine, timeout_ms: float, *, in_poll: bool = False) -> None:
+    def counted(self: ClassicEngine, timeout_ms: float, *, joining: bool = False, fetching: bool = False) -> None:
         nonlocal steps
         steps += 1
-        step(self, timeout_ms, in_poll=in_poll)
+        step(self, timeout_ms, joining=joining, fetching=fetching)
 
     with Consumer(
         topic_name,
