@@ -14,6 +14,7 @@ import pytest
 from support.kafka import Kafka
 from support.members import (
     CONFLUENT_SCRIPT,
+    JavaMember,
     MemberProcess,
     Partition,
     assert_all_seen,
@@ -214,3 +215,39 @@ def test_group_shared_with_confluent_kafka(kafka: Kafka, topic_name: str, assign
         assert ("(leader)" if leads else "(follower)") in ours_process.errors
         if assignor == "range":
             assert_one_owner_at_a_time(members)
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+@pytest.mark.parametrize("leads", [True, False], ids=["kconsumer-leads", "java-leads"])
+def test_group_shared_with_java(kafka: Kafka, topic_name: str, assignor: str, leads: bool) -> None:
+    """A group shared with Kafka's own Java consumer: each record is read, partitions have one owner at a time."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    with ExitStack() as stack:
+        members: list[MemberProcess] = []
+
+        def start_ours() -> None:
+            chosen = settings(kafka, topic, assignor, log="INFO")
+            members.append(stack.enter_context(MemberProcess("ours", chosen)))
+
+        def start_theirs() -> None:
+            theirs = JavaMember("java", kafka.bootstrap_servers, topic, assignor)
+            members.append(stack.enter_context(theirs))
+
+        with load(kafka, topic):
+            for start in [start_ours, start_theirs] if leads else [start_theirs, start_ours]:
+                start()
+                wait_for(lambda: shared_out(members, everything(topic)), "the members to share", members)
+            for member in members:
+                before = member.consumed()
+                wait_for(lambda: member.consumed() > before + 100, f"{member.name} to read", members)  # noqa: B023
+        ends = drained(kafka, topic, members)
+        ours = next(member for member in members if member.name == "ours")
+        other = next(member for member in members if member is not ours)
+        other.stop()
+        wait_for(lambda: shared_out([ours], everything(topic)), "ours to take over", [ours])
+        ours.stop()
+        assert_all_seen(members, ends, once=False)
+        assert ("(leader)" if leads else "(follower)") in ours.errors
+        if assignor == "cooperative-sticky" and leads:
+            kept = [partition for partition, spans in ownership([ours]).items() if len(spans) == 1]
+            assert len(kept) >= 3, "half of the partitions stay where they were"

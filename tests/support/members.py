@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
+from support.kafka_jars import kafka_tools_jars, program
+
 SCRIPT = Path(__file__).with_name("member.py")
 CONFLUENT_SCRIPT = Path(__file__).with_name("confluent_member.py")
 
@@ -25,12 +27,15 @@ class MemberProcess:
     """A running member; its events arrive while it runs."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], script: Path = SCRIPT) -> None:
+        self._start(name, [sys.executable, str(script), json.dumps(settings)])
+
+    def _start(self, name: str, command: list[str]) -> None:
         self.name = name
         self.events: list[dict[str, Any]] = []
         self.killed_at: float | None = None
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, str(script), json.dumps(settings)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -48,8 +53,15 @@ class MemberProcess:
     def _read_events(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._lock:
-                self.events.append(json.loads(line))
+            event = self._event(line)
+            if event is not None:
+                with self._lock:
+                    self.events.append(event)
+
+    def _event(self, line: str) -> dict[str, Any] | None:
+        """An event from a line of output."""
+        found: dict[str, Any] = json.loads(line)
+        return found
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -87,10 +99,13 @@ class MemberProcess:
         """How many records it was given."""
         return sum(len(event["offsets"]) for event in self.seen("records"))
 
-    def stop(self, timeout_s: float = 30) -> None:
-        """End it cleanly: it leaves the group."""
+    def _ask_to_stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """End it cleanly: it leaves the group."""
+        self._ask_to_stop()
         code = self._process.wait(timeout_s)
         self._finish_reading()
         assert 0 == code, f"{self.name} ended with {code}:\n{self.errors}"
@@ -117,6 +132,51 @@ class MemberProcess:
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
+
+
+class JavaMember(MemberProcess):
+    """Kafka's own VerifiableConsumer as a member; it commits after each poll."""
+
+    def __init__(self, name: str, bootstrap_servers: str, topic: str, assignor: str) -> None:
+        command = [program("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", ":".join(map(str, kafka_tools_jars())), "org.apache.kafka.tools.VerifiableConsumer"]
+        command += ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", topic]
+        command += ["--assignment-strategy", JAVA_ASSIGNORS[assignor], "--session-timeout", "6000"]
+        self._start(name, [*command, "--reset-policy", "earliest"])
+
+    def _event(self, line: str) -> dict[str, Any] | None:
+        if not line.startswith("{"):
+            return None
+        told = json.loads(line)
+        partitions = [(p["topic"], p["partition"]) for p in told.get("partitions", ())]
+        if told["name"] in ("partitions_assigned", "partitions_revoked"):
+            kind = told["name"].removeprefix("partitions_")
+            return {"event": kind, "at": time.monotonic(), "partitions": partitions}
+        if told["name"] == "records_consumed" and told["count"]:
+            # One event for all partitions of a poll; offsets have no gaps in these tests.
+            with self._lock:
+                for tp, part in zip(partitions, told["partitions"], strict=True):
+                    offsets = list(range(part["minOffset"], part["maxOffset"] + 1))
+                    event = {"event": "records", "at": time.monotonic(), "partition": tp, "offsets": offsets}
+                    self.events.append(event)
+        return None
+
+    def _ask_to_stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """End it cleanly; a JVM ended by SIGTERM says 143."""
+        self._ask_to_stop()
+        assert self._process.wait(timeout_s) in (0, 143), self.errors
+        self._finish_reading()
+
+
+JAVA_ASSIGNORS = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
 
 
 def wait_for(
