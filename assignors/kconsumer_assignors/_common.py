@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import cast
 
 from kconsumer.assignors import Assignment, ClusterView, Subscription
@@ -106,6 +106,6 @@ def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[in
     for topic, numbers in interested.items():
         signature = tuple(numbers)
         if signature not in merged:
-            merged[signature] = sorted(index for number in signature for index in groups[number])
+            merged[signature] = sorted(chain.from_iterable([groups[number] for number in numbers]))
         result[topic] = merged[signature]
     return result

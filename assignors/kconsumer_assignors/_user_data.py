@@ -23,7 +23,7 @@ _INT32 = struct.Struct(">i")
 
 
 class Claim(NamedTuple):
-    """What a member says it owned, and in which generation."""
+    """What a member says it owned, and in which generation. The partitions can be read once."""
 
     generation: int
     partitions: Iterable[tuple[str, int]]
@@ -73,21 +73,31 @@ def decode_generation(data: bytes | None) -> int:
     return generation
 
 
-def _partitions(data: bytes) -> tuple[list[tuple[str, int]], int]:
-    """The partitions, and where they end. Every length is checked before anything is sized by it."""
+def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
+    """The partitions, and where they end. Every length is checked before anything is sized by it.
+
+    Two flat lists and `zip` spare a tuple for each partition, which the garbage collector would have to look at.
+    """
     (topics,) = _INT32.unpack_from(data)
     if topics < 0:
         raise ValueError("negative number of topics")
-    position, result = 4, list[tuple[str, int]]()
+    names: list[str] = []
+    numbers: list[int] = []
+    position, end = 4, len(data) - 4
     for _ in range(topics):
         (length,) = _INT16.unpack_from(data, position)
         start = position + 2
         position = start + length
         (count,) = _INT32.unpack_from(data, position)
-        if length < 0 or count < 0 or count > (len(data) - position - 4) // 4:
+        if length < 0 or count < 0 or count > (end - position) // 4:
             raise ValueError("a length that the bytes cannot hold")
         topic = data[start:position].decode()
-        for partition in struct.unpack_from(f">{count}i", data, position + 4):
-            result.append((topic, partition))
-        position += 4 + 4 * count
-    return result, position
+        position += 4
+        if count == 1:
+            names.append(topic)
+            numbers += _INT32.unpack_from(data, position)
+        else:
+            names += [topic] * count
+            numbers += struct.unpack_from(f">{count}i", data, position)
+        position += 4 * count
+    return zip(names, numbers, strict=True), position

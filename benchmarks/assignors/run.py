@@ -1,0 +1,161 @@
+"""Our assignors and Java's on the same groups in one run: `python benchmarks/assignors/run.py [--quick] [--huge]`.
+
+Both are warm: of many runs in one process the best counts, and Java's and ours alternate, so that whatever slows the
+machine for a while slows both. Timed is what the leader's assignor does, from subscriptions to assignments, user data
+read included; Java's input and output objects exist before and after, as ours do. Exits with 1 if a limit is exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, load, validate  # noqa: E402
+from kconsumer.testing.assignors import cluster  # noqa: E402
+from kconsumer.types import GroupMetadata  # noqa: E402
+from support.assignor_oracle import AssignorOracle  # noqa: E402
+
+GENERATION = 5
+STICKY = ("sticky", "cooperative-sticky")
+ALL = ("range", "roundrobin", *STICKY)
+Group = dict[str, Subscription]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A group, and how often both are timed."""
+
+    label: str
+    topics: int
+    partitions: int
+    members: int
+    names: tuple[str, ...]
+    mixed: bool = False
+    racks: int = 0
+    rounds: int = 12
+
+    def limit(self, event: str) -> float:
+        """How many times Java's time ours may take: ten, but two where Java itself is slow."""
+        return 2.0 if self.mixed and event != "10 leave" else 10.0
+
+    def view(self) -> ClusterView:
+        """Topics of equal size, two replicas each."""
+        racks = [f"rack-{number}" for number in range(self.racks)]
+        return cluster({f"topic-{number:03}": self.partitions for number in range(self.topics)}, racks, replicas=2)
+
+    def group(self, seed: int = 1, members: int | None = None) -> Group:
+        """Members with client-like ids; mixed ones subscribe to a random half of the topics on average."""
+        rng = random.Random(seed)
+        topics = sorted(self.view().topics())
+        made = {}
+        for number in range(members or self.members):
+            wanted = sorted(rng.sample(topics, rng.randint(1, len(topics)))) if self.mixed else topics
+            rack = f"rack-{number % self.racks}" if self.racks else None
+            made[f"consumer-{number:04}-{rng.randbytes(16).hex()}"] = Subscription(tuple(wanted), rack_id=rack)
+        return made
+
+
+SHAPES = (
+    Shape("200 x 50, 500 equal", 200, 50, 500, ALL),
+    Shape("200 x 50, 500 equal, racks", 200, 50, 500, ("range", "sticky"), racks=3),
+    Shape("100 x 30, 200 mixed", 100, 30, 200, STICKY, mixed=True, rounds=2),
+)
+HUGE = Shape("500 x 2000, 2000 equal", 500, 2000, 2000, ("sticky",))
+
+
+def owning(assignor: Assignor, group: Group, given: Mapping[str, Assignment]) -> Group:
+    """The members after that assignment, as they join again."""
+    kind, result = type(assignor), {}
+    for member, subscription in group.items():
+        own = kind()
+        own.on_assignment(given[member], GroupMetadata("bench", GENERATION, member))
+        result[member] = replace(
+            subscription,
+            user_data=own.subscription_user_data(frozenset(subscription.topics)),
+            owned_partitions=given[member].partitions if assignor.name == "cooperative-sticky" else (),
+            generation_id=GENERATION,
+        )
+    return result
+
+
+def events(shape: Shape, assignor: Assignor) -> Iterator[tuple[str, Group]]:
+    """What a group goes through: its first assignment, ten members leaving, a tenth joining."""
+    group = shape.group()
+    yield "first", group
+    settled = owning(assignor, group, assignor.assign(shape.view(), group))
+    gone = set(random.Random(3).sample(sorted(settled), 10))
+    yield "10 leave", {member: s for member, s in settled.items() if member not in gone}
+    if assignor.name in STICKY:
+        yield "a tenth joins", {**settled, **shape.group(seed=2, members=shape.members // 10)}
+
+
+def _ms(call: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    call(*arguments)
+    return (time.perf_counter() - start) * 1000
+
+
+def compare(oracle: AssignorOracle, shape: Shape, rounds: int) -> bool:
+    """Print a line for each assignor and event; whether all were within the limit."""
+    view, good = shape.view(), True
+    for name in shape.names:
+        assignor = load(name)
+        for event, group in events(shape, assignor):
+            java, ours = [], []
+            for _ in range(rounds):
+                java.append(min(oracle.assign(name, view, group, runs=3).times_ns) / 1e6)
+                ours.append(min(_ms(assignor.assign, view, group) for _ in range(3)))
+            given = assignor.assign(view, group)
+            check = min(_ms(validate, assignor, view, group, given) for _ in range(3))
+            good &= report(shape, event, name, (min(java), min(ours), check))
+    return good
+
+
+def report(shape: Shape, event: str, name: str, times: tuple[float, float, float]) -> bool:
+    """Print one line; whether ours was within the limit."""
+    java, ours, check = times
+    limit = shape.limit(event)
+    verdict = "" if ours <= limit * java else "  OVER"
+    figures = f"{java:9.1f} {ours:9.1f} {ours / java:7.2f} {limit:6.0f} {check:9.1f}{verdict}"
+    print(f"{shape.label:27} {event:14} {name:19} {figures}", flush=True)
+    return not verdict
+
+
+def huge() -> None:
+    """A million partitions, which Kafka's own tests want assigned twice within 30 s; ours alone."""
+    view, group, assignor = HUGE.view(), HUGE.group(), load("sticky")
+    start = time.perf_counter()
+    given = assignor.assign(view, group)
+    first = time.perf_counter() - start
+    again = owning(assignor, group, given)
+    second = _ms(assignor.assign, view, again) / 1000
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{HUGE.label:27} first {first:.1f} s, again {second:.1f} s; peak RSS {peak} MB")
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round of each: shows only that it runs")
+    parser.add_argument("--huge", action="store_true", help="a million partitions as well")
+    options = parser.parse_args()
+    columns = f"{'Java ms':>9} {'ours ms':>9} {'ratio':>7} {'limit':>6} {'check ms':>9}"
+    print(f"{'group':27} {'event':14} {'assignor':19} {columns}")
+    with AssignorOracle() as oracle:
+        verdicts = [compare(oracle, shape, 1 if options.quick else shape.rounds) for shape in SHAPES]
+    if options.huge:
+        huge()
+    return 0 if all(verdicts) or options.quick else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The example of assignors/README.md works as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from kconsumer.assignors import Assignor, Subscription, assign
+from kconsumer.testing.assignors import AssignorCompliance
+from support.assignor_groups import plain_view
+
+TEXT = (Path(__file__).parents[2] / "assignors" / "README.md").read_text()
+BLOCK = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "(Assignor)" in block)
+
+
+EXAMPLE: dict[str, Any] = {"__name__": "example"}
+exec(BLOCK, EXAMPLE)  # the point is to run the text of the page
+
+
+def weighted(weight: int | None = None) -> Assignor:
+    """An instance of the example's class."""
+    return EXAMPLE["WeightedAssignor"](weight)  # type: ignore[no-any-return]  # a class made from text
+
+
+class TestExample(AssignorCompliance):
+    """It complies, and balances equal weights."""
+
+    balanced = True
+
+    def make(self) -> Assignor:
+        """With the default weight."""
+        return weighted()
+
+
+def test_the_example_is_about_as_long_as_promised() -> None:
+    """Thirty lines, give or take the docstring."""
+    assert len(BLOCK.splitlines()) <= 34
+
+
+def test_the_example_weighs() -> None:
+    """A member of weight 3 gets three times as much as one of weight 1."""
+    members = {
+        name: Subscription(("t",), user_data=weighted(weight).subscription_user_data(frozenset("t")))
+        for name, weight in (("big", 3), ("small", 1))
+    }
+    given = assign(weighted(), plain_view(t=8), members)
+    assert [6, 2] == [len(given[name].partitions) for name in members]
