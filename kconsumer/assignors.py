@@ -263,6 +263,10 @@ def origin(assignor: Assignor) -> AssignorInfo:
     return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
 
 
+def _is_built_in(assignor: Assignor) -> bool:
+    return assignor.name in BUILT_IN and origin(assignor).distribution == _OWN_DISTRIBUTION
+
+
 def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
     spec = _JAVA_CLASSES.get(spec.strip(), spec.strip())
     distribution, separator, name = spec.rpartition("::")
@@ -394,7 +398,8 @@ def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
         raise _load_error(info, f"supports an unknown rebalance protocol: {strange[0]!r}")
     if not isinstance(instance.version, int):
         raise _load_error(info, f"has a `version` that is no int: {instance.version!r}")
-    _origins.setdefault(type(instance), AssignorInfo(own, info.distribution, info.version, info.target))
+    if info.distribution or type(instance) not in _origins:
+        _origins[type(instance)] = AssignorInfo(own, info.distribution, info.version, info.target)
     return instance
 
 
@@ -458,7 +463,7 @@ def validate(
     everything = set(chain.from_iterable(assignment.partitions for assignment in assignments.values()))
     if len(everything) != count:
         raise _broken(assignor, _doubled(assignments))
-    if RebalanceProtocol.COOPERATIVE in assignor.protocols and assignor.name not in BUILT_IN:
+    if RebalanceProtocol.COOPERATIVE in assignor.protocols and not _is_built_in(assignor):
         _check_cooperative(assignor, subscriptions, assignments)
 
 

@@ -44,11 +44,10 @@ def by_id(member: str, subscription: Subscription) -> object:
 class Roster:
     """Who is in the group and who subscribes to what.
 
-    `members` and `subscriptions` are parallel lists in the given order. `topics` are the subscribed topics
-    that
-    have partitions, sorted; `ids` their partition ids, ascending; `subscribers` the indexes of their members,
-    ascending. Topics with the same subscribers share one list object. `uniform`: all members share all
-    topics.
+    `members` and `subscriptions` are parallel lists in the given order. `topics` are the subscribed topics that have
+    partitions, sorted; `ids` their partition ids, ascending; `subscribers` the indexes of their members, ascending.
+    Topics with the same subscribers share one list object. `gaps`: for topics whose partitions are not numbered
+    0, 1, 2… (a view made by hand can be like that), the place of each id.
     """
 
     __slots__ = ("gaps", "ids", "members", "subscribers", "subscriptions", "topics")

@@ -1,17 +1,18 @@
 """Balancing members whose subscriptions differ: a flow of partitions from the loaded to the idle.
 
-Partitions that can stand for one another (same subscribers, same racks) form a lot, and the state is how many of each
-lot each member holds, so the work does not grow with the number of partitions. A partition may pass along a
-chain of members: A gives one of topic x to B, who gives one of topic y to C. When no chain improves anything, the
-loads are the most even possible: no other assignment has a lower sum of pairwise differences. (A test that looks
-for single moves only, as Java's does, can stop short of that.)
+Partitions that can stand for one another (same subscribers, same racks) form a lot, and the state is how many of
+each lot each member holds, so the work hardly grows with the number of partitions. A partition may pass along a chain
+of members: A gives one of topic x to B, who gives one of topic y to C. When no chain improves anything, the loads are
+the most even possible: no other assignment has a lower sum of pairwise differences. (A test that looks for single
+moves only, as Java's does, can stop short of that.)
 
-The members are divided into blocks as follows. Inside a block with average load a, members above a's ceiling
-push to members below; if they get stuck, everything they can reach is as loaded as they are, and nothing outside
-can ever help: it becomes a block of its own. Likewise for members below a's floor. A block that neither happens
-to has all its loads at the floor or the ceiling of a.
+The members are divided into blocks as follows. Inside a block with average load a, members above a's ceiling push to
+members below; if they get stuck, everybody they can reach is at least as loaded as the ceiling, and nobody outside can
+be helped by them: they become a block of their own. Likewise for members below a's floor. A block that neither
+happens to has all its loads at the floor or the ceiling of a.
 
-Each push goes along a path that takes as few partitions as possible from members that had them before.
+Each push goes along a path that takes as few partitions as possible from members that had them before. What is left
+to gain by moving in rings is `_polish.py`'s business.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from kconsumer.assignors import Assignment, Subscription, load
 from kconsumer.types import GroupMetadata, TopicPartition
+from kconsumer_assignors._user_data import decode_sticky
 from support.assignor_groups import lists, member, partitions, plain_view, table
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
@@ -182,3 +184,17 @@ def test_user_data_that_does_not_parse_claims_nothing(name: str, data: bytes) ->
     """A foreign or broken member is one that owned nothing; the others are not disturbed."""
     group = {"a": Subscription(("t",), user_data=data), "b": member(name, "t", "t0 t2")}
     assert {"a": "t1 t3", "b": "t0 t2"} == table(name, plain_view(t=4), group)
+
+
+def test_no_bytes_at_all_raise() -> None:
+    """Random bytes, and the right ones with a byte changed, are read as something or nothing."""
+    rng = random.Random(11)
+    for _ in range(3000):
+        if rng.random() < 0.5:
+            data = rng.randbytes(rng.randint(0, 40))
+        else:
+            data = bytearray(V1)
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        for topic, partition in decode_sticky(bytes(data)).partitions:
+            assert isinstance(topic, str)
+            assert isinstance(partition, int)

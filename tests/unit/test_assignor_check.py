@@ -115,6 +115,13 @@ def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
     validate(assignors.load("cooperative-sticky"), VIEW, members, answer)
 
 
+def test_a_borrowed_name_is_no_excuse() -> None:
+    """Somebody's own class under the name of a built-in one is held to the rule."""
+    impostor = type("Impostor", (Cooperative,), {"name": "cooperative-sticky"})
+    with pytest.raises(AssignorError, match="still owns it"):
+        validate(impostor(None), VIEW, owning(a="t0 t1", b=""), given(a="t0", b="t1"))
+
+
 def test_the_view_sorts_partitions_and_knows_what_it_lacks() -> None:
     """Partitions come in ascending order whatever the order given; an unknown topic has none and no count."""
     view = ClusterView([PartitionInfo("t", 2), PartitionInfo("t", 0), PartitionInfo("s", 0), PartitionInfo("t", 1)])
