@@ -103,9 +103,11 @@ class Consumer:
         if self._config.group_id is None:
             raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
         callables = (on_assign, on_revoke, on_lost)
-        if listener is not None and any(callables):
-            raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
-        chosen = listener or (CallableListener(*callables) if any(callables) else None)
+        chosen = listener
+        if any(callback is not None for callback in callables):
+            if listener is not None:
+                raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
+            chosen = CallableListener(*callables)
         if isinstance(topics, SubscriptionPattern):
             raise StateError(
                 "a SubscriptionPattern is evaluated by the broker in the consumer group protocol, which this version"

@@ -59,6 +59,7 @@ class ClassicEngine(ClassicDriver):
             self._raise_wakeup()
             self._step(wait_ms, joining=True, fetching=True)
             self._run_callbacks()
+            self.callbacks.run_commits()
             self._raise_errors()
             records = self._collect(max_records)
             if records is not None:
@@ -190,7 +191,7 @@ class ClassicEngine(ClassicDriver):
         with self.lock:
             chosen = dict(self.parts.subscription.all_consumed() if offsets is None else offsets)
             promise = group.commits.commit(chosen)
-            notify = callback or self._config.on_commit or _log_failed_commit
+            notify = next(c for c in (callback, self._config.on_commit, _log_failed_commit) if c is not None)
 
             def finished(done: Promise[Any]) -> None:
                 self.callbacks.commit_finished(notify, chosen, done.error)

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock, Timer
@@ -92,8 +92,15 @@ class ClassicDriver:
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
-    def _step(self, timeout_ms: float, *, joining: bool = False, fetching: bool = False) -> None:
-        """Poll the managers once and do one network step of at most `timeout_ms`.
+    def _step(
+        self,
+        timeout_ms: float,
+        *,
+        joining: bool = False,
+        fetching: bool = False,
+        promise: Promise[Any] | None = None,
+    ) -> None:
+        """Poll the managers once and do one network step of at most `timeout_ms`, less if `promise` is done.
 
         Joining the group and fetching happen inside poll() only; inside a rebalance callback neither does.
         """
@@ -108,7 +115,7 @@ class ClassicDriver:
                 wait_ms = min(wait_ms, self._poll_manager(self.membership, now))
             if fetching and not self._in_callback:
                 wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
-            if self._callback_due() or (fetching and parts.buffer.has_data()):
+            if self._callback_due() or (fetching and parts.buffer.has_data()) or (promise and promise.done):
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
@@ -167,7 +174,7 @@ class ClassicDriver:
         try:
             self._raise_wakeup()
             while not promise.done and not timer.expired:
-                self._step(timer.remaining_ms())
+                self._step(timer.remaining_ms(), promise=promise)
                 if not promise.done:
                     self._raise_wakeup()
                     self._raise_errors()

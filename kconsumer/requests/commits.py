@@ -142,10 +142,17 @@ class CommitManager:
         deadline: float | None = None,
         refresh: Callable[[], Offsets] | None = None,
     ) -> Promise[Offsets]:
-        """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once."""
+        """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
+
+        To commit nothing with a deadline is to wait for the commits before it that are tried once.
+        """
         promise: Promise[Offsets] = Promise()
         if not offsets and refresh is None:
-            promise.keep({})
+            earlier = [] if deadline is None else [c.promise for c in self._commits if c.deadline is None]
+            if earlier:  # answered in the order in which they were sent
+                earlier[-1].when_done(lambda _: promise.keep({}))
+            else:
+                promise.keep({})
             return promise
         self._commits.append(_Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh))
         return promise
@@ -200,15 +207,21 @@ class CommitManager:
 
     def poll(self, now: float) -> PollResult:
         """Requests for what waits; while the coordinator is unknown, only deadlines are watched."""
-        if not self._commits and not self._lookups:
+        waiting = len(self._commits) + len(self._lookups)
+        if not waiting:
             return PollResult()
         self._expire(now)
-        if not self._commits and not self._lookups:
-            return PollResult()
         if self._coordinator.connection is None:
             self._coordinator.wanted = True
             self._fail_tried_once()
-            return PollResult(wait_ms=self._deadline_wait(now))
+            result = PollResult(wait_ms=self._deadline_wait(now))
+        else:
+            result = self._send(now)
+        if len(self._commits) + len(self._lookups) < waiting:
+            result.wait_ms = 0.0  # something ended without the network: whoever waits for it must not sleep
+        return result
+
+    def _send(self, now: float) -> PollResult:
         requests = []
         wait_ms = self._deadline_wait(now)
         asks: list[tuple[_Ask, Callable[[Any, float], UnsentRequest | None]]] = [

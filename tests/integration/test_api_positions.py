@@ -352,3 +352,18 @@ def test_without_a_group(ten: TopicPartition, new_consumer: New) -> None:
     for call in (first.commit, first.commit_async, lambda: first.committed([ten]), first.group_metadata):
         with pytest.raises(StateError, match="group_id"):
             call()
+
+
+def test_position_without_policy_raises_at_once(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """position() does not wait for its timeout when there is neither group nor policy to find one by."""
+    kafka.create_topic(topic_name, 2)
+    zero, one = tps(topic_name, 0, 1)
+    consumer = new_consumer(auto_offset_reset="none", fetch_max_wait_ms=100)
+    consumer.assign([zero])
+    consumer.seek(zero, 0)
+    consumer.poll(0.3)
+    consumer.assign([zero, one])
+    started = time.monotonic()
+    with pytest.raises(NoOffsetForPartitionError, match=str(one)):
+        consumer.position(one, timeout=10)
+    assert time.monotonic() - started < 1
