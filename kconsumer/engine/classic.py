@@ -172,12 +172,14 @@ class ClassicEngine(ClassicDriver):
             consumed = self.parts.subscription.all_consumed()
         return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timer: Timer) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timer: Timer, *, automatic: bool = False
+    ) -> None:
         """Commit and wait; None commits every position."""
         group = self._group()
         with self.lock:
             chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
-            promise = group.commits.commit(chosen, timer.deadline)
+            promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
         try:
             self.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
         finally:
@@ -312,7 +314,7 @@ class ClassicEngine(ClassicDriver):
             if not group.member.may_commit:
                 return
         try:
-            self.commit(None, timer)
+            self.commit(None, timer, automatic=True)
         except KafkaError as error:
             log.warning("group %s: auto-commit on close failed: %s", group.member.group_id, error)
 

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 LAST_VERSION_WITH_NAMES = 9
+UNKNOWN_TOPIC = 3
 
 
 class Reaction(enum.Enum):
@@ -61,7 +62,7 @@ class Reaction(enum.Enum):
 
 
 COMMIT_REACTIONS: dict[int, Reaction] = {
-    3: Reaction.RETRY,
+    UNKNOWN_TOPIC: Reaction.RETRY,
     7: Reaction.COORDINATOR,
     12: Reaction.RAISE,
     14: Reaction.RETRY,
@@ -105,6 +106,7 @@ class _Commit(_Ask):
     offsets: Offsets = field(default_factory=dict)
     # Re-read before each try (the commit before a rebalance takes the newest positions); None: `offsets` as they are.
     refresh: Callable[[], Offsets] | None = None
+    automatic: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -141,9 +143,12 @@ class CommitManager:
         offsets: Offsets,
         deadline: float | None = None,
         refresh: Callable[[], Offsets] | None = None,
+        *,
+        automatic: bool = False,
     ) -> Promise[Offsets]:
         """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
 
+        `automatic`: not asked for by the caller, so that a topic that is gone holds up nothing.
         To commit nothing with a deadline is to wait for the commits before it that are tried once.
         """
         promise: Promise[Offsets] = Promise()
@@ -154,7 +159,9 @@ class CommitManager:
             else:
                 promise.keep({})
             return promise
-        self._commits.append(_Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh))
+        self._commits.append(
+            _Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh, automatic=automatic)
+        )
         return promise
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
@@ -192,7 +199,8 @@ class CommitManager:
         """Commit everything consumed with retries, before partitions move; None when auto-commit is off."""
         if not self._auto_commit or not self._member.generation.valid:
             return None
-        return self.commit(self._subscription.all_consumed(), deadline, self._subscription.all_consumed)
+        consumed = self._subscription.all_consumed
+        return self.commit(consumed(), deadline, consumed, automatic=True)
 
     @property
     def auto_commit_enabled(self) -> bool:
@@ -357,7 +365,10 @@ class CommitManager:
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
-        if reaction in (Reaction.RETRY, Reaction.COORDINATOR):
+        if code == UNKNOWN_TOPIC and commit.automatic:
+            # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
+            commit.promise.fail(error_for(code, where))
+        elif reaction in (Reaction.RETRY, Reaction.COORDINATOR):
             if reaction is Reaction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
             self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
@@ -391,14 +402,14 @@ class CommitManager:
         offsets = self._subscription.all_consumed()
         if not offsets:
             return
-        self._auto_commit_promise = self.commit(offsets)
+        self._auto_commit_promise = self.commit(offsets, automatic=True)
 
         def finished(promise: Promise[Offsets]) -> None:
             self._auto_commit_promise = None
             if promise.error is None:
                 return
             log.warning("group %s: auto-commit failed, will be tried again: %s", self._member.group_id, promise.error)
-            if promise.error.retriable:
+            if promise.error.retriable and getattr(promise.error, "code", 0) != UNKNOWN_TOPIC:
                 self._auto_commit_due = now + self._config.retry_backoff_ms
 
         self._auto_commit_promise.when_done(finished)

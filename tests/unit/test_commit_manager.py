@@ -282,3 +282,49 @@ def test_empty_assignment_has_nothing_to_look_up() -> None:
     group = member()
     assert {} == group.commits.committed([], group.now).result()
     assert () == tps("t")
+
+
+def test_what_ends_without_a_request_is_not_slept_over() -> None:
+    """A commit refused here, or whose time is over, makes poll say that there is no time to wait."""
+    group = GroupHarness()
+    promise = group.commits.commit(OFFSETS, group.now + 60_000)
+    assert 0 == group.commits.poll(group.now).wait_ms
+    assert promise.done
+    group = member()
+    group.coordinator.coordinator = None
+    group.commits.committed([T0], group.now + 1000)
+    assert 1000 == group.commits.poll(group.now).wait_ms
+    group.now += 1000
+    assert 0 == group.commits.poll(group.now).wait_ms
+
+
+def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
+    """An empty commit with a deadline is done when the ones before it are; without a deadline at once."""
+    group = member()
+    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in (1, 2)]
+    nothing = group.commits.commit({}, group.now + 1000)
+    assert {} == group.commits.commit({}).result()
+    for promise, request in zip(promises, sent(group), strict=True):
+        assert not nothing.done
+        group.answer(request, committed(request))
+        assert promise.done
+    assert {} == nothing.result()
+
+
+def test_automatic_commit_gives_up_on_a_topic_that_is_gone() -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION ends the commit before a rebalance at once, and brings no sooner interval commit."""
+    group = member(auto_commit_interval_ms=5000)
+    group.consume(T0, 7)
+    before = group.commits.auto_commit_before_rebalance(group.now + 300_000)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 3))
+    assert before is not None
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(before.error)
+    group.commits.reset_auto_commit(group.now)
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 3))
+    group.now += 1000
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)

@@ -1,0 +1,282 @@
+"""Subscribing: names and patterns, growing and shrinking, new topics and partitions, and leaving again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer import Consumer, SubscriptionPattern, TopicPartition
+from kconsumer.errors import InvalidTopicError, StateError
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+
+New = Callable[..., Consumer]
+
+
+@pytest.fixture
+def member(topic_name: str, new_consumer: New) -> New:
+    """Makes members of one group that look for new topics and partitions often."""
+
+    def make(*topics: str, **options: object) -> Consumer:
+        return new_consumer(*topics, **{"group_id": topic_name, "metadata_max_age_ms": 200, **options})
+
+    return make
+
+
+# --- names ---
+
+
+def test_subscription_values(kafka: Kafka, topic_name: str, member: New) -> None:
+    """subscription() is what was asked for, at once; assignment() follows with the first polls; both are copies."""
+    topic = kafka.create_topic(topic_name, 2)
+    consumer = member()
+    assert (frozenset(), frozenset()) == (consumer.subscription(), consumer.assignment())
+    consumer.subscribe([topic])
+    subscription, assignment = consumer.subscription(), consumer.assignment()
+    assert (frozenset({topic}), frozenset()) == (subscription, assignment)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    assert frozenset() == assignment
+    consumer.unsubscribe()
+    assert (frozenset(), frozenset()) == (consumer.subscription(), consumer.assignment())
+
+
+def test_growing_and_shrinking(kafka: Kafka, topic_name: str, member: New) -> None:
+    """subscribe() replaces the last subscription (Java test{Expanding,Shrinking}TopicSubscriptions)."""
+    topic, other = kafka.create_topic(topic_name, 2), f"{topic_name}-other"
+    consumer = member(topic)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    kafka.create_topic(other, 2)
+    consumer.subscribe([topic, other])
+    await_assignment(consumer, *tps(topic, 0, 1), *tps(other, 0, 1))
+    consumer.subscribe([other])
+    await_assignment(consumer, *tps(other, 0, 1))
+    assert frozenset({other}) == consumer.subscription()
+
+
+def test_changed_subscription_returns_nothing_of_the_old_topic(kafka: Kafka, topic_name: str, member: New) -> None:
+    """After subscribe() no record of a topic that is no longer subscribed comes, not even a buffered one."""
+    old, new = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-new")
+    kafka.produce(old, numbered(100))
+    kafka.produce(new, [b"new"] * 5)
+    consumer = member(old, max_poll_records=1)
+    read(consumer, 1)
+    consumer.subscribe([new])
+    assert [b"new"] * 5 == [value for _ in range(5) for value in values(read(consumer, 1))]
+    assert {TopicPartition(new, 0)} == consumer.assignment()
+
+
+def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: New) -> None:
+    """unsubscribe() leaves the group at once; a later subscribe() joins anew and reads from the commits."""
+    topic = kafka.create_topic(topic_name)
+    kafka.produce(topic, numbered(10))
+    consumer = member(topic, enable_auto_commit=False, max_poll_records=4)
+    read(consumer, 4)
+    consumer.commit()
+    read(consumer, 4)
+    first = consumer.group_metadata()
+    consumer.unsubscribe()
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "an empty group")
+    assert frozenset() == consumer.assignment()
+    with pytest.raises(StateError, match="subscribe"):
+        consumer.poll(0)
+    consumer.subscribe([topic])
+    assert numbered(4, 4) == values(read(consumer, 4))
+    second = consumer.group_metadata()
+    assert first.member_id != second.member_id
+    assert "STABLE" == kafka.group_state(topic_name)
+
+
+def test_subscribing_to_nothing_is_unsubscribing(kafka: Kafka, topic_name: str, member: New) -> None:
+    """subscribe([]) leaves (Java testUnsubscribeTopic)."""
+    topic = kafka.create_topic(topic_name)
+    listener = Recorder()
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    await_assignment(consumer, *tps(topic, 0))
+    consumer.subscribe([])
+    assert (frozenset(), frozenset()) == (consumer.assignment(), consumer.subscription())
+    assert [("assigned", tps(topic, 0)), ("revoked", tps(topic, 0))] == listener.calls[-2:]
+
+
+def test_kinds_of_subscription_exclude_each_other(topic_name: str, member: New) -> None:
+    """Names, pattern and assign() cannot be mixed until unsubscribe()."""
+    consumer = member()
+    ways: list[Callable[[], None]] = [
+        lambda: consumer.subscribe(["t"]),
+        lambda: consumer.subscribe(re.compile("t.*")),
+        lambda: consumer.assign([TopicPartition("t", 0)]),
+    ]
+    for first in ways:
+        first()
+        for second in ways:
+            if second is not first:
+                with pytest.raises(StateError, match=r"unsubscribe\(\) first"):
+                    second()
+        first()
+        consumer.unsubscribe()
+
+
+def test_what_cannot_be_subscribed_to(member: New) -> None:
+    """Blank names, empty patterns, both kinds of listener, and the broker's patterns (not in this protocol)."""
+    consumer = member()
+    with pytest.raises(ValueError, match="topic name"):
+        consumer.subscribe(["ok", " "])
+    with pytest.raises(ValueError, match="pattern"):
+        consumer.subscribe(re.compile(""))
+    with pytest.raises(ValueError, match="not both"):
+        consumer.subscribe(["t"], listener=Recorder(), on_assign=lambda *_: None)
+    with pytest.raises(StateError, match=r"re\.compile"):
+        consumer.subscribe(SubscriptionPattern("t.*"))
+    assert frozenset() == consumer.subscription()
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_illegal_topic_can_be_left(topic_name: str, member: New, end: str) -> None:
+    """After InvalidTopicError the consumer can unsubscribe or close (Java testSubscribeInvalidTopicCan…)."""
+    consumer = member("topic abc")
+    with pytest.raises(InvalidTopicError, match="topic abc"):
+        poll_until(consumer, lambda: False, timeout_s=5)
+    getattr(consumer, end)()
+
+
+def test_illegal_topic_beside_a_good_one(kafka: Kafka, topic_name: str, member: New) -> None:
+    """After the error a new subscription without the illegal name works."""
+    topic = kafka.create_topic(topic_name)
+    kafka.produce(topic, [b"v"])
+    consumer = member("topic abc", topic)
+    with pytest.raises(InvalidTopicError):
+        poll_until(consumer, lambda: False, timeout_s=5)
+    consumer.subscribe([topic])
+    assert [b"v"] == values(read(consumer, 1))
+
+
+def test_topic_that_is_created_after_subscribing(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A member of a topic that does not exist is assigned nothing, and its partitions once it is created."""
+    consumer = member(topic_name)
+    assert not consumer.poll(0.5)
+    kafka.create_topic(topic_name, 2)
+    kafka.produce(topic_name, [b"v"], partition=1)
+    assert [b"v"] == values(read(consumer, 1))
+    assert {*tps(topic_name, 0, 1)} == consumer.assignment()
+
+
+def test_new_partitions_are_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
+    """Partitions added to a subscribed topic are assigned and read from the beginning, whatever the policy for
+    the others has read."""
+    topic = kafka.create_topic(topic_name)
+    kafka.produce(topic, numbered(3), partition=0)
+    consumer = member(topic)
+    read(consumer, 3)
+    kafka.add_partitions(topic, 3)
+    kafka.produce(topic, [b"new"], partition=2)
+    assert [b"new"] == values(read(consumer, 1))
+    assert {*tps(topic, 0, 1, 2)} == consumer.assignment()
+
+
+def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A topic deleted under a subscriber is taken from its assignment; what was read of the others is committed."""
+    topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
+    kafka.produce(other, numbered(3))
+    consumer = member(topic, other)
+    read(consumer, 3)
+    assert {*tps(topic, 0), *tps(other, 0)} == consumer.assignment()
+    kafka.delete_topic(topic)
+    kafka.produce(other, [b"v"])
+    records = await_assignment(consumer, *tps(other, 0))
+    assert [b"v"] == values([*records, *read(consumer, 1 - len(records))])
+    consumer.close()
+    assert {0: 4} == kafka.committed(topic_name, other)
+
+
+def test_close_after_the_topic_was_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
+    """The automatic commit at close() does not wait for a deleted topic; other partitions are committed."""
+    topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
+    kafka.produce(other, numbered(3))
+    consumer = member()
+    consumer.assign([*tps(topic, 0), *tps(other, 0)])
+    read(consumer, 3)
+    assert 0 == consumer.position(TopicPartition(topic, 0))
+    kafka.delete_topic(topic)
+    started = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - started < 3
+    assert {0: 3} == kafka.committed(topic_name, other)
+
+
+# --- patterns ---
+
+
+def test_pattern_subscription(kafka: Kafka, topic_name: str, member: New) -> None:
+    """Whole names must match; a matching topic created later is joined with the next metadata (Java
+    testPatternSubscription)."""
+    for suffix in ("c", "tblablac", "tblablak", "tblab1"):
+        kafka.create_topic(topic_name + suffix, 2)
+    consumer = member()
+    consumer.subscribe(re.compile(f"{topic_name}.*c"))
+    assert frozenset() == consumer.subscription(), "not known before metadata is there"
+    expected = [*tps(topic_name + "c", 0, 1), *tps(topic_name + "tblablac", 0, 1)]
+    await_assignment(consumer, *expected)
+    assert {topic_name + "c", topic_name + "tblablac"} == consumer.subscription()
+    kafka.create_topic(topic_name + "somec", 2)
+    await_assignment(consumer, *expected, *tps(topic_name + "somec", 0, 1))
+    consumer.unsubscribe()
+    assert (frozenset(), frozenset()) == (consumer.assignment(), consumer.subscription())
+
+
+def test_pattern_replaces_pattern(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A second pattern takes effect without waiting for metadata to age (Java testSubsequentPatternSubscription)."""
+    for suffix in ("-topic", "-foo"):
+        kafka.create_topic(topic_name + suffix)
+    consumer = member(metadata_max_age_ms=300_000)
+    consumer.subscribe(re.compile(f"{topic_name}-.*o.*"))
+    await_assignment(consumer, *tps(topic_name + "-topic", 0), *tps(topic_name + "-foo", 0))
+    kafka.create_topic(topic_name + "-bar")
+    consumer.subscribe(re.compile(f"{topic_name}-..."))
+    await_assignment(consumer, *tps(topic_name + "-foo", 0), *tps(topic_name + "-bar", 0))
+    assert {topic_name + "-foo", topic_name + "-bar"} == consumer.subscription()
+
+
+def test_pattern_that_matches_nothing_yet(kafka: Kafka, topic_name: str, member: New) -> None:
+    """The member joins with no topics; the first matching topic is picked up."""
+    consumer = member()
+    consumer.subscribe(re.compile(f"{topic_name}-[0-9]+"))
+    assert not consumer.poll(0.5)
+    assert frozenset() == consumer.assignment()
+    topic = kafka.create_topic(f"{topic_name}-17")
+    kafka.produce(topic, [b"v"])
+    assert [b"v"] == values(read(consumer, 1))
+
+
+def test_matching_topic_that_is_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A deleted topic leaves the subscription of a pattern."""
+    topics = [kafka.create_topic(f"{topic_name}-{letter}") for letter in "ab"]
+    consumer = member()
+    consumer.subscribe(re.compile(f"{topic_name}-."))
+    await_assignment(consumer, *(tp for topic in topics for tp in tps(topic, 0)))
+    kafka.delete_topic(topics[0])
+    await_assignment(consumer, *tps(topics[1], 0))
+    assert {topics[1]} == consumer.subscription()
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_internal_topics_and_patterns(kafka: Kafka, topic_name: str, member: New, excluded: bool) -> None:
+    """exclude_internal_topics keeps a pattern from matching __consumer_offsets."""
+    topic = kafka.create_topic(topic_name)
+    kafka.coordinator_of(topic_name)  # makes the broker create __consumer_offsets
+    consumer = member(exclude_internal_topics=excluded, auto_offset_reset="latest")
+    consumer.subscribe(re.compile(f"{topic_name}|__consumer_offsets"))
+    poll_until(consumer, consumer.assignment)
+    expected = {topic} if excluded else {topic, "__consumer_offsets"}
+    assert expected == consumer.subscription() == {tp.topic for tp in consumer.assignment()}
+
+
+def test_internal_topic_by_name(kafka: Kafka, topic_name: str, member: New) -> None:
+    """An internal topic can be subscribed to by name and be assigned, whatever exclude_internal_topics says."""
+    kafka.coordinator_of(topic_name)
+    consumer = member("__consumer_offsets", auto_offset_reset="latest")
+    poll_until(consumer, consumer.assignment)
+    assert {"__consumer_offsets"} == {tp.topic for tp in consumer.assignment()}
