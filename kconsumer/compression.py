@@ -29,6 +29,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
 _LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
+_LZ4_FLAGS_AT = 4
+_XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
 def output_limit(compressed_bytes: int) -> int:
@@ -36,15 +38,19 @@ def output_limit(compressed_bytes: int) -> int:
     return max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)
 
 
-def decompress(codec: int, data: memoryview | bytes, limit: int) -> bytes | bytearray:
+def decompress(codec: int, data: memoryview | bytes, limit: int, magic: int = 2) -> bytes | bytearray:
     """What `data` holds, at most `limit` bytes of it.
 
-    `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd). Raises DecompressionError
-    for an unknown codec, for malformed data and for output above the limit.
+    `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd); `magic`: the batch's format. Raises
+    DecompressionError for an unknown codec, for malformed data and for output above the limit.
     """
     reader = _READERS.get(codec)
     if reader is None:
         raise DecompressionError(f"compression codec {codec} does not exist")
+    if magic < 2 and reader is _unzstd:
+        raise DecompressionError(f"zstd: message format {magic} is older than this codec and cannot hold it")
+    if magic == 0 and reader is _unlz4:
+        data = lz4_with_right_checksum(data)
     return reader(data, limit)
 
 
@@ -146,6 +152,40 @@ def _lz4_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
         if not piece and reader.needs_input:
             raise DecompressionError("lz4: the frame is cut short")
         piece = reader.decompress(b"", step)
+
+
+def lz4_with_right_checksum(data: memoryview | bytes) -> bytes:
+    """A frame whose header checksum fits, whatever it was.
+
+    Kafka's first lz4 writer, and every one for message format 0 since, computed it over the frame's magic number, too.
+    So in that format it proves nothing, and it is not looked at.
+    """
+    frame = bytearray(data)
+    if len(frame) > _LZ4_FLAGS_AT:
+        flags = frame[_LZ4_FLAGS_AT]
+        at = _LZ4_FLAGS_AT + 2 + 8 * (flags >> 3 & 1) + 4 * (flags & 1)  # after content size and dictionary id
+        if at < len(frame):
+            frame[at] = xxh32(frame[_LZ4_FLAGS_AT:at]) >> 8 & 0xFF
+    return bytes(frame)
+
+
+def xxh32(data: bytes | bytearray) -> int:
+    """XXH32 with seed 0 of less than 16 bytes, as many as an lz4 frame header has."""
+    value = (_XXH_PRIMES[4] + len(data)) & 0xFFFF_FFFF
+    whole = len(data) & ~3
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        value = _rotated(value + word * _XXH_PRIMES[2], 17) * _XXH_PRIMES[3]
+    for byte in data[whole:]:
+        value = _rotated(value + byte * _XXH_PRIMES[4], 11) * _XXH_PRIMES[0]
+    value &= 0xFFFF_FFFF
+    for shift, prime in ((15, _XXH_PRIMES[1]), (13, _XXH_PRIMES[2]), (16, 1)):
+        value = (value ^ value >> shift) * prime & 0xFFFF_FFFF
+    return value
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= 0xFFFF_FFFF
+    return value << bits & 0xFFFF_FFFF | value >> 32 - bits
 
 
 _local = threading.local()

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.errors import ConfigError
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import IsolationLevel, OffsetAndMetadata, TopicPartition
 
@@ -25,27 +24,30 @@ def decode_batches(
     check_crcs: bool = True,
     start_offset: int | None = None,
 ) -> ConsumerRecords:
-    """The records in any concatenation of v2 record batches, in the order they are found.
+    """The records in any concatenation of record batches (v2) and message sets (v0, v1), in the order they are found.
 
     `data`: a fetch response's records field or a log segment's bytes, in any buffer; a partial batch at its
     end is ignored. It is not copied: the records refer to it. `topic` and `partition` are what the records
-    and errors say. Control records are left out, and so are records below `start_offset`. `next_offsets()` of
-    the result says where the last batch ends, even if it held nothing but a marker.
+    and errors say. Control records are left out, and so are records below `start_offset`. With `isolation_level`
+    read_committed the records of `aborted_transactions` are left out, too: pairs of producer id and first offset, in
+    any order, as a fetch response has them. `next_offsets()` of the result says where the last batch ends, even if it
+    held nothing to return, with the batch's leader epoch if it has one.
 
-    Raises CorruptRecordError for malformed bytes and for data that would decompress beyond all proportion,
-    ConfigError for what this version does not do: read_committed filtering and, as CorruptRecordError,
-    message formats 0 and 1.
+    Raises CorruptRecordError for malformed bytes and for data that would decompress beyond all proportion.
     """
-    if IsolationLevel(isolation_level) is not IsolationLevel.READ_UNCOMMITTED or tuple(aborted_transactions):
-        raise ConfigError(
-            "decode_batches cannot filter aborted transactions yet (isolation_level='read_committed' and "
-            "aborted_transactions come in a later version); leave both out to get every record"
-        )
     if start_offset is not None and start_offset < 0:
         raise ValueError(f"start_offset cannot be negative: {start_offset}")
     where = TopicPartition(topic, partition)
     start = -1 if start_offset is None else start_offset
-    fetch = PartitionFetch(where, data, start, check_crcs=check_crcs, log_bytes=True)
+    fetch = PartitionFetch(
+        where,
+        data,
+        start,
+        check_crcs=check_crcs,
+        log_bytes=True,
+        read_committed=IsolationLevel(isolation_level) is IsolationLevel.READ_COMMITTED,
+        aborted_transactions=aborted_transactions,
+    )
     if fetch.exhausted:
         return ConsumerRecords()
     runs = []

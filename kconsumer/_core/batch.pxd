@@ -46,7 +46,7 @@ cdef enum:
 
 cdef enum Found:
     FOUND_BATCH            # a v2 batch
-    FOUND_OLD              # a v0 or v1 message; of the header only base_offset, size and magic are read
+    FOUND_OLD              # a v0 or v1 message, for `legacy`; of the header only base_offset, size and magic are read
     FOUND_END              # nothing, or the beginning of a batch that was cut off
     FOUND_BAD_SIZE
     FOUND_BAD_MAGIC
@@ -73,7 +73,7 @@ cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil
 
 cdef struct Record:
     int64_t timestamp_delta
-    int32_t offset_delta
+    int64_t offset_delta
     int32_t key_size         # -1: null
     int32_t value_size
     const unsigned char* key
@@ -100,19 +100,22 @@ cdef inline bint read_nullable(Span* span, const unsigned char** out, int32_t* s
 cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
     """Take one record off the front of `span`; False, and `span` anywhere, if it is malformed before its
     headers."""
-    cdef int32_t size
+    cdef int32_t size, offset_delta
     cdef int8_t attributes
     cdef Span body
-    return (
+    if not (
         read_varint(span, &size)
         and take(span, size, &body)
         and read_i8(&body, &attributes)
         and read_varlong(&body, &out.timestamp_delta)
-        and read_varint(&body, &out.offset_delta)
+        and read_varint(&body, &offset_delta)
         and read_nullable(&body, &out.key, &out.key_size)
         and read_nullable(&body, &out.value, &out.value_size)
-        and take(&body, remaining(&body), &out.headers)
-    )
+    ):
+        return False
+    out.offset_delta = offset_delta
+    out.headers = body
+    return True
 
 
 cdef inline bint check_headers(Span headers) noexcept nogil:

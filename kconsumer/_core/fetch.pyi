@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import final
 
 from typing_extensions import Buffer
@@ -10,7 +10,7 @@ from kconsumer.types import TopicPartition
 class DecompressionError(Exception): ...
 
 def use_codecs(
-    decompress_batch: Callable[[int, memoryview, int], bytes | bytearray], limit_output: Callable[[int], int]
+    decompress_batch: Callable[[int, memoryview, int, int], bytes | bytearray], limit_output: Callable[[int], int]
 ) -> None: ...
 
 @final
@@ -23,6 +23,8 @@ class PartitionFetch:
         *,
         check_crcs: bool = True,
         log_bytes: bool = False,
+        read_committed: bool = False,
+        aborted_transactions: Iterable[tuple[int, int]] = (),
     ) -> None: ...
     @property
     def topic_partition(self) -> TopicPartition: ...

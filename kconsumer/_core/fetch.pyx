@@ -1,40 +1,44 @@
 """PartitionFetch: the bytes a broker sent for one partition, given out as runs of checked records.
 
 Decides what is a record to give out: it checks sizes and checksums, decompresses one batch at a time, passes
-over control records and records below the position, and moves the position. Does not know what fetches are,
-why the position is where it is, or what becomes of a record. The batch layout is in batch.pxd.
+over control records, records of aborted transactions and records below the position, and moves the position.
+Does not know what fetches are, why the position is where it is, or what becomes of a record. The layouts are
+in batch.pxd and legacy.pxd.
 """
 
 from copy import copy
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
 from kconsumer._core.batch cimport (
     CODEC,
     CONTROL,
     FOUND_BAD_MAGIC,
     FOUND_BAD_SIZE,
-    FOUND_BATCH,
     FOUND_END,
+    FOUND_OLD,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     Found,
     Record,
     check_headers,
     next_batch,
     offset_at,
-    read_record,
 )
 from kconsumer._core.crc cimport crc32c_of
-from kconsumer._core.run cimport RecordRun, Segment, new_run
+from kconsumer._core.legacy cimport Messages, find_uncompressed, find_wrapped, read_outer
+from kconsumer._core.run cimport RecordRun, Segment, new_run, read_next
+from kconsumer._core.transactions cimport ABORT_MARKER, BAD_MARKER, AbortedIndex, marker_type
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 
 
 cdef enum:
-    CREATE_TIME = 0      # TimestampType
+    NO_TIMESTAMP = -1    # TimestampType
+    CREATE_TIME = 0
     LOG_APPEND = 1
     MANY_RECORDS = 4096  # from so many on, they are checked without the GIL
 
@@ -55,8 +59,8 @@ class DecompressionError(Exception):
 def use_codecs(decompress_batch, limit_output):
     """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
 
-    `decompress_batch(codec, data, limit)` returns bytes or raises DecompressionError; `limit_output(size)` says how
-    many bytes a batch of that compressed size may decompress to.
+    `decompress_batch(codec, data, limit, magic)` returns bytes or raises DecompressionError, `magic` being the
+    format of the batch; `limit_output(size)` says how many bytes a batch of that compressed size may decompress to.
     """
     global decompress, output_limit
     decompress = decompress_batch
@@ -66,10 +70,11 @@ def use_codecs(decompress_batch, limit_output):
 cdef struct Open:
     # The batch being given out.
     Segment segment        # what its records have in common; span: those not yet given out
-    int32_t left           # records in that span
+    Py_ssize_t left        # records in that span
     int64_t last_offset
     int64_t reached        # where the next record is expected: for error messages
     bint control           # no record of it is given out
+    const char* trouble    # what is wrong with the batch after these records; NULL: nothing
 
 
 cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
@@ -86,8 +91,8 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
     while batch.left and out.count < limit:
         start = batch.segment.span.p
         if (
-            not read_record(&batch.segment.span, &record)
-            or not check_headers(record.headers)
+            not read_next(&batch.segment, &record)
+            or (batch.segment.magic == 2 and not check_headers(record.headers))
             or (batch.left == 1 and batch.segment.span.p != batch.segment.span.end)
         ):
             batch.segment.span.p = start
@@ -97,7 +102,8 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
             batch.segment.span.p = start
             return False
         batch.left -= 1
-        batch.reached = offset + 1
+        if offset >= batch.reached:
+            batch.reached = offset + 1
         if offset < batch.segment.floor or batch.control:
             continue
         if out.count == 0:
@@ -115,6 +121,7 @@ cdef class PartitionFetch:
     `records`: a Slice, any buffer, or None. `check_crcs`: whether checksums are verified. `log_bytes`: the
     bytes are a stretch of log and not the answer to a fetch: offsets may begin anywhere and repeat, a partial
     batch alone is nothing to complain about, and there is a limit on what all batches together decompress to.
+    `read_committed`: records of the aborted transactions, pairs of producer id and first offset, are left out.
     """
 
     cdef readonly object topic_partition
@@ -128,11 +135,20 @@ cdef class PartitionFetch:
     cdef bint begun                   # a batch has been found
     cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
     cdef Open batch
+    cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
     cdef Py_ssize_t output_bytes      # what all batches so far decompressed to
     cdef object error                 # what every take() raises from now on
 
     def __init__(
-        self, topic_partition, records, int64_t fetch_offset, *, bint check_crcs=True, bint log_bytes=False
+        self,
+        topic_partition,
+        records,
+        int64_t fetch_offset,
+        *,
+        bint check_crcs=True,
+        bint log_bytes=False,
+        bint read_committed=False,
+        aborted_transactions=(),
     ):
         self.topic_partition = topic_partition
         self.next_offset = fetch_offset
@@ -140,6 +156,8 @@ cdef class PartitionFetch:
         self.epoch = -1
         self.check_crcs = check_crcs
         self.log_bytes = log_bytes
+        if read_committed:
+            self.aborted = AbortedIndex(aborted_transactions)
         if records is not None:
             self.data = records if isinstance(records, Slice) else Slice(records)
             self.rest = self.data.span
@@ -219,6 +237,8 @@ cdef class PartitionFetch:
         self.rest.p += batch_at
         self.owner = None
         self.error = None
+        if self.aborted is not None:
+            self.aborted.rewind(batch_at)
         self.next_offset = offset
         self.floor = max(offset, 0)
         self.epoch = epoch
@@ -245,47 +265,40 @@ cdef class PartitionFetch:
                 "fetch_max_bytes"
             )
         self.begun = True
-        self.check_found(found, &header)
+        self.check_found(found, start, &header)
         self.check_header(&header)
-        self.batch.control = header.attributes & CONTROL != 0
-        self.batch.left = header.record_count
-        self.batch.reached = header.base_offset
-        self.batch.last_offset = header.base_offset + header.last_offset_delta
-        self.batch.segment.base_offset = header.base_offset
-        self.batch.segment.leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else -1
-        self.batch.segment.floor = self.floor
-        self.batch.segment.batch_at = start - data.span.p
-        if header.attributes & LOG_APPEND_TIME:
-            self.batch.segment.timestamp_kind = LOG_APPEND
-            self.batch.segment.base_timestamp = header.max_timestamp
-        else:
-            self.batch.segment.timestamp_kind = CREATE_TIME
-            self.batch.segment.base_timestamp = header.base_timestamp
-        self.batch.segment.span = header.body
-        if header.attributes & CODEC and remaining(&header.body):
+        self.begin_batch(&header, start - data.span.p)
+        if self.is_aborted(&header):
+            self.close_batch()
+            return True
+        if header.attributes & CODEC and (remaining(&header.body) or header.magic < 2):
             owner = self.decompressed(data, &header)
-            self.batch.segment.span = owner.span
-        if self.data is not data:
-            return False
-        if self.batch.left == 0 and remaining(&self.batch.segment.span):
-            raise self.corrupt_batch(&header, "it has no records, but bytes where they belong")
+            if self.data is not data:
+                return False
+        if header.magic < 2:
+            self.find_messages(&header, owner, start)
+        else:
+            self.find_records(&header, owner)
         self.owner = owner
         if self.batch.left == 0:
-            self.close_batch()
+            self.end_batch()
         return True
 
-    cdef int check_found(self, Found found, const BatchHeader* header) except -1:
-        """Raise unless a v2 batch was found. The place to branch off to older formats."""
-        if found == FOUND_BATCH:
-            return 0
+    cdef int check_found(self, Found found, const unsigned char* start, BatchHeader* header) except -1:
+        """Raise unless a batch was found. Fills in what the header of an old message does not have."""
+        cdef Span message
         if found == FOUND_BAD_SIZE:
             raise self.corrupt(header.base_offset, f"a batch size of {header.size} is too small")
         if found == FOUND_BAD_MAGIC:
             raise self.corrupt(header.base_offset, f"there is no message format {header.magic}")
-        raise self.corrupt(
-            header.base_offset,
-            f"the message format {header.magic} of Kafka before 0.11 is not supported by this version",
-        )
+        if found == FOUND_OLD:
+            message.p = start
+            message.end = self.rest.p
+            if not read_outer(message, header):
+                raise self.corrupt(header.base_offset, "malformed message")
+            if header.attributes & CODEC and header.body.p == NULL:
+                raise self.corrupt(header.base_offset, "a compressed message without a value")
+        return 0
 
     cdef int check_header(self, const BatchHeader* header) except -1:
         """Raise unless the header makes sense and the checksum is right."""
@@ -297,6 +310,8 @@ cdef class PartitionFetch:
             )
         if header.base_offset > INT64_MAX - 1 - header.last_offset_delta:
             raise self.corrupt(header.base_offset, "the last offset is beyond 63 bits")
+        if header.magic < 2:
+            return 0
         if self.check_crcs:
             crc32c_of(header.covered.p, remaining(&header.covered), &crc)
             if crc != header.crc:
@@ -307,8 +322,74 @@ cdef class PartitionFetch:
             raise self.corrupt_batch(header, f"a record count of {header.record_count}")
         return 0
 
+    cdef int begin_batch(self, const BatchHeader* header, Py_ssize_t at) except -1:
+        """Note what the header says of the batch and its records."""
+        cdef bint log_append = header.attributes & LOG_APPEND_TIME != 0
+        self.batch.trouble = NULL
+        self.batch.reached = header.base_offset
+        self.batch.last_offset = header.base_offset + header.last_offset_delta
+        self.batch.segment.magic = header.magic
+        self.batch.segment.leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else -1
+        self.batch.segment.floor = self.floor
+        self.batch.segment.batch_at = at
+        self.batch.segment.timestamp_kind = <int8_t> (LOG_APPEND if log_append else CREATE_TIME)
+        self.batch.segment.one_timestamp = log_append
+        self.batch.segment.base_timestamp = header.max_timestamp if log_append else header.base_timestamp
+        return 0
+
+    cdef bint is_aborted(self, const BatchHeader* header) except -1:
+        """Whether no record of the begun batch is to be given out since its transaction was aborted."""
+        if self.aborted is None or header.producer_id < 0:
+            return False
+        self.aborted.reach(self.batch.last_offset, self.batch.segment.batch_at)
+        if header.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
+            return False
+        return self.aborted.covers(header.producer_id)
+
+    cdef int find_records(self, const BatchHeader* header, Slice owner) except -1:
+        """Have the records of a v2 batch given out; they are what `owner` shows if it was compressed."""
+        cdef int marker
+        self.batch.control = header.attributes & CONTROL != 0
+        self.batch.left = header.record_count
+        self.batch.segment.base_offset = header.base_offset
+        self.batch.segment.span = owner.span if header.attributes & CODEC and remaining(&header.body) else header.body
+        if self.batch.left == 0 and remaining(&self.batch.segment.span):
+            raise self.corrupt_batch(header, "it has no records, but bytes where they belong")
+        if self.batch.control and self.aborted is not None and header.producer_id >= 0:
+            marker = marker_type(self.batch.segment.span)
+            if marker == BAD_MARKER:
+                raise self.corrupt_batch(header, "it ends a transaction, but does not say how")
+            if marker == ABORT_MARKER:
+                self.aborted.end(header.producer_id, self.batch.segment.batch_at)
+        return 0
+
+    cdef int find_messages(self, const BatchHeader* header, Slice owner, const unsigned char* start) except -1:
+        """Have messages of format 0 or 1 given out: those in a wrapper, which `owner` shows, or those that follow
+        each other uncompressed from `start` on."""
+        cdef Messages found
+        cdef bint wrapped = header.attributes & CODEC != 0
+        if wrapped:
+            find_wrapped(owner.span, header, self.floor, self.check_crcs, &found)
+        else:
+            self.rest.p = start
+            find_uncompressed(&self.rest, self.floor, self.check_crcs, &found)
+            self.batch.last_offset = found.last_offset
+        self.batch.control = False
+        self.batch.left = found.count
+        self.batch.trouble = found.trouble
+        self.batch.reached = offset_at(found.base_offset, found.first_offset)
+        self.batch.segment.span = found.span
+        self.batch.segment.base_offset = found.base_offset
+        if header.magic == 0:
+            self.batch.segment.timestamp_kind = NO_TIMESTAMP
+        # Only a wrapper's time of appending is that of all its messages; otherwise each has its own.
+        if header.magic == 0 or not wrapped or not self.batch.segment.one_timestamp:
+            self.batch.segment.one_timestamp = False
+            self.batch.segment.base_timestamp = 0
+        return 0
+
     cdef Slice decompressed(self, Slice data, const BatchHeader* header):
-        """The records of a compressed batch."""
+        """What a compressed batch holds."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = output_limit(size)
         cdef Slice body
@@ -316,7 +397,7 @@ cdef class PartitionFetch:
             limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
         try:
             packed = memoryview(slice_of(data, header.body.p, size))
-            body = Slice(decompress(header.attributes & CODEC, packed, max(limit, 0)))
+            body = Slice(decompress(header.attributes & CODEC, packed, max(limit, 0), header.magic))
         except DecompressionError as error:
             raise self.corrupt_batch(header, str(error)) from error
         self.output_bytes += remaining(&body.span)
@@ -341,8 +422,16 @@ cdef class PartitionFetch:
         if not good:
             raise self.corrupt(max(batch.reached, self.floor), "malformed record", batch.last_offset + 1)
         if batch.left == 0:
-            self.close_batch()
+            self.end_batch()
         return 0
+
+    cdef int end_batch(self) except -1:
+        """The open batch has given out its last record; raise if it should have had more."""
+        if self.batch.trouble != NULL:
+            raise self.corrupt(
+                max(self.batch.reached, self.floor), self.batch.trouble.decode("ascii"), self.batch.last_offset + 1
+            )
+        return self.close_batch()
 
     cdef int close_batch(self) except -1:
         """Move the position past the open batch."""

@@ -2,12 +2,15 @@
 
 Contents:
     Segment           records of one batch, in one piece of memory
+    read_next         take one record off the front of a Segment, whatever its format
     RecordRun         segments of one partition, in order: what one take() returns
     RecordIterator    walks over the records of several runs
 """
 
 from libc.stdint cimport int8_t, int32_t, int64_t
 
+from kconsumer._core.batch cimport Record, read_record
+from kconsumer._core.legacy cimport read_message
 from kconsumer._core.record cimport ConsumerRecord
 from kconsumer._core.wire cimport Span
 
@@ -16,11 +19,20 @@ cdef struct Segment:
     Span span                  # from the first record to the end of the last one
     Py_ssize_t count           # records in it at or above `floor`
     int64_t floor              # records below are passed over
-    int64_t base_offset
-    int64_t base_timestamp     # with LogAppendTime: the timestamp of every record
+    int64_t base_offset        # what a record's offset delta is added to
+    int64_t base_timestamp
+    bint one_timestamp         # base_timestamp is that of every record; otherwise deltas are added to it
     int8_t timestamp_kind      # a TimestampType's number
+    int8_t magic               # the format of the records: 2, or 0 and 1 as in `legacy`
     int32_t leader_epoch       # -1: none
     Py_ssize_t batch_at        # where the batch starts in the fetched bytes
+
+
+cdef inline bint read_next(Segment* segment, Record* out) noexcept nogil:
+    """Take one record off the front of the segment's span; False if it is malformed."""
+    if segment.magic == 2:
+        return read_record(&segment.span, out)
+    return read_message(&segment.span, segment.magic, out)
 
 
 cdef class RecordRun:

@@ -9,7 +9,7 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdlib cimport free, realloc
 
-from kconsumer._core.batch cimport Record, offset_at, read_record
+from kconsumer._core.batch cimport Record, offset_at
 from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed
 from kconsumer.errors import RecordDeserializationError
 
@@ -18,10 +18,6 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject* op)
     void PyObject_GC_Track(void* op)
     int PyObject_GC_IsTracked(PyObject* op)
-
-
-cdef enum:
-    LOG_APPEND = 1      # TimestampType.LOG_APPEND_TIME
 
 
 @cython.final
@@ -230,7 +226,7 @@ cdef class RecordIterator:
         cdef Record parts
         cdef int64_t offset
         while True:
-            if not read_record(&self.segment.span, &parts):
+            if not read_next(&self.segment, &parts):
                 raise changed()
             offset = offset_at(self.segment.base_offset, parts.offset_delta)
             if offset >= self.segment.floor:
@@ -238,7 +234,7 @@ cdef class RecordIterator:
         record = self.take_blank()
         record.offset = offset
         record.timestamp = self.segment.base_timestamp
-        if self.segment.timestamp_kind != LOG_APPEND:
+        if not self.segment.one_timestamp:
             record.timestamp = offset_at(record.timestamp, parts.timestamp_delta)
         record.timestamp_kind = self.segment.timestamp_kind
         record.epoch = self.segment.leader_epoch

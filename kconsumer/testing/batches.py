@@ -1,4 +1,4 @@
-"""Builds Kafka record batches (magic 2) as bytes, for tests and examples.
+"""Builds Kafka record batches as bytes, for tests and examples: format 2 here, 0 and 1 from `message_sets`.
 
 Decides nothing about decoding: it writes what the protocol guide says a batch looks like, with every field
 open to be set to something else, so that a test can also build what a broker should never send.
@@ -7,17 +7,23 @@ open to be set to something else, so that a test can also build what a broker sh
     build_batch([(b"key", b"value")], base_offset=7, codec="zstd")
     build_batch([Rec(b"v", headers=[("h", b"x")], offset=9)], base_offset=5)
     control_batch("abort", 12, producer_id=4)
+    commit_marker(12, 4), abort_marker(13, 5)                     the ends of transactions: offset and producer id
     empty_batch(20, 25)                                           what compaction leaves of a batch
+    build_message_set([b"a", b"b"], magic=1, codec="gzip")        what brokers kept before Kafka 0.11
 """
 
 from __future__ import annotations
 
-import gzip
 import struct
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+from kconsumer.testing.message_sets import build_message as build_message
+from kconsumer.testing.message_sets import build_message_set as build_message_set
+from kconsumer.testing.pieces import CODECS as CODECS
+from kconsumer.testing.pieces import Rec as Rec
+from kconsumer.testing.pieces import RecordLike as RecordLike
+from kconsumer.testing.pieces import as_record
+from kconsumer.testing.pieces import compress as compress
 
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -29,22 +35,6 @@ CONTROL_TYPES = {"abort": 0, "commit": 1, "leader_change": 2}
 # crc covers everything from the attributes on; the fields before it are the broker's to change.
 _BEFORE_CRC = struct.Struct(">qiib")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
-_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK = 32 * 1024
-
-
-class Rec(NamedTuple):
-    """One record to write. `offset` and `timestamp` are absolute; None means the next one and the batch's."""
-
-    value: bytes | None = None
-    key: bytes | None = None
-    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
-    timestamp: int | None = None
-    offset: int | None = None
-    attributes: int = 0
-
-
-RecordLike = Rec | bytes | None | tuple[bytes | None, bytes | None]
 
 
 def build_batch(
@@ -121,6 +111,16 @@ def control_batch(
     )
 
 
+def abort_marker(offset: int, producer_id: int, **fields: int) -> bytes:
+    """What the coordinator writes at the end of an aborted transaction; `fields` as in `control_batch`."""
+    return control_batch("abort", offset, producer_id=producer_id, **fields)
+
+
+def commit_marker(offset: int, producer_id: int, **fields: int) -> bytes:
+    """What the coordinator writes at the end of a committed transaction; `fields` as in `control_batch`."""
+    return control_batch("commit", offset, producer_id=producer_id, **fields)
+
+
 def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1) -> bytes:
     """A batch that compaction emptied and kept: no records, but its last offset still counts."""
     return build_batch(
@@ -190,62 +190,16 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
-    """`data` as a producer would compress it for a batch."""
-    match codec:
-        case "none":
-            return data
-        case "gzip":
-            return gzip.compress(data, mtime=0)
-        case "snappy":
-            return _snappy(data, snappy_framing)
-        case "lz4":
-            import lz4.frame
-
-            compressed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
-            return compressed
-        case "zstd":
-            import zstandard
-
-            return zstandard.ZstdCompressor(write_content_size=False).compress(data)
-    raise ValueError(f"no codec is called {codec!r}; there are {', '.join(CODECS)}")
-
-
-def _snappy(data: bytes, framing: str) -> bytes:
-    import snappy
-
-    if framing == "raw":
-        raw: bytes = snappy.compress(data)
-        return raw
-    if framing != "xerial":
-        raise ValueError(f'snappy framing is "xerial" or "raw", not {framing!r}')
-    out = bytearray(_XERIAL_HEADER)
-    for start in range(0, len(data), _XERIAL_BLOCK):
-        block = snappy.compress(data[start : start + _XERIAL_BLOCK])
-        out += struct.pack(">i", len(block)) + block
-    return bytes(out)
-
-
 def _encode_records(records: Iterable[RecordLike], base: int, timestamp: int) -> tuple[list[bytes], int, int]:
     """The encoded records, the last offset (one before `base` if there is none) and the newest timestamp."""
     encoded: list[bytes] = []
     offset, newest = base - 1, -1
-    for like in records:
-        record = _as_record(like)
+    for record in map(as_record, records):
         offset = offset + 1 if record.offset is None else record.offset
         at = timestamp if record.timestamp is None else record.timestamp
         newest = max(newest, at)
         encoded.append(encode_record(record, offset_delta=offset - base, timestamp_delta=at - timestamp))
     return encoded, offset, newest
-
-
-def _as_record(like: RecordLike) -> Rec:
-    if isinstance(like, Rec):
-        return like
-    if like is None or isinstance(like, bytes):
-        return Rec(like)
-    key, value = like
-    return Rec(value, key)
 
 
 def _nullable(data: bytes | None) -> bytes:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer.errors import CorruptRecordError
-from kconsumer.testing.batches import CODECS, Rec, build_batch
-from kconsumer.types import TopicPartition
+from kconsumer.testing.batches import CODECS, Rec, build_batch, build_message, build_message_set
 from support import reference
-
-TP = TopicPartition("t", 0)
+from support.decoding import assert_same, compiled
 
 optional_bytes = st.none() | st.binary(max_size=40) | st.binary(min_size=100, max_size=300)
 header = st.tuples(st.text(max_size=5) | st.binary(max_size=5), optional_bytes)
@@ -52,40 +48,30 @@ def batches(draw: st.DrawFn, codecs: tuple[str, ...] = tuple(CODECS)) -> bytes:
     )
 
 
-def compiled(data: bytes, start: int | None, step: int, *, check_crcs: bool = True) -> reference.Decoded:
-    """What a PartitionFetch gives out in pieces of `step`, in the form the reference returns."""
-    fetch = PartitionFetch(TP, data, -1 if start is None else start, check_crcs=check_crcs, log_bytes=True)
-    out = reference.Decoded()
-    try:
-        while not fetch.exhausted:
-            out.records += [as_tuple(record) for record in fetch.take(step)]
-    except CorruptRecordError as error:
-        out.malformed = str(error)
-    out.next_offset = None if fetch.next_offset < 0 else fetch.next_offset
-    out.leader_epoch = fetch.next_leader_epoch
-    return out
-
-
-def as_tuple(record: Any) -> tuple[object, ...]:
-    return (
-        record.offset,
-        record.timestamp,
-        int(record.timestamp_type),
-        record.key,
-        record.value,
-        record.headers,
-        record.leader_epoch,
+@st.composite
+def message_sets(draw: st.DrawFn, codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4")) -> bytes:
+    """Messages of format 0 or 1, with rising offsets, in a wrapper or not; of the last one something may be missing."""
+    base = draw(st.integers(0, 50) | st.integers(0, 2**62))
+    offset, records = base, []
+    magic = draw(st.integers(0, 1))
+    for _ in range(draw(st.integers(1, 6))):
+        records.append(Rec(draw(optional_bytes), draw(optional_bytes), timestamp=draw(times), offset=offset))
+        offset += draw(st.integers(1, 3) | st.integers(1, 2**20) | st.integers(-3, 0))
+    return build_message_set(
+        [record for record in records if (record.offset or 0) >= 0],
+        magic=magic,
+        base_offset=draw(st.sampled_from((base, max(0, base - 2)))),
+        codec=draw(st.sampled_from(codecs)),
+        log_append_time=draw(st.booleans()),
+        wrapper_offset=draw(st.none() | st.none() | st.sampled_from((0, base, 2**62 + 2**50))),
+        wrapper_timestamp=draw(st.none() | times),
+        snappy_framing=draw(st.sampled_from(("xerial", "raw"))),
+        lz4_header=draw(st.sampled_from(("right", "historical"))) if magic == 0 else "right",
     )
 
 
-def assert_same(expected: reference.Decoded, actual: reference.Decoded) -> None:
-    assert expected.records == actual.records
-    assert (expected.next_offset, expected.leader_epoch) == (actual.next_offset, actual.leader_epoch)
-    assert (expected.malformed is None) == (actual.malformed is None), (expected.malformed, actual.malformed)
-
-
 @settings(max_examples=300, deadline=None)
-@given(st.lists(batches(), max_size=4), st.none() | st.integers(0, 60), st.integers(1, 20), st.data())
+@given(st.lists(batches() | message_sets(), max_size=4), st.none() | st.integers(0, 60), st.integers(1, 20), st.data())
 def test_whole_and_cut_batches(parts: list[bytes], start: int | None, step: int, data: st.DataObject) -> None:
     """Any batches, from any offset, in steps of any size, cut at any byte, give the same records and positions."""
     joined = b"".join(parts)
@@ -95,7 +81,7 @@ def test_whole_and_cut_batches(parts: list[bytes], start: int | None, step: int,
 
 @settings(max_examples=500, deadline=None)
 @given(
-    st.lists(batches(codecs=("none",)), min_size=1, max_size=3),
+    st.lists(batches(codecs=("none",)) | message_sets(codecs=("none",)), min_size=1, max_size=3),
     st.integers(1, 20),
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=3),
 )
@@ -119,13 +105,33 @@ def test_arbitrary_record_bytes(body: bytes, count: int, attributes: int) -> Non
     assert_same(reference.decode(data), compiled(data, None, 10))
 
 
+@settings(max_examples=300, deadline=None)
+@given(message_sets(codecs=("none",)), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3), st.data())
+def test_changed_bytes_in_a_wrapper(messages: bytes, changes: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Messages inside a wrapper are read the same way when they are damaged, cut, or there is nothing there."""
+    inner = bytearray(messages)
+    for at, byte in changes:
+        inner[at % len(inner)] = byte
+    inner = inner[: data.draw(st.integers(0, len(inner)) | st.just(len(inner)))]
+    wrapper = build_message(
+        gzip.compress(bytes(inner), compresslevel=0),
+        magic=data.draw(st.integers(0, 1)),
+        offset=data.draw(st.integers(0, 60)),
+        attributes=1,
+    )
+    check_crcs = data.draw(st.booleans())
+    assert_same(reference.decode(wrapper, check_crcs=check_crcs), compiled(wrapper, None, 10, check_crcs=check_crcs))
+
+
 def _without_codecs(data: bytes) -> bytes:
     """Codec bits cleared: how libraries see damaged streams is not what is compared here."""
     out, at = bytearray(data), 0
-    while len(out) - at >= 61:
+    while len(out) - at >= 26:
         (size,) = struct.unpack_from(">i", out, at + 8)
-        if size < 49:
+        if size < 14:
             break
-        out[at + 22] &= 0xF8
+        where = at + (22 if out[at + 16] == 2 else 17)
+        if where < len(out):
+            out[where] &= 0xF8
         at += 12 + size
     return bytes(out)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kconsumer.decode import decode_batches
-from kconsumer.errors import ConfigError, CorruptRecordError
+from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
 from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
 
@@ -154,13 +154,6 @@ def test_malformed_bytes_raise_even_after_good_batches() -> None:
 def test_checksums_can_be_left_alone() -> None:
     """`check_crcs=False` takes the bytes as they are."""
     assert [b"b"] == [r.value for r in decode_batches(build_batch([b"b"], crc=1), check_crcs=False)]
-
-
-@pytest.mark.parametrize("filtering", [{"isolation_level": "read_committed"}, {"aborted_transactions": [(1, 0)]}])
-def test_filtering_is_refused_and_not_ignored(filtering: dict[str, object]) -> None:
-    """What this version cannot do it says, rather than to return aborted records."""
-    with pytest.raises(ConfigError, match="later version"):
-        decode_batches(build_batch([b"a"]), **filtering)  # type: ignore[arg-type]  # a mapping of keywords
 
 
 def test_unknown_isolation_level() -> None:

@@ -1,0 +1,81 @@
+"""Message sets, magic 0 and 1: what brokers kept before Kafka 0.11, and old segments still hold.
+
+A message, big-endian:                      A message whose attributes name a codec is a wrapper: its value is a
+     0  offset             i64              compressed message set, its key means nothing.
+     8  size               i32, what follows
+    12  crc                u32 (IEEE), of all below
+    16  magic              i8, 0 or 1
+    17  attributes         i8
+    18  timestamp          i64, magic 1 only
+        key                i32 length (negative: null), bytes
+        value              the same; what may follow it is ignored
+
+Contents:
+    read_message           take one message off the front of a Span, as the record it holds
+    read_outer             the rest of the header of a message that `batch.next_batch` found
+    Messages               messages to give out, checked
+    find_uncompressed      messages that follow each other uncompressed, as one piece
+    find_wrapped           the messages inside a wrapper
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kconsumer._core.batch cimport BatchHeader, Record
+from kconsumer._core.wire cimport Span, kc_load_be32, kc_load_be64, read_i32, remaining, skip, take
+
+
+cdef enum:
+    # where things are in a message
+    CRC_AT = 12
+    MAGIC_AT = 16
+    ATTRIBUTES_AT = 17
+    TIMESTAMP_AT = 18
+    # the least sizes, offset and size themselves not counted
+    LEAST_V0 = 14
+    LEAST_V1 = 22
+
+
+cdef inline bint read_sized(Span* span, const unsigned char** out, int32_t* size) noexcept nogil:
+    """Length and bytes of a key or value. Any negative length means null, as in Java."""
+    if not read_i32(span, size):
+        return False
+    out[0] = span.p
+    if size[0] < 0:
+        size[0] = -1
+        return True
+    return skip(span, size[0])
+
+
+cdef inline bint read_message(Span* span, int magic, Record* out) noexcept nogil:
+    """Take one message off the front of `span`; False, and `span` anywhere, if it is malformed.
+
+    The deltas are the message's own offset and timestamp (-1 in format 0).
+    """
+    cdef const unsigned char* p = span.p
+    cdef Span body
+    if remaining(span) < CRC_AT or not take(span, CRC_AT + <Py_ssize_t> <int32_t> kc_load_be32(p + 8), &body):
+        return False
+    if not skip(&body, TIMESTAMP_AT if magic == 0 else TIMESTAMP_AT + 8):
+        return False
+    out.offset_delta = <int64_t> kc_load_be64(p)
+    out.timestamp_delta = -1 if magic == 0 else <int64_t> kc_load_be64(p + TIMESTAMP_AT)
+    if not read_sized(&body, &out.key, &out.key_size) or not read_sized(&body, &out.value, &out.value_size):
+        return False
+    out.headers.p = out.headers.end = body.end
+    return True
+
+
+cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil
+
+
+cdef struct Messages:
+    Span span                # those that are good, to the end of the last one
+    Py_ssize_t count
+    int64_t base_offset      # what their offsets are added to
+    int64_t first_offset     # the first one's, good or not; the base is still to be added
+    int64_t last_offset      # the last one's
+    const char* trouble      # what is wrong with the one after them; NULL: nothing
+
+
+cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages* out) except -1
+cdef int find_wrapped(Span plain, const BatchHeader* wrapper, int64_t floor, bint check_crcs, Messages* out) except -1

@@ -1,0 +1,90 @@
+"""Which records are of aborted transactions (read_committed).
+
+A broker sends with its batches the aborted transactions they are of: producer id and first offset. A producer has one
+transaction at a time, so from that offset on all its transactional batches are of the aborted one, until its ABORT
+marker. Decides only that; where the batches are, and what a batch is, `fetch` knows.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int16_t
+
+from kconsumer._core.batch cimport Record, read_record
+from kconsumer._core.wire cimport kc_load_be16
+
+
+cdef enum:
+    MARKER_KEY_BYTES = 4       # version i16, type i16
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class AbortedIndex:
+    """Walks along with the batches. `aborted_transactions`: (producer id, first offset) in any order.
+
+    `at` is where the batch is in the fetched bytes: `rewind` undoes everything from a batch on.
+    """
+
+    def __init__(self, aborted_transactions=()):
+        cdef int64_t producer_id, first_offset
+        self.begins = []
+        for producer_id, first_offset in aborted_transactions:
+            self.begins.append((first_offset, producer_id))
+        self.begins.sort()
+        self.producers = set()
+        self.changes = []
+        self.go_to(0)
+
+    cdef int go_to(self, Py_ssize_t passed) except -1:
+        self.passed = passed
+        self.next_begin = INT64_MAX
+        if passed < len(self.begins):
+            self.next_begin = self.begins[passed][0]
+        return 0
+
+    cpdef int reach(self, int64_t last_offset, Py_ssize_t at) except -1:
+        """A batch of any producer, which ends at `last_offset`: transactions that began up to there count."""
+        while self.next_begin <= last_offset and self.passed < len(self.begins):
+            producer_id = self.begins[self.passed][1]
+            self.changes.append((at, producer_id, 1, producer_id in self.producers))
+            self.producers.add(producer_id)
+            self.go_to(self.passed + 1)
+        return 0
+
+    cpdef bint covers(self, int64_t producer_id) except -1:
+        """Whether the producer's transactional records here are of an aborted transaction."""
+        return len(self.producers) != 0 and producer_id in self.producers
+
+    cpdef int end(self, int64_t producer_id, Py_ssize_t at) except -1:
+        """The producer's ABORT marker."""
+        if self.covers(producer_id):
+            self.changes.append((at, producer_id, 0, True))
+            self.producers.remove(producer_id)
+        return 0
+
+    cpdef int rewind(self, Py_ssize_t at) except -1:
+        """Forget the batches at and after `at`; they will be walked over again."""
+        while self.changes and self.changes[len(self.changes) - 1][0] >= at:
+            _, producer_id, begun, was_there = self.changes.pop()
+            if begun:
+                self.go_to(self.passed - 1)
+            if was_there:
+                self.producers.add(producer_id)
+            else:
+                self.producers.discard(producer_id)
+        return 0
+
+    def __repr__(self):
+        return f"<AbortedIndex: {self.passed} of {len(self.begins)} begun, {len(self.producers)} producers in one>"
+
+
+cdef int marker_type(Span records) noexcept nogil:
+    """The type in the key of the first record of a control batch. Its version does not matter, as long as there can
+    be such a version."""
+    cdef Record record
+    if records.p == records.end:
+        return NO_MARKER
+    if not read_record(&records, &record) or record.key_size < MARKER_KEY_BYTES:
+        return BAD_MARKER
+    if <int16_t> kc_load_be16(record.key) < 0:
+        return BAD_MARKER
+    return kc_load_be16(record.key + 2)

@@ -1,0 +1,76 @@
+"""What batches of every format are made of: records as a test writes them down, and the five codecs.
+
+Decides nothing about formats: `batches` and `message_sets` do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+
+
+class Rec(NamedTuple):
+    """One record to write. `offset` and `timestamp` are absolute; None means the next one and the batch's."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
+    timestamp: int | None = None
+    offset: int | None = None
+    attributes: int = 0
+
+
+RecordLike = Rec | bytes | None | tuple[bytes | None, bytes | None]
+
+
+def as_record(like: RecordLike) -> Rec:
+    """A `Rec` of any of the ways to write one: itself, a value, or a pair (key, value)."""
+    if isinstance(like, Rec):
+        return like
+    if like is None or isinstance(like, bytes):
+        return Rec(like)
+    key, value = like
+    return Rec(value, key)
+
+
+def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
+    """`data` as a producer would compress it for a batch."""
+    match codec:
+        case "none":
+            return data
+        case "gzip":
+            return gzip.compress(data, mtime=0)
+        case "snappy":
+            return _snappy(data, snappy_framing)
+        case "lz4":
+            import lz4.frame
+
+            compressed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+            return compressed
+        case "zstd":
+            import zstandard
+
+            return zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    raise ValueError(f"no codec is called {codec!r}; there are {', '.join(CODECS)}")
+
+
+def _snappy(data: bytes, framing: str) -> bytes:
+    import snappy
+
+    if framing == "raw":
+        raw: bytes = snappy.compress(data)
+        return raw
+    if framing != "xerial":
+        raise ValueError(f'snappy framing is "xerial" or "raw", not {framing!r}')
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = snappy.compress(data[start : start + _XERIAL_BLOCK])
+        out += struct.pack(">i", len(block)) + block
+    return bytes(out)

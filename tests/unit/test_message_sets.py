@@ -1,0 +1,298 @@
+"""Message formats 0 and 1: what comes out of them, where offsets and times come from, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from typing import Any
+
+import lz4.frame
+import pytest
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer.compression import lz4_with_right_checksum, xxh32
+from kconsumer.decode import decode_batches
+from kconsumer.errors import CorruptRecordError
+from kconsumer.testing.batches import Rec, build_batch, build_message, build_message_set
+from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
+
+TP = TopicPartition("old", 1)
+
+LITERAL_V0 = bytes.fromhex(
+    "0000000000000005"  # offset 5
+    "00000012"  # size: 18 bytes follow
+    "cfd56dd7"  # crc32 of all that follows
+    "00 00"  # magic, attributes
+    "00000001 6b"  # key "k"
+    "00000003 763100"  # value "v1\0"
+)
+LITERAL_V1 = bytes.fromhex(
+    "0000000000000006"  # offset 6
+    "00000017"  # size: 23 bytes follow
+    "55e5010e"  # crc32
+    "01 08"  # magic, attributes: log append time
+    "0000018bcfe56800"  # timestamp 1700000000000
+    "ffffffff"  # null key
+    "00000001 61"  # value "a"
+)
+
+CODECS = ("none", "gzip", "snappy", "lz4")
+
+
+def rows(data: bytes, **options: Any) -> list[tuple[int, int, bytes | None]]:
+    """Offset, timestamp and value of what `decode_batches` makes of it."""
+    return [(record.offset, record.timestamp, record.value) for record in decode_batches(data, **options)]
+
+
+def test_literal_bytes() -> None:
+    """The layouts are the protocol guide's, and the builders write the same."""
+    first, second = decode_batches(LITERAL_V0 + LITERAL_V1, topic="old", partition=1)
+    assert (5, -1, TimestampType.NO_TIMESTAMP, b"k", b"v1\0") == (
+        first.offset,
+        first.timestamp,
+        first.timestamp_type,
+        first.key,
+        first.value,
+    )
+    assert (6, 1_700_000_000_000, TimestampType.LOG_APPEND_TIME, None, b"a") == (
+        second.offset,
+        second.timestamp,
+        second.timestamp_type,
+        second.key,
+        second.value,
+    )
+    assert ((), None, 1, 3, TP) == (
+        first.headers,
+        first.leader_epoch,
+        first.serialized_key_size,
+        first.serialized_value_size,
+        first.topic_partition,
+    )
+    assert LITERAL_V0 == build_message(b"v1\0", b"k", offset=5, magic=0)
+    assert LITERAL_V1 == build_message(b"a", offset=6, timestamp=1_700_000_000_000, attributes=8)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(magic: int, codec: str) -> None:
+    """Nulls, empty and long values survive, with offsets that rise and have gaps, in wrappers and without."""
+    records = [Rec(b"a" * 3000, b"k", timestamp=7, offset=40), Rec(None, offset=42), Rec(b"", b"", offset=47)]
+    data = build_message_set(records, magic=magic, base_offset=40, codec=codec, timestamp=5)
+    found = decode_batches(data, topic="old")
+    assert [(40, b"k", b"a" * 3000), (42, None, None), (47, b"", b"")] == [(r.offset, r.key, r.value) for r in found]
+    assert ([7, 5, 5] if magic else [-1] * 3) == [record.timestamp for record in found]
+    assert {TopicPartition("old", 0): OffsetAndMetadata(48)} == found.next_offsets()
+
+
+def test_formats_mix_in_one_buffer() -> None:
+    """A log written over many years has all three; the last one says whether there is a leader epoch."""
+    old = build_message_set([b"a", b"b"], magic=0, codec="lz4") + build_message_set([b"c"], base_offset=2)
+    new = build_batch([b"d", b"e"], base_offset=3, leader_epoch=7)
+    found = decode_batches(old + new, topic="t")
+    assert [(0, None), (1, None), (2, None), (3, 7), (4, 7)] == [(r.offset, r.leader_epoch) for r in found]
+    assert [OffsetAndMetadata(5, leader_epoch=7)] == list(found.next_offsets().values())
+    again = decode_batches(new + build_message_set([b"f"], base_offset=5, codec="gzip"))
+    assert [OffsetAndMetadata(6)] == list(again.next_offsets().values())
+
+
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 30])
+def test_a_partial_message_at_the_end_is_ignored(size: int) -> None:
+    """As brokers may cut one off, at any byte."""
+    data = build_message_set([b"a"], magic=1) + build_message_set([b"b"], base_offset=1)[:size]
+    assert [(0, 0, b"a")] == rows(data)
+
+
+def test_a_partial_message_inside_a_wrapper_is_dropped() -> None:
+    """Old producers cut the compressed set at their buffer's size; offsets go by the last whole message."""
+    inner = build_message_set([b"a", b"b", b"c"], magic=1)
+    for cut in (1, 20, 34):
+        wrapper = build_message(gzip.compress(inner[:-cut]), offset=11, attributes=1)
+        assert [(10, 0, b"a"), (11, 0, b"b")] == rows(wrapper)
+
+
+def test_relative_offsets_count_from_the_wrappers() -> None:
+    """In format 1 the last message inside has the wrapper's offset, also after compaction took others away."""
+    data = build_message_set([Rec(b"a", offset=2), Rec(b"b", offset=5)], codec="snappy", wrapper_offset=105)
+    assert [(102, 0, b"a"), (105, 0, b"b")] == rows(data)
+
+
+def test_a_wrapper_at_offset_0_says_nothing() -> None:
+    """Some producers write 0 there; offsets inside then count from 0, and the position follows the wrapper."""
+    found = decode_batches(build_message_set([b"a", b"b"], codec="gzip", wrapper_offset=0), topic="t")
+    assert [0, 1] == [record.offset for record in found]
+    assert [OffsetAndMetadata(1)] == list(found.next_offsets().values())
+
+
+def test_absolute_offsets_in_format_0() -> None:
+    """Messages inside say their own offsets, whatever the wrapper says."""
+    data = build_message_set([b"a", b"b"], magic=0, base_offset=70, codec="gzip", wrapper_offset=90)
+    assert [(70, -1, b"a"), (71, -1, b"b")] == rows(data)
+    assert [OffsetAndMetadata(91)] == list(decode_batches(data).next_offsets().values())
+
+
+def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
+    """What the messages inside say of time then does not matter, even if the wrapper's is -1."""
+    records = [Rec(b"a", timestamp=3), Rec(b"b", timestamp=4)]
+    for time in (1000, -1):
+        data = build_message_set(records, codec="gzip", log_append_time=True, wrapper_timestamp=time)
+        found = list(decode_batches(data))
+        assert [(time, TimestampType.LOG_APPEND_TIME)] * 2 == [(r.timestamp, r.timestamp_type) for r in found]
+
+
+def test_create_time_of_a_wrapper_overrides_what_is_inside() -> None:
+    """The type is the wrapper's, the times are the messages' own."""
+    inner = build_message(b"a", timestamp=3, attributes=8)
+    (record,) = decode_batches(build_message(gzip.compress(inner), offset=4, timestamp=9, attributes=1))
+    assert (4, 3, TimestampType.CREATE_TIME) == (record.offset, record.timestamp, record.timestamp_type)
+
+
+def test_uncompressed_messages_have_their_own_time_and_type() -> None:
+    """Types may change from message to message, as when the topic's setting was changed."""
+    data = build_message_set([Rec(b"a", timestamp=1), Rec(b"b", timestamp=2)], log_append_time=True)
+    data += build_message_set([Rec(b"c", timestamp=3)], base_offset=2)
+    found = [(r.timestamp, r.timestamp_type.name) for r in decode_batches(data)]
+    assert [(1, "LOG_APPEND_TIME"), (2, "LOG_APPEND_TIME"), (3, "CREATE_TIME")] == found
+
+
+def test_attribute_bits_that_mean_nothing() -> None:
+    """Format 0 has no timestamp type, and the high bits were never used."""
+    (record,) = decode_batches(build_message(b"a", magic=0, attributes=0xF8))
+    assert (-1, TimestampType.NO_TIMESTAMP) == (record.timestamp, record.timestamp_type)
+
+
+def test_negative_lengths_are_null_and_trailing_bytes_nothing() -> None:
+    """As in Java, any negative length reads as null, and what follows a value is not looked at."""
+    body = struct.pack(">bBqiii", 1, 0, 77, -5, -(2**31), 12345)
+    data = struct.pack(">qiI", 3, len(body) + 4, 0) + body
+    (record,) = decode_batches(data, check_crcs=False)
+    assert (3, 77, None, None) == (record.offset, record.timestamp, record.key, record.value)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_checksums_of_messages(codec: str) -> None:
+    """Those inside a wrapper count, the wrapper's own does not; what came before is given out first."""
+    good, bad = build_message(b"a", offset=0), build_message(b"b", offset=1, crc=1)
+    data = good + bad
+    if codec == "gzip":
+        data = build_message(gzip.compress(data), offset=1, attributes=1, crc=0)
+    fetch = PartitionFetch(TP, data, 0)
+    assert [b"a"] == [record.value for record in fetch.take(10)]
+    with pytest.raises(CorruptRecordError, match="old-1 at offset 1: the checksum"):
+        fetch.take(10)
+    assert [b"b"] == [record.value for record in PartitionFetch(TP, data, 1, check_crcs=False).take(10)]
+    assert 0 == len(PartitionFetch(TP, data, 2).take(10))  # not to be given out: not looked at
+
+
+@pytest.mark.parametrize("header", ["right", "historical"])
+def test_lz4_headers_of_format_0(header: str) -> None:
+    """The checksum that old writers computed wrongly is as good as the right one."""
+    data = build_message_set([b"a" * 100], magic=0, codec="lz4", lz4_header=header)
+    assert [(0, -1, b"a" * 100)] == rows(data)
+
+
+def test_lz4_headers_of_format_1_are_checked() -> None:
+    """From format 1 on the checksum was right, and a wrong one is damage."""
+    with pytest.raises(CorruptRecordError, match="lz4"):
+        decode_batches(build_message_set([b"a"], magic=1, codec="lz4", lz4_header="historical"))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)],
+)
+def test_xxh32_of_short_data(data: bytes, expected: int) -> None:
+    """Published values."""
+    assert expected == xxh32(data)
+
+
+@pytest.mark.parametrize("store_size", [True, False])
+def test_a_right_lz4_header_stays_as_it_is(store_size: bool) -> None:
+    """The checksum put into a frame's header is the one the lz4 library writes, for short and long headers."""
+    frame = lz4.frame.compress(b"a" * 1000, store_size=store_size)
+    at = 14 if store_size else 6
+    assert frame == lz4_with_right_checksum(frame[:at] + b"?" + frame[at + 1 :])
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_raw_snappy_is_read(magic: int) -> None:
+    """Clients other than Java's wrote a block without a frame."""
+    data = build_message_set([b"a" * 100], magic=magic, codec="snappy", snappy_framing="raw")
+    assert [b"a" * 100] == [value for _, _, value in rows(data)]
+
+
+def inside(inner: bytes, magic: int = 1, offset: int = 9) -> bytes:
+    return build_message(gzip.compress(inner), magic=magic, offset=offset, attributes=1)
+
+
+CORRUPT = {
+    "size below format 1's least": build_message(b"")[:8] + struct.pack(">i", 21) + build_message(b"")[12:],
+    "key longer than the message": build_message(b"")[:26] + struct.pack(">i", 5) + build_message(b"")[30:],
+    "value longer than the message": build_message(b"")[:30] + struct.pack(">i", 1) + b"",
+    "negative offset": build_message(b"a", offset=-1),
+    "offset beyond 63 bits": build_message(b"a", offset=2**63 - 1),
+    "no value in a wrapper": build_message(None, attributes=1),
+    "empty value in a wrapper": build_message(b"", attributes=1),
+    "nothing in a wrapper": inside(b""),
+    "a partial message in a wrapper": inside(build_message(b"a")[:-1]),
+    "size too small in a wrapper": inside(build_message(b"a")[:8] + struct.pack(">i", 13) + bytes(30)),
+    "format 0 in 1": inside(build_message(b"a", magic=0)),
+    "format 1 in 0": inside(build_message(b"a", magic=1), magic=0),
+    "format 2 in 1": inside(build_batch([b"a"])),
+    "format 1 too small in a wrapper": inside(struct.pack(">qiIbB", 0, 15, 0, 1, 0) + bytes(9)),
+    "a wrapper in a wrapper": inside(build_message_set([b"a"], codec="gzip")),
+    "wrapper before its messages": inside(build_message(b"a", offset=10)),
+    "negative offset in a wrapper": inside(build_message(b"a", magic=0, offset=-1), magic=0),
+    "zstd in format 0": build_message_set([b"a"], magic=0, codec="zstd"),
+    "zstd in format 1": build_message_set([b"a"], magic=1, codec="zstd"),
+    "unknown codec": build_message(b"a", attributes=5),
+    "not what the codec says": build_message(b"not gzip", attributes=1),
+    "lz4 too short for a header": build_message(b"\x04\x22", magic=0, attributes=3),
+    "lz4 without the end of its header": build_message(b"\x04\x22\x4d\x18\x60\x40", magic=0, attributes=3),
+}
+
+
+@pytest.mark.parametrize("data", CORRUPT.values(), ids=CORRUPT.keys())
+@pytest.mark.parametrize("check_crcs", [True, False])
+def test_malformed_sets_raise_corrupt_record_error(data: bytes, check_crcs: bool) -> None:
+    """Whatever is wrong, the error is one class and says topic, partition and offset."""
+    with pytest.raises(CorruptRecordError, match="old-1 at offset") as caught:
+        PartitionFetch(TP, data, 0, check_crcs=check_crcs).take(10)
+    assert ("old", 1) == (caught.value.topic, caught.value.partition)
+
+
+def test_records_below_the_position_are_skipped() -> None:
+    """A fetch may start in the middle of a wrapper or among messages."""
+    for codec in ("none", "gzip"):
+        fetch = PartitionFetch(TP, build_message_set([b"a", b"b", b"c"], codec=codec), 1)
+        assert [1, 2] == [record.offset for record in fetch.take(10)]
+        assert (3, None, True) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
+
+
+def test_taken_in_pieces() -> None:
+    """Thousands of messages in pieces of any size, and none is lost where pieces meet."""
+    data = build_message_set([b"%d" % i for i in range(3000)])
+    fetch = PartitionFetch(TP, data, 0)
+    seen: list[int] = []
+    while not fetch.exhausted:
+        seen += [record.offset for record in fetch.take(700)]
+        assert len(seen) == fetch.next_offset
+    assert list(range(3000)) == seen
+
+
+def test_a_failing_deserializer_takes_the_fetch_back() -> None:
+    """The record that failed is the next one given out, in a wrapper and among messages."""
+    from kconsumer.deserializers import adapt
+
+    for codec in ("none", "lz4"):
+        fetch = PartitionFetch(TP, build_message_set([b"1", b"2", b"x", b"4"], codec=codec), 0)
+        run = fetch.take(10)
+        run.deserialize(None, adapt(int, "value"))
+        assert [1, 2] == [record.value for record in run]
+        assert [b"x", b"4"] == [record.value for record in fetch.take(10)]
+
+
+def test_messages_that_do_not_rise_are_all_given_as_log_bytes() -> None:
+    """Any concatenation is decoded, in the order it is in."""
+    data = build_message_set([b"a", b"b"], base_offset=50) + build_message_set([b"c"], base_offset=3)
+    assert [(50, 0, b"a"), (51, 0, b"b"), (3, 0, b"c")] == rows(data)
+    assert [OffsetAndMetadata(4)] == list(decode_batches(data).next_offsets().values())
