@@ -224,7 +224,8 @@ def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) 
     """While one partition always has more to give, the others get their turn: each partition's records come before
     the large one has been read to a quarter (Java KIP-41's round robin)."""
     kafka.create_topic(topic_name, 4)
-    kafka.produce(topic_name, numbered(40_000), partition=0)
+    # Batches well below the quarter: one is always read whole.
+    kafka.produce(topic_name, numbered(40_000), partition=0, config={"batch.num.messages": 1000})
     for partition in (1, 2, 3):
         kafka.produce(topic_name, numbered(100), partition=partition)
     consumer = new_consumer(max_poll_records=100, max_partition_fetch_bytes=20_000)
