@@ -11,21 +11,21 @@ This module does not decide when a group rebalances, nor what a member does with
 from __future__ import annotations
 
 import abc
-import difflib
 import enum
 import importlib
-import inspect
 import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kconsumer.errors import AssignorError, AssignorLoadError, ConfigError, UnknownAssignorError
 from kconsumer.types import GroupMetadata, PartitionInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "BUILT_IN",
@@ -285,7 +285,7 @@ def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
     return _build(factory, info, name, options)
 
 
-def _entry(name: str, distribution: str) -> metadata.EntryPoint:
+def _entry(name: str, distribution: str) -> EntryPoint:
     """The one entry point of this name, or of this name in this distribution."""
     entries = _entries()
     matching = [
@@ -306,6 +306,8 @@ def _entry(name: str, distribution: str) -> metadata.EntryPoint:
 def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError:
     names = sorted({*entries, *_registered})
     text = f'no assignor named "{wanted}" is installed; there are: {", ".join(names) or "none at all"}'
+    import difflib  # for a name that is wrong; keeps it out of `import kconsumer`
+
     close = difflib.get_close_matches(wanted.lower(), names, n=3)
     if close:
         text += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
@@ -316,9 +318,11 @@ def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError
     return UnknownAssignorError(text)
 
 
-def _entries() -> dict[str, list[metadata.EntryPoint]]:
+def _entries() -> dict[str, list[EntryPoint]]:
     """Entry points by name. A stranger's entry under a built-in's name is left out: it can never be meant."""
-    found: dict[str, list[metadata.EntryPoint]] = {}
+    from importlib import metadata  # costs more than all of kconsumer, and is needed once an assignor is
+
+    found: dict[str, list[EntryPoint]] = {}
     strangers_welcome = _plugins_enabled()
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
         own = _normal(_entry_info(entry).distribution) == _OWN_DISTRIBUTION
@@ -331,7 +335,7 @@ def _plugins_enabled() -> bool:
     return os.environ.get(DISABLE_VARIABLE, "") in ("", "0")
 
 
-def _entry_info(entry: metadata.EntryPoint) -> AssignorInfo:
+def _entry_info(entry: EntryPoint) -> AssignorInfo:
     dist = entry.dist
     return AssignorInfo(entry.name, dist.name if dist else "?", dist.version if dist else "?", entry.value)
 
@@ -369,8 +373,10 @@ def _build(factory: Any, info: AssignorInfo, name: str | None, options: Mapping[
 
 def _takes_options(factory: Any) -> bool:
     """Whether a factory function wants the options; a class never does, it has `configure`."""
-    if inspect.isclass(factory):
+    if isinstance(factory, type):
         return False
+    import inspect
+
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):

@@ -17,8 +17,6 @@ from kconsumer import assignors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
-from kconsumer.engine.callbacks import CommitCallback
-from kconsumer.engine.classic import ClassicEngine
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.guard import Guard, public
 from kconsumer.iteration import Iteration
@@ -37,6 +35,7 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
+    from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 
 Timeout = float | timedelta | None
@@ -72,6 +71,8 @@ class Consumer:
         return consumer
 
     def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
+        from kconsumer.engine.classic import ClassicEngine  # half of all modules: loaded with the first consumer
+
         joins = config.group_id is not None or "assignors" in config.explicit
         loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
         self._config = config

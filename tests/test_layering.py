@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "guard": FACTS,
     "iteration": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
-    "net": FACTS | {"_core", "schema", "config", "clock", "metrics"},
+    "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},
     "state": FACTS | {"schema"},
     "requests": MANAGED,
     "membership": MANAGED,

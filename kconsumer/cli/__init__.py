@@ -12,9 +12,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import metadata
 
 from kconsumer import errors
+from kconsumer._version import VERSION
 from kconsumer.cli import assignors, consume
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -49,20 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """All arguments of all subcommands."""
     parser = argparse.ArgumentParser(prog="kconsumer", description="Read from Apache Kafka.")
-    parser.add_argument("--version", action="version", version=f"kconsumer {_version()}")
+    parser.add_argument("--version", action="version", version=f"kconsumer {VERSION}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="log what happens, and show a traceback on errors")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)
     assignors.add_parser(commands, common)
     return parser
-
-
-def _version() -> str:
-    try:
-        return metadata.version("kconsumer")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "(not installed)"
 
 
 def _one_line(error: BaseException) -> str:

@@ -8,14 +8,12 @@ but `poll` and the system's name resolver.
 
 from __future__ import annotations
 
-import functools
 import random
-import re
 import selectors
 from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import BrokerConnectionError, KafkaError, StateError
 from kconsumer.net.connection import Connection, ConnectionState
@@ -261,7 +259,7 @@ class NetworkClient:
         )
         introduction: dict[str, Any] = {
             "client_software_name": "kconsumer",
-            "client_software_version": software_version(),
+            "client_software_version": VERSION,
             "cluster_id": self._cluster_id if checked else None,
             "node_id": node_id if checked else -1,
         }
@@ -281,13 +279,3 @@ def _may_send(link: Link, now: float) -> bool:
         and link.throttled_until <= now
         and connection.in_flight < MAX_IN_FLIGHT
     )
-
-
-@functools.cache
-def software_version() -> str:
-    """Our version as ApiVersions allows it: letters, digits, dots and dashes."""
-    try:
-        version = metadata.version("kconsumer")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-    return re.sub(r"[^a-zA-Z0-9.\-]", "-", version).strip(".-") or "unknown"
