@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kconsumer import assignors
 from kconsumer._core.record import ConsumerRecord
@@ -35,6 +35,7 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
+    from kconsumer._signature import ConsumerOptions
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 
@@ -59,7 +60,7 @@ class Consumer:
         *topics: str,
         bootstrap_servers: str | Sequence[str],
         group_id: str | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 

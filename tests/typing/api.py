@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import ClassVar, assert_type
+from typing import Any, ClassVar, assert_type
 
 import kconsumer
 from kconsumer import (
@@ -62,6 +62,8 @@ def read_one_by_one(consumer: Consumer) -> None:
         assert_type(record, ConsumerRecord)
         assert_type(record.topic, str)
         assert_type(record.offset, int)
+        assert_type(record.key, Any)
+        assert_type(record.value, Any)  # bytes | None, or what the deserializer makes
         assert_type(record.timestamp, int)
         assert_type(record.timestamp_type, TimestampType)
         assert_type(record.leader_epoch, int | None)
@@ -151,6 +153,17 @@ def plug_in() -> None:
     Consumer("orders", bootstrap_servers="a:9092", group_id="g", assignors=[ByName(), ByName, "range"]).close()
     kconsumer.assignors.register("by-name", ByName)
     assert_type(kconsumer.assignors.load("range"), Assignor)
+
+
+def configure_wrongly() -> None:
+    """Options are checked: their names, and the types of their values."""
+    Consumer(bootstrap_servers="a:9092", auto_offset_rest="latest")  # type: ignore[call-arg]  # misspelt
+    Consumer(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[arg-type]  # not a number
+    Consumer(bootstrap_servers="a:9092", enable_auto_commit=1)  # type: ignore[arg-type]  # not a bool
+    Consumer(bootstrap_servers=9092)  # type: ignore[arg-type]  # not an address
+    Consumer(group_id="g")  # type: ignore[call-arg]  # no brokers
+    collected: dict[str, Any] = {"max_poll_records": 10}
+    Consumer(bootstrap_servers="a:9092", **collected)  # right: what is not known before running is checked then
 
 
 def skip_what_does_not_parse(consumer: Consumer) -> None:
