@@ -52,7 +52,7 @@ class ConsumerOptions(TypedDict, total=False):
     auto_offset_reset: str | OffsetReset
     """Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H."""
     isolation_level: str | IsolationLevel
-    """Which records of transactions to return."""
+    """All records, or only those of no transaction or a committed one, up to the first open one."""
     exclude_internal_topics: bool
     """A subscribed re.Pattern does not match internal topics."""
     allow_auto_create_topics: bool

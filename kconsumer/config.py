@@ -94,8 +94,7 @@ class _Table:
     )
     isolation_level: str = _option(
         kinds.choice("read_uncommitted", "read_committed", annotation="str | IsolationLevel"), "read_uncommitted",
-        "Which records of transactions to return.",
-        later=("leaving out records of aborted transactions", "use isolation_level=\"read_uncommitted\"")
+        "All records, or only those of no transaction or a committed one, up to the first open one.",
     )
     exclude_internal_topics: bool = _option(
         kinds.BOOLEAN, True, "A subscribed re.Pattern does not match internal topics."
@@ -375,6 +374,11 @@ class ConsumerConfig(_Table):
             if not isinstance(key, str):
                 raise ConfigError(f"an option's name is a str, not {key!r}")
         return cls(**mapping)
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
 
     @property
     def partition_assignment_strategy(self) -> tuple[Any, ...]:

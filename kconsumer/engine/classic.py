@@ -253,7 +253,7 @@ class ClassicEngine(ClassicDriver):
     def current_lag(self, tp: TopicPartition) -> int | None:
         """The end of the partition minus the position; None, and asked for, while the end is not known."""
         with self.lock:
-            lag = self.parts.subscription.get(tp).lag()
+            lag = self.parts.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
                 self.parts.offsets.request_end_offset(tp)
                 self._service_at = 0.0
@@ -268,6 +268,7 @@ class ClassicEngine(ClassicDriver):
                 tp: state.status(
                     now,
                     leader=parts.cluster.leader(tp),
+                    read_committed=self._config.read_committed,
                     buffered_bytes=parts.buffer.buffered_bytes(tp),
                     hint=parts.metadata.hint(tp.topic),
                 )

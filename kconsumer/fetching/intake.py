@@ -103,7 +103,12 @@ class Intake:
         following = None
         if not data.error_code:
             fetch.data = PartitionFetch(
-                asked.chain.topic_partition, data.records, asked.offset, check_crcs=self._config.check_crcs
+                asked.chain.topic_partition,
+                data.records,
+                asked.offset,
+                check_crcs=self._config.check_crcs,
+                read_committed=self._config.read_committed,
+                aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
             )
             following = next_fetch_offset(data.records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.

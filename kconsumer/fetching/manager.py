@@ -60,7 +60,7 @@ class FetchManager:
         self._subscription = subscription
         self._metadata = metadata
         self._buffer = buffer
-        self._metrics = None if metrics is None else FetchMetrics(metrics)
+        self._metrics = None if metrics is None else FetchMetrics(metrics, read_committed=config.read_committed)
         self._intake = Intake(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, Flight] = {}
         self._reserved = 0

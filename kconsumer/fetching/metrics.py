@@ -60,6 +60,7 @@ LAG: Gauge = (
     "Records from the position to the end of the partition",
     lambda state, _now: state.lag(),
 )
+COMMITTED_LAG: Gauge = (LAG[0], LAG[1], lambda state, _now: state.lag(read_committed=True))
 LEAD: Gauge = (
     "records-lead",
     "Records from the start of the partition to the position",
@@ -91,8 +92,9 @@ class ResponseTally:
 class FetchMetrics:
     """Sensors of all fetching of one consumer, of its topics and of its assigned partitions."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, *, read_committed: bool = False) -> None:
         self._metrics = metrics
+        self._read_committed = read_committed
         self._latency = metrics.sensor(GROUP, LATENCY)
         self._throttle = metrics.sensor(GROUP, THROTTLE)
         self._size = metrics.sensor(GROUP, SIZE)
@@ -113,12 +115,12 @@ class FetchMetrics:
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)
-                self._show(tp, subscription, LAG, nan)
+                self._show(tp, subscription, COMMITTED_LAG if self._read_committed else LAG, nan)
                 self._show(tp, subscription, LEAD, nan)
 
     def read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """A partition of a response has been read; `state` is where that left it."""
-        lag, lead = state.lag(), state.lead()
+        lag, lead = state.lag(self._read_committed), state.lead()
         sensors = self._lags.get(tp)
         if lag is None or lead is None or sensors is None:
             return

@@ -51,6 +51,7 @@ def build_fetch(
         max_wait_ms=config.fetch_max_wait_ms,
         min_bytes=config.fetch_min_bytes,
         max_bytes=max_bytes,
+        isolation_level=int(config.read_committed),
         session_id=0,
         session_epoch=-1,
         topics=topics,

@@ -289,7 +289,6 @@ LATER = {
     "group_protocol": "CONSUMER",
     "interceptors": [object()],
     "interceptor_classes": "com.example.Audit",
-    "isolation_level": IsolationLevel.READ_COMMITTED,
     "metric.reporters": "com.example.Reporter",
     "metrics_recording_level": "debug",
     "security_protocol": "sasl_ssl",
@@ -304,6 +303,14 @@ def test_options_of_later_versions(name: str, value: object) -> None:
     message = refusal(**{name: value})
     assert message.startswith(f"{name}=")
     assert re.search(r"is not supported by this version of kconsumer yet; \w+", message)
+
+
+@pytest.mark.parametrize("level", IsolationLevel)
+def test_isolation_level(level: IsolationLevel) -> None:
+    """The option's text or the enum's member."""
+    for given in (level, level.value):
+        found = config(isolation_level=given)
+        assert (level.value, level is IsolationLevel.READ_COMMITTED) == (found.isolation_level, found.read_committed)
 
 
 def test_secrets_stay_hidden() -> None:
