@@ -67,6 +67,7 @@ def test_lag_is_to_the_last_stable_offset() -> None:
         world.logs[world.tps[0]].append(3)
         world.answer(*world.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
         world.collect()
+        world.poll()  # settles what has been read
         state = world.subscription.get(world.tps[0])
         status = state.status(world.now, read_committed=world.config.read_committed)
         assert (10, lag) == (status.high_watermark, status.lag)
