@@ -1,0 +1,380 @@
+"""Rebalance callbacks: their order and arguments, what may be called inside them, and errors they raise."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, RebalanceListener, TopicPartition
+from kconsumer.errors import StateError, WakeupError
+from support.kafka import Kafka
+from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+
+New = Callable[..., Consumer]
+EAGER, COOPERATIVE = "range", "cooperative-sticky"
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """A topic of two partitions with the values 0 to 9 each."""
+    kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic_name, numbered(10), partition=partition)
+    return topic_name
+
+
+@pytest.fixture
+def member(topic_name: str, new_consumer: New) -> New:
+    """Makes members of one group, under the eager protocol unless told otherwise."""
+
+    def make(*topics: str, **options: Any) -> Consumer:
+        chosen = {"group_id": topic_name, "assignors": [EAGER], "enable_auto_commit": False, **options}
+        return new_consumer(*topics, **chosen)
+
+    return make
+
+
+# --- order and arguments ---
+
+
+def test_eager_callbacks_of_a_lone_member(topic: str, member: New) -> None:
+    """First join: on_revoke is not called for a member without generation, on_assign once with all, sorted; a
+    rejoin revokes all and assigns all; close revokes."""
+    both = tps(topic, 0, 1)
+    listener = Recorder()
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    assert [] == listener.calls
+    await_assignment(consumer, *both)
+    assert [("assigned", both)] == listener.calls
+    consumer.enforce_rebalance()
+    poll_until(consumer, lambda: listener.count("assigned") == 2)
+    assert [("revoked", both), ("assigned", both)] == listener.calls[1:]
+    consumer.close()
+    assert [("revoked", both)] == listener.calls[3:]
+    assert {threading.get_ident()} == listener.threads
+
+
+def test_cooperative_callbacks_of_a_lone_member(kafka: Kafka, topic: str, member: New) -> None:
+    """Only what comes is assigned and only what goes is revoked; on_assign is called even with nothing new, on_revoke
+    is not."""
+    other = kafka.create_topic(f"{topic}-other")
+    both, third = tps(topic, 0, 1), tps(other, 0)
+    listener = Recorder()
+    consumer = member(assignors=[COOPERATIVE])
+    consumer.subscribe([topic], listener=listener)
+    await_assignment(consumer, *both)
+    consumer.subscribe([topic, other], listener=listener)
+    await_assignment(consumer, *both, *third)
+    assert [("assigned", both), ("assigned", third)] == listener.calls
+    consumer.enforce_rebalance()
+    poll_until(consumer, lambda: listener.count("assigned") == 3)
+    consumer.subscribe([other], listener=listener)
+    await_assignment(consumer, *third)
+    poll_until(consumer, lambda: listener.count("assigned") == 4)
+    assert [("assigned", ()), ("revoked", both), ("assigned", ())] == listener.calls[2:]
+
+
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+def test_callbacks_when_a_second_member_joins(topic: str, member: New, assignor: str) -> None:
+    """What moves is revoked from the one before it is assigned to the other; under the eager protocol all moves."""
+    zero, one = tps(topic, 0, 1)
+    listeners = Recorder(), Recorder()
+    consumers = [member(assignors=[assignor]) for _ in listeners]
+    consumers[0].subscribe([topic], listener=listeners[0])
+    await_assignment(consumers[0], zero, one)
+    consumers[1].subscribe([topic], listener=listeners[1])
+    poll_until(consumers, lambda: [1, 1] == [len(consumer.assignment()) for consumer in consumers])
+    poll_until(consumers, lambda: listeners[1].calls and listeners[1].calls[-1][1])
+    (kept,), (moved,) = (consumer.assignment() for consumer in consumers)
+    assert ("assigned", (moved,)) == listeners[1].calls[-1]
+    if assignor == EAGER:
+        assert [("revoked", (zero, one)), ("assigned", (kept,))] == listeners[0].calls[1:3]
+    else:
+        poll_until(consumers, lambda: len(listeners[0].calls) >= 3)
+        assert [("revoked", (moved,)), ("assigned", ())] == listeners[0].calls[1:3]
+
+
+def test_callables_in_place_of_a_listener(topic: str, member: New) -> None:
+    """on_assign=, on_revoke= alone: on_revoke also hears of lost partitions."""
+    calls: list[tuple[str, Consumer, tuple[TopicPartition, ...]]] = []
+    consumer = member()
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda c, p: calls.append(("assigned", c, p)),
+        on_revoke=lambda c, p: calls.append(("revoked", c, p)),
+    )
+    both = tps(topic, 0, 1)
+    await_assignment(consumer, *both)
+    consumer.unsubscribe()
+    assert [("assigned", consumer, both), ("revoked", consumer, both)] == calls
+
+
+def test_listener_belongs_to_its_subscription(topic: str, member: New) -> None:
+    """subscribe() without a listener clears the one before (Java 4.0 to 4.4)."""
+    listener = Recorder()
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    consumer.subscribe([topic])
+    await_assignment(consumer, *tps(topic, 0, 1))
+    assert [] == listener.calls
+
+
+def test_no_callbacks_for_assign(topic: str, member: New) -> None:
+    """assign(), reassigning and close() call no listener."""
+    listener = Recorder()
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    consumer.unsubscribe()
+    consumer.assign(tps(topic, 0))
+    read(consumer, 10)
+    consumer.assign(tps(topic, 1))
+    consumer.close()
+    assert [] == listener.calls
+
+
+# --- the consumer inside a callback ---
+
+
+def inside(member: New, topic: str, kind: str, action: Callable[[Consumer, tuple[TopicPartition, ...]], Any]) -> Any:
+    """Run something in the first callback of a kind; what it returned."""
+    answers: list[Any] = []
+    listener = Recorder(**{kind: lambda consumer, partitions: answers.append(action(consumer, partitions))})
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    poll_until(consumer, lambda: all(consumer.position(tp) is not None for tp in tps(topic, 0, 1)))
+    consumer.close()
+    (answer,) = answers
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_consumer_is_usable_inside_a_callback(topic: str, member: New, kind: str) -> None:
+    """assignment, subscription, positions, offsets, metadata and commits all work inside a callback (Java
+    PlaintextConsumerCallbackTest)."""
+    both = tps(topic, 0, 1)
+
+    def use(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        assert both == partitions
+        assert frozenset(both) == consumer.assignment()
+        assert frozenset({topic}) == consumer.subscription()
+        assert dict.fromkeys(both, 0) == consumer.beginning_offsets(both)
+        assert dict.fromkeys(both, 10) == consumer.end_offsets(both)
+        assert 2 == len(consumer.partitions_for(topic))
+        assert consumer.position(both[0]) in (0, 10)
+        consumer.commit({both[1]: 3})
+        assert 3 == consumer.committed(both)[both[1]].offset  # type: ignore[union-attr]
+        with pytest.raises(StateError, match=r"unsubscribe\(\) first"):
+            consumer.assign(both)
+
+    assert inside(member, topic, kind, use) is None
+
+
+def test_seek_and_pause_in_on_assign(topic: str, member: New) -> None:
+    """A position set in on_assign is where reading starts; what is paused there is not read (Java
+    testSeekPositionAndPauseNewlyAssignedPartition…)."""
+    zero, one = tps(topic, 0, 1)
+
+    def place(consumer: Consumer, _partitions: object) -> None:
+        consumer.seek(zero, 7)
+        consumer.seek(one, 8)
+        consumer.pause(one)
+
+    consumer = member()
+    consumer.subscribe([topic], listener=Recorder(assigned=place))
+    assert numbered(3, 7) == values(read(consumer, 3))
+    assert not consumer.poll(0.3)
+    consumer.resume(one)
+    assert numbered(2, 8) == values(read(consumer, 2))
+
+
+def test_seek_to_end_in_on_assign(topic: str, member: New) -> None:
+    """A lazy seek in on_assign wins over committed offsets."""
+    first = member()
+    first.assign(tps(topic, 0, 1))
+    first.commit(dict.fromkeys(tps(topic, 0, 1), 2))
+    consumer = member()
+    consumer.subscribe([topic], on_assign=lambda c, partitions: c.seek_to_end(*partitions))
+    await_assignment(consumer, *tps(topic, 0, 1))
+    assert [10, 10] == [consumer.position(tp) for tp in tps(topic, 0, 1)]
+    assert not consumer.poll(0.2)
+
+
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: New, assignor: str) -> None:
+    """commit() in on_revoke is accepted during a rebalance, under both protocols, and nothing is read twice."""
+    first = member(assignors=[assignor], max_poll_records=3)
+    first.subscribe([topic], on_revoke=lambda c, _partitions: c.commit())
+    seen = read(first, 6, max_records=3)
+    second = member(topic, assignors=[assignor])
+    seen += poll_until([first, second], lambda: len(second.assignment()) == 1)
+    while len(seen) < 20:
+        seen += [*first.poll(0.1), *second.poll(0.1)]
+    expected = [(partition, offset) for partition in (0, 1) for offset in range(10)]
+    assert expected == sorted((record.partition, record.offset) for record in seen)
+
+
+def test_state_of_partitions_while_on_assign_runs(topic: str, member: New) -> None:
+    """Nothing is fetched or returned before on_assign has returned, however long it takes and whatever it calls."""
+
+    def linger(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> list[int]:
+        for tp in partitions:
+            consumer.position(tp)
+        for _ in range(3):
+            consumer.end_offsets(partitions)
+            time.sleep(0.05)
+        return [state.buffered_bytes for state in consumer.partition_states().values()]
+
+    assert [0, 0] == inside(member, topic, "assigned", linger)
+
+
+def test_subscription_changed_inside_a_callback(kafka: Kafka, topic: str, member: New) -> None:
+    """subscribe() in on_assign takes effect with the next polls."""
+    other = kafka.create_topic(f"{topic}-other")
+    kafka.produce(other, [b"other"])
+    consumer = member()
+    consumer.subscribe([topic], on_assign=lambda c, _partitions: c.subscribe([other]))
+    assert [b"other"] == values(read(consumer, 1))
+    assert {*tps(other, 0)} == consumer.assignment()
+
+
+# --- errors ---
+
+
+class Trouble(Exception):
+    """What a test's callback raises."""
+
+
+def raising(*kinds: str) -> Recorder:
+    """A listener whose callbacks of these kinds raise, the first time each."""
+    left = list(kinds)
+
+    def fail(kind: str) -> Callable[[Consumer, tuple[TopicPartition, ...]], None]:
+        def hook(_consumer: Consumer, _partitions: tuple[TopicPartition, ...]) -> None:
+            if kind in left:
+                left.remove(kind)
+                raise Trouble(kind)
+
+        return hook
+
+    return Recorder(**{kind: fail(kind) for kind in kinds})
+
+
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_error_of_a_callback_is_raised_and_the_member_goes_on(
+    kafka: Kafka, topic: str, member: New, kind: str, assignor: str
+) -> None:
+    """The error surfaces from poll as it was raised, once; the rebalance completes, reading and committing go on."""
+    other = kafka.create_topic(f"{topic}-other")
+    consumer = member(assignors=[assignor])
+    listener = raising(kind)
+    consumer.subscribe([topic, other], listener=listener)
+    if kind == "revoked":
+        await_assignment(consumer, *tps(topic, 0, 1), *tps(other, 0))
+        consumer.subscribe([topic], listener=listener)
+    with pytest.raises(Trouble, match=kind):
+        poll_until(consumer, lambda: False)
+    poll_until(consumer, lambda: len(consumer.assignment()) == (3 if kind == "assigned" else 2))
+    consumer.seek_to_beginning()
+    read(consumer, 20)
+    consumer.commit()
+    assert 1 == len([call for call in listener.calls if call[0] == kind])
+
+
+def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
+    """on_revoke and on_assign of one rebalance both fail: both ran, the first error is raised."""
+    listener = raising("revoked", "assigned")
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    with pytest.raises(Trouble, match="assigned"):
+        poll_until(consumer, lambda: False)
+    consumer.enforce_rebalance()
+    with pytest.raises(Trouble, match="revoked"):
+        poll_until(consumer, lambda: False)
+    poll_until(consumer, lambda: listener.count("assigned") == 2)
+    consumer.seek_to_beginning()
+    assert 20 == len(read(consumer, 20))
+
+
+def test_error_of_on_revoke_at_close(kafka: Kafka, topic: str, member: New) -> None:
+    """close() finishes everything, then raises; the group is left, the consumer closed."""
+    consumer = member()
+    consumer.subscribe([topic], listener=raising("revoked"))
+    await_assignment(consumer, *tps(topic, 0, 1))
+    with pytest.raises(Trouble, match="revoked"):
+        consumer.close()
+    assert "EMPTY" == kafka.group_state(topic)
+    with pytest.raises(StateError, match="closed"):
+        consumer.poll(0)
+    consumer.close()
+
+
+def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New) -> None:
+    """unsubscribe() raises it after the group was left; subscribing again works."""
+    consumer = member()
+    consumer.subscribe([topic], listener=raising("revoked"))
+    await_assignment(consumer, *tps(topic, 0, 1))
+    with pytest.raises(Trouble, match="revoked"):
+        consumer.unsubscribe()
+    assert (frozenset(), frozenset()) == (consumer.assignment(), consumer.subscription())
+    consumer.subscribe([topic])
+    assert 20 == len(read(consumer, 20))
+
+
+def test_wakeup_inside_a_callback(topic: str, member: New) -> None:
+    """A wakeup during on_assign ends the first blocking call in it; the error passes through poll, and the member
+    goes on."""
+
+    def use(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        if listener.count("assigned") == 1:
+            consumer.wakeup()
+            consumer.position(partitions[0])
+
+    listener = Recorder(assigned=use)
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    with pytest.raises(WakeupError):
+        poll_until(consumer, lambda: False)
+    assert 20 == len(read(consumer, 20))
+
+
+def test_other_threads_are_kept_out_of_callbacks(topic: str, member: New) -> None:
+    """While a callback runs the consumer is in use: another thread gets ConcurrentAccessError."""
+    errors: list[str] = []
+
+    def try_elsewhere(consumer: Consumer, _partitions: object) -> None:
+        def use() -> None:
+            try:
+                consumer.assignment()
+            except Exception as error:
+                errors.append(type(error).__name__)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+
+    inside(member, topic, "assigned", try_elsewhere)
+    assert ["ConcurrentAccessError"] == errors
+
+
+def test_listener_that_overrides_one_method(topic: str, member: New) -> None:
+    """A RebalanceListener needs only the methods one wants."""
+
+    class OnlyAssigned(RebalanceListener):
+        seen: tuple[TopicPartition, ...] = ()
+
+        def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+            self.seen = partitions
+
+    listener = OnlyAssigned()
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    consumer.close()
+    assert tps(topic, 0, 1) == listener.seen
