@@ -109,6 +109,7 @@ class ClassicDriver:
             now = self._clock.now()
             parts.subscription.now = now
             if fetching and parts.group is not None:
+                self.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
                 parts.group.commits.maybe_auto_commit(now)
             wait_ms = min(timeout_ms, *(self._poll_manager(manager, now) for manager in self._managers))
             if joining and self.membership is not None and not self._in_callback:
@@ -208,7 +209,14 @@ class ClassicDriver:
     # --- the heartbeat thread --------------------------------------------------------------------------------------
 
     def _heartbeat_step(self) -> float:
-        """One round of the heartbeat thread; the answer is how long it may sleep (ms)."""
+        """One round of the heartbeat thread; the answer is how long it may sleep (ms).
+
+        Never longer than the heartbeat interval: a join may end right after this round, and the callbacks that follow
+        may take long.
+        """
+        return min(self._heartbeat_round(), float(self._config.heartbeat_interval_ms))
+
+    def _heartbeat_round(self) -> float:
         retry_ms = float(self._config.retry_backoff_ms)
         now = self._clock.now()
         if not self.lock.acquire(blocking=False):
