@@ -6,6 +6,7 @@ A record is safe from the moment `collect` moved its position until it is return
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -32,10 +33,13 @@ from kconsumer.types import (
 log = logging.getLogger(__name__)
 
 JOINS_WAITED_FOR = 2  # heartbeat intervals that close() waits for a join under way
+SLOW_ANSWER_MS = 1000.0  # that close() waits for the end of a fetch session beyond the usual time of a fetch
 
 
 class ClassicEngine(ClassicDriver):
     """One consumer of the classic group protocol, or of no group."""
+
+    _ending_sessions: Collection[str] = ()
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
@@ -291,9 +295,11 @@ class ClassicEngine(ClassicDriver):
             self.stop_heartbeats,
             partial(self._leave, "the consumer closed", leave_group),
             partial(self._drain, timer),
+            partial(self._await_sessions, timer),
         ]
         if auto_commit:
             steps.insert(0, partial(self._commit_on_close, timer))
+        steps.insert(0, self._end_sessions)
         for step in steps:
             try:
                 step()
@@ -337,14 +343,31 @@ class ClassicEngine(ClassicDriver):
         self.callbacks.run_commits()
 
     def _drain(self, timer: Timer) -> None:
-        """Let the LeaveGroup go out and be answered; fetches in flight are not waited for."""
+        """Let the LeaveGroup go out and be answered."""
         group = self.parts.group
-        if group is None or group.coordinator.connection is None:
-            return
-        connection = group.coordinator.connection
-        limit = Timer(self._clock, min(timer.remaining_ms(), float(self._config.request_timeout_ms)))
+        if group is not None and group.coordinator.connection is not None:
+            self._await_answers([group.coordinator.connection], timer)
+
+    def _end_sessions(self) -> None:
+        """Tell connected brokers that nothing more will be fetched. First of all steps, because each answers the
+        fetch under way before, which may wait there for `fetch_max_wait_ms`."""
+        client = self.parts.client
         with self.lock:
-            while self.parts.client.in_flight(connection) and not limit.expired:
+            now = self._clock.now()
+            requests = [r for r in self.parts.fetch.close() if r.node and client.api_versions(r.node) is not None]
+            self.parts.dispatcher.submit([r for r in requests if r.node and client.ready(r.node, now)], now)
+            self._ending_sessions = [r.node for r in requests if r.node]
+
+    def _await_sessions(self, timer: Timer) -> None:
+        """Let the brokers take note of the end of their fetch sessions. It is a courtesy: a broker that does not answer
+        in the usual time is not waited for longer."""
+        self._await_answers(self._ending_sessions, timer, self._config.fetch_max_wait_ms + SLOW_ANSWER_MS)
+
+    def _await_answers(self, connections: Collection[str], timer: Timer, limit_ms: float = math.inf) -> None:
+        """Wait until these connections have no request in flight, at most for `request_timeout_ms`."""
+        limit = Timer(self._clock, min(timer.remaining_ms(), float(self._config.request_timeout_ms), limit_ms))
+        with self.lock:
+            while not limit.expired and any(map(self.parts.client.in_flight, connections)):
                 self.parts.dispatcher.step(limit.remaining_ms())
 
     def abandon(self) -> None:

@@ -23,7 +23,6 @@ from kconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from kconsumer._core.fetch import PartitionFetch
     from kconsumer.fetching.metrics import ResponseTally
-    from kconsumer.schema.fetch import FetchPartition
 
 
 class CompletedFetch:
@@ -68,11 +67,10 @@ class FetchChain:
     """Fetches of one partition without a gap between them, and where the next one starts.
 
     `position` is where the consumer's position must be for the chain to hold: the start of what has not been
-    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `row` is
-    the partition's part of the last request.
+    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell.
     """
 
-    __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "row", "state", "topic_partition")
+    __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "state", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
@@ -81,7 +79,6 @@ class FetchChain:
         self.position = position.offset
         self.next_offset: int | None = position.offset
         self.fetches: deque[CompletedFetch] = deque()
-        self.row: FetchPartition | None = None
         self.parked = False
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
@@ -96,7 +93,8 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again."""
+    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again;
+    `touched` collects the partitions whose chain grew, shrank or went."""
 
     __slots__ = (
         "_bytes",
@@ -108,11 +106,13 @@ class FetchBuffer:
         "_turns",
         "changed",
         "memory",
+        "touched",
     )
 
     def __init__(self, buffer_memory: int) -> None:
         self.memory = buffer_memory
         self.changed = True
+        self.touched: dict[TopicPartition, None] = {}
         self._chains: dict[TopicPartition, FetchChain] = {}
         # One entry for each fetch in order of arrival. A turn takes the oldest fetch of its chain, so the
         # order within a partition holds whatever happens to the turns.
@@ -135,6 +135,12 @@ class FetchBuffer:
         chain = self._chains[tp] = FetchChain(tp, state, position)
         return chain
 
+    def drop_stale(self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None) -> None:
+        """Drop the partition's chain unless it goes on from `position` (None: it has none)."""
+        chain = self._chains.get(tp)
+        if chain is not None and (position is None or not chain.holds(state, position)):
+            self.drop(chain)
+
     def expects(self, chain: FetchChain, offset: int) -> bool:
         """Whether a fetch from `offset` goes on where the chain ends; no if the chain has been dropped."""
         return chain.next_offset == offset and self._chains.get(chain.topic_partition) is chain
@@ -145,8 +151,14 @@ class FetchBuffer:
         chain.fetches.append(fetch)
         chain.next_offset = next_offset
         self._bytes += fetch.size
+        self.touched[chain.topic_partition] = None
         if not chain.parked:
             self._turns.append(chain)
+
+    def take_touched(self) -> dict[TopicPartition, None]:
+        """The partitions touched since the last call."""
+        touched, self.touched = self.touched, {}
+        return touched
 
     def settled(self) -> list[CompletedFetch]:
         """The fetches that were read or dropped since the last call; `changed` is false again."""
@@ -187,6 +199,7 @@ class FetchBuffer:
         self._settled.append(fetch)
         self._current = None
         self.changed = True
+        self.touched[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
             chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
 
@@ -249,6 +262,7 @@ class FetchBuffer:
         gone = set(map(id, chains))
         for chain in chains:
             del self._chains[chain.topic_partition]
+            self.touched[chain.topic_partition] = None
             self._parked.pop(chain.topic_partition, None)
             self._bytes -= sum(fetch.size for fetch in chain.fetches)
             self._settled.extend(chain.fetches)

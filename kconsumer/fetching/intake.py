@@ -7,7 +7,6 @@ again; `manager.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
@@ -15,20 +14,14 @@ from kconsumer.config import ConsumerConfig
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.metrics import ResponseTally
 from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, reaction_to
-from kconsumer.fetching.request import LAST_VERSION_WITH_NAMES, Asked, Flight
+from kconsumer.fetching.request import Flight
+from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, Asked
+from kconsumer.fetching.targets import AsksForMetadata
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
-
-
-class AsksForMetadata(Protocol):
-    """The part of MetadataManager that fetching needs."""
-
-    def request_update(self) -> Any:
-        """Ask for new metadata as soon as its backoff allows."""
-        ...
 
 
 class Intake:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kconsumer.errors import StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
-from kconsumer.types import OffsetReset, PartitionCondition, PartitionStatus
+from kconsumer.types import OffsetReset, PartitionCondition, PartitionStatus, TopicPartition
 
 
 class FetchState(enum.Enum):
@@ -34,6 +34,7 @@ TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
     AWAIT_VALIDATION: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
 }
 HAS_POSITION = frozenset({FETCHING, AWAIT_VALIDATION})
+_NAMELESS = TopicPartition("", -1)
 
 
 class FetchPosition(NamedTuple):
@@ -46,13 +47,14 @@ class FetchPosition(NamedTuple):
 
 
 class Tally:
-    """What the states of one assignment share: the last `now` heard of, and how many lack a usable
-    position."""
+    """What the states of one assignment share: the last `now` heard of, how many lack a usable position, and which
+    `changed` in a way that matters to fetching since somebody last looked."""
 
-    __slots__ = ("now", "unchecked_leaders", "without_position")
+    __slots__ = ("changed", "now", "unchecked_leaders", "without_position")
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
+        self.changed: dict[PartitionState, None] = {}
         self.without_position = 0
         self.unchecked_leaders = False
 
@@ -80,11 +82,13 @@ class PartitionState:
         "reset_strategy",
         "since",
         "tally",
+        "topic_partition",
         "trouble",
     )
 
-    def __init__(self, tally: Tally | None = None) -> None:
+    def __init__(self, tally: Tally | None = None, topic_partition: TopicPartition = _NAMELESS) -> None:
         self.tally = tally or Tally()
+        self.topic_partition = topic_partition
         self.tally.without_position += 1
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
@@ -204,6 +208,11 @@ class PartitionState:
         self.fetchable = self.fetch_state is FETCHING and not (
             self.paused or self.pending_revocation or self.awaiting_callback
         )
+        self.touch()
+
+    def touch(self) -> None:
+        """Have fetching look at this partition again: what to fetch, or from where, may be another now."""
+        self.tally.changed[self] = None
 
     @property
     def has_valid_position(self) -> bool:
@@ -223,11 +232,19 @@ class PartitionState:
         if self._preferred_replica != broker_id:
             self._preferred_replica = broker_id
             self._preferred_until = until
+            self.touch()
 
     def clear_preferred_replica(self) -> int | None:
         """Fetch from the leader again. Returns the broker that was preferred."""
         old, self._preferred_replica = self._preferred_replica, None
+        if old is not None:
+            self.touch()
         return old
+
+    @property
+    def lease_end(self) -> float:
+        """Until when (ms) the preferred replica is fetched from; inf when none is preferred."""
+        return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:
         """The end as consumers see it: last stable offset for read_committed, else high watermark."""

@@ -191,7 +191,7 @@ class SubscriptionState:
         for tp in sorted(set(partitions)):
             state = old.get(tp)
             if state is None:
-                state = PartitionState(tally)
+                state = PartitionState(tally, tp)
             else:
                 state.tally = tally
                 tally.without_position += not state.has_valid_position
@@ -425,6 +425,17 @@ class SubscriptionState:
     def states(self) -> Mapping[TopicPartition, PartitionState]:
         """The live states by partition; not to be changed while iterating."""
         return self._states
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` would return any."""
+        return bool(self._tally.changed)
+
+    def take_changes(self) -> Iterable[PartitionState]:
+        """The states that changed for fetching since the last call: fetchable or not, moved, read from another
+        broker. A new assignment is not told here; `assignment_version` tells that."""
+        changed, self._tally.changed = self._tally.changed, {}
+        return changed
 
     def __repr__(self) -> str:
         what = self.pattern.pattern if self.pattern is not None else ", ".join(sorted(self._topics))

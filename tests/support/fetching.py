@@ -4,6 +4,7 @@ other."""
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,10 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.fetching.session import FetchSession
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -25,6 +27,7 @@ from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import TopicPartition
+from support.fetch_sessions import Key, SessionCache, View
 
 TOPIC_ID = bytes(range(16))
 
@@ -73,9 +76,15 @@ class Metadata:
 
 
 class World:
-    """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it."""
+    """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
 
-    def __init__(self, partitions: int = 1, brokers: int = 1, *, assign: bool = True, **options: Any) -> None:
+    `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it tells all
+    that is asked for.
+    """
+
+    def __init__(
+        self, partitions: int = 1, brokers: int = 1, *, assign: bool = True, sessions: int = 0, **options: Any
+    ) -> None:
         options.setdefault("auto_offset_reset", "earliest")
         self.config = ConsumerConfig(bootstrap_servers="localhost:9092", **options)
         self.now = 1000.0
@@ -86,6 +95,7 @@ class World:
         self.leaders = {p: p % brokers for p in range(partitions)}
         self.tps = [TopicPartition("t", p) for p in range(partitions)]
         self.logs = {tp: Log() for tp in self.tps}
+        self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
         self.cluster = Cluster()
         self.subscription = SubscriptionState(self.config.auto_offset_reset)
         self.metadata = Metadata()
@@ -131,28 +141,64 @@ class World:
 
     def answer(self, request: UnsentRequest, **changes: Any) -> None:
         """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
-        message = request.message
-        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-        for topic in message.topics:
-            key = (topic.topic, topic.topic_id)
-            out = topics.setdefault(key, FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id))
-            for asked in topic.partitions:
-                log = self.logs[TopicPartition("t", asked.partition)]
-                data = FetchPartitionData(
-                    partition_index=asked.partition,
-                    high_watermark=log.end,
-                    last_stable_offset=log.end,
-                    log_start_offset=log.start,
-                    records=log.read(asked.fetch_offset, asked.partition_max_bytes),
-                )
-                for name, value in changes.get(f"p{asked.partition}", {}).items():
-                    setattr(data, name, value)
-                out.partitions.append(data)
-        response = FetchResponse(responses=list(topics.values()))
-        for name in ("error_code", "node_endpoints", "throttle_time_ms"):
+        version = min(self.version, request.max_version)
+        view = self.caches[request.node or ""].read(request.message, version)
+        if view.error:
+            self.reply(request, FetchResponse(error_code=view.error))
+            return
+        self.check_agreement(request, view)
+        topics: dict[str | bytes, FetchableTopicResponse] = {}
+        for key, asked in view.rows.items():
+            data = self._read(asked, changes.get(f"p{asked.partition}", {}))
+            if view.incremental and not self._is_news(view, key, data):
+                continue
+            out = topics.get(key[0])
+            if out is None:
+                field_name = "topic_id" if version > 12 else "topic"
+                out = topics[key[0]] = FetchableTopicResponse(**{field_name: key[0]})
+            out.partitions.append(data)
+        response = FetchResponse(responses=list(topics.values()), session_id=view.session_id)
+        for name in ("error_code", "node_endpoints", "throttle_time_ms", "session_id"):
             if name in changes:
                 setattr(response, name, changes[name])
         self.reply(request, response)
+
+    def check_agreement(self, request: UnsentRequest, view: View) -> None:
+        """Broker and client must mean the same by an incremental request."""
+        session = self.session(int(request.node or ""))
+        if request.message.session_epoch > 0:
+            assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
+                tp.partition: asked.offset for tp, asked in session.asked.items()
+            }
+
+    def session(self, node: int = 0) -> FetchSession:
+        """The client's session with a broker."""
+        return next(target.session for target in self.manager.targets if target.node.id == node)
+
+    def _read(self, asked: FetchPartition, changes: dict[str, Any]) -> FetchPartitionData:
+        log = self.logs[TopicPartition("t", asked.partition)]
+        data = FetchPartitionData(
+            partition_index=asked.partition,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=log.read(asked.fetch_offset, asked.partition_max_bytes),
+        )
+        for name, value in changes.items():
+            setattr(data, name, value)
+        return data
+
+    @staticmethod
+    def _is_news(view: View, key: Key, data: FetchPartitionData) -> bool:
+        """Whether an incremental response names the partition; one with records goes to the end of the session."""
+        session = view.session
+        assert session is not None
+        news = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
+        news |= session.told.get(key, -1) != data.high_watermark
+        session.told[key] = data.high_watermark
+        if data.records:
+            session.partitions[key] = session.partitions.pop(key)
+        return news
 
     def reply(self, request: UnsentRequest, message: Any = None, error: KafkaError | None = None) -> None:
         """End a request."""

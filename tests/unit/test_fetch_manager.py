@@ -19,7 +19,7 @@ from support.fetching import TOPIC_ID, World, offsets
 
 
 def test_fields_of_a_request() -> None:
-    """A request carries the configured limits, no session, and each partition's position and leader epoch."""
+    """A request carries the configured limits, asks for a session, and tells each partition's position and epoch."""
     world = World(2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1")
     world.epochs = {0: 4, 1: 9}
     world.update_metadata()
@@ -33,7 +33,7 @@ def test_fields_of_a_request() -> None:
         message.max_bytes,
         message.isolation_level,
     )
-    assert (-1, 0, -1, "r1") == (
+    assert (-1, 0, 0, "r1") == (
         message.replica_id,
         message.session_id,
         message.session_epoch,
@@ -522,23 +522,28 @@ def test_lasting_failure_is_raised_by_collect() -> None:
 
 
 def test_error_of_the_whole_response() -> None:
-    """A response with an error of its own brings no data and is asked for again after a backoff."""
+    """A full request that is refused is made again after a backoff, with new metadata."""
     world = World()
     world.logs[world.tps[0]].append(3)
-    world.answer(*world.poll(), error_code=70)
+    world.answer(*world.poll(), error_code=-1)
+    assert 1 == world.metadata.asked
     assert ({}, []) == (world.collect(), world.poll())
     world.now += world.config.retry_backoff_ms
     assert 1 == world.fetch()
     assert {world.tps[0]: [0, 1, 2]} == world.collect()
 
 
-def test_partitions_not_asked_for_are_ignored() -> None:
-    """Whatever a response says of partitions that were not in its request is left out."""
+def test_answer_to_another_question() -> None:
+    """A full response that does not name exactly the partitions asked for is dropped; all is asked again, later."""
     world = World(2)
     world.logs[world.tps[0]].append(3)
     (request,) = world.poll()
-    request.message.topics[0].partitions[1].partition = 0  # the answer then names partition 0 twice
+    request.message.topics[0].partitions[1].partition = 0  # the answer then names partition 0 only
     world.answer(request)
+    request.message.topics[0].partitions[1].partition = 1
+    assert ({}, []) == (world.collect(), world.poll())
+    world.now += world.config.retry_backoff_ms
+    world.fetch()
     assert {world.tps[0]: [0, 1, 2]} == world.collect()
 
 

@@ -10,7 +10,7 @@ from kconsumer.errors import BrokerConnectionError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
-from support.fetching import World
+from support.fetching import TOPIC_ID, World
 
 PARTITIONS = 4
 partitions = st.integers(0, PARTITIONS - 1)
@@ -23,9 +23,11 @@ class Fetching(RuleBasedStateMachine):
         brokers=st.integers(1, 3),
         partition_bytes=st.sampled_from([1, 300, 1 << 20]),
         memory=st.sampled_from([1000, 1 << 20]),
+        sessions=st.integers(0, 2),
     )
-    def start(self, brokers: int, partition_bytes: int, memory: int) -> None:
-        self.world = World(PARTITIONS, brokers, max_partition_fetch_bytes=partition_bytes, buffer_memory=memory)
+    def start(self, brokers: int, partition_bytes: int, memory: int, sessions: int) -> None:
+        options = {"max_partition_fetch_bytes": partition_bytes, "buffer_memory": memory}
+        self.world = World(PARTITIONS, brokers, sessions=sessions, **options)
         self.expected = dict.fromkeys(self.world.tps, 0)
         self.exists: dict[TopicPartition, list[int]] = {tp: [] for tp in self.world.tps}
         self.in_flight: list[UnsentRequest] = []
@@ -71,6 +73,24 @@ class Fetching(RuleBasedStateMachine):
     def lose_connection(self) -> None:
         if self.in_flight:
             self.world.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
+
+    @rule()
+    def lose_answer(self) -> None:
+        """The broker has read the request, but its answer does not arrive."""
+        if self.in_flight:
+            request = self.in_flight.pop()
+            self.world.caches[request.node or ""].read(request.message, self.world.version)
+            self.world.reply(request, error=BrokerConnectionError("gone"))
+
+    @rule()
+    def evict_sessions(self) -> None:
+        for cache in self.world.caches.values():
+            cache.sessions.clear()
+
+    @rule(known=st.booleans())
+    def learn_or_lose_topic_ids(self, known: bool) -> None:
+        self.world.topic_id = TOPIC_ID if known else None
+        self.world.update_metadata()
 
     @rule(limit=st.integers(1, 30))
     def collect(self, limit: int) -> None:

@@ -1,0 +1,247 @@
+"""Which partitions are to be fetched from which broker.
+
+Decides where a partition is read from (its leader, or the replica its leader prefers for us), which are left alone for
+a while, and which have no room. Kept up to date from what changed, so that looking costs nothing for partitions that
+go on as they did; `manager.py` decides when a broker is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.fetching.buffer import FetchBuffer, FetchChain
+from kconsumer.fetching.session import FetchSession
+from kconsumer.requests.base import FOREVER
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, PartitionState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, TopicPartition
+
+MAX_AHEAD = 2
+
+
+class AsksForMetadata(Protocol):
+    """The part of MetadataManager that fetching needs."""
+
+    def request_update(self) -> Any:
+        """Ask for new metadata as soon as its backoff allows."""
+        ...
+
+
+class Target:
+    """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
+    `changed`: those of which its session may not know what is wanted now."""
+
+    __slots__ = ("chains", "changed", "full", "node", "session")
+
+    def __init__(self, node: Node, session: FetchSession) -> None:
+        self.node = node
+        self.session = session
+        self.chains: dict[TopicPartition, FetchChain] = {}
+        self.full: set[TopicPartition] = set()
+        self.changed: dict[TopicPartition, None] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to ask for, and room for every partition."""
+        return bool(self.chains) and not self.full
+
+    def put(self, tp: TopicPartition, chain: FetchChain) -> None:
+        """Fetch this partition here, from where its chain ends."""
+        self.chains[tp] = chain
+        self.changed[tp] = None
+        if has_room(chain):
+            self.full.discard(tp)
+        else:
+            self.full.add(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Do not fetch this partition here any more."""
+        del self.chains[tp]
+        self.full.discard(tp)
+        self.changed[tp] = None
+
+    def __repr__(self) -> str:
+        return f"<Target {self.node}: {len(self.chains)} partitions, {len(self.full)} without room, {self.session!r}>"
+
+
+def has_room(chain: FetchChain) -> bool:
+    """Whether the partition may be fetched further ahead.
+
+    Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the position may
+    have to be checked against the new one before the two are joined.
+    """
+    if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None:
+        return False
+    position = chain.state.position
+    return position is not None and chain.leader == position.leader
+
+
+class Targets:
+    """The brokers to fetch from, least recently asked first."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: AsksForMetadata,
+        buffer: FetchBuffer,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._buffer = buffer
+        self._targets: dict[int, Target] = {}
+        self._places: dict[TopicPartition, Target] = {}
+        # Partitions that failed, with the time until which they are left alone. One is tried earlier when it gets
+        # another leader.
+        self._held: dict[TopicPartition, tuple[float, LeaderAndEpoch]] = {}
+        self._next_release = FOREVER
+        self._lease_end = FOREVER
+        self._seen = (-1, -1)
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(list(self._targets.values()))
+
+    @property
+    def in_use(self) -> int:
+        """How many brokers have partitions to fetch."""
+        return sum(1 for target in self._targets.values() if target.chains)
+
+    @property
+    def changed(self) -> bool:
+        """Whether `update` may have something new to see; the end of a backoff is not told here."""
+        return (
+            bool(self._buffer.touched)
+            or self._subscription.has_changes
+            or self._seen != (self._cluster.update_version, self._subscription.assignment_version)
+        )
+
+    @property
+    def next_release(self) -> float:
+        """When the next partition that is left alone may be asked again (ms)."""
+        return self._next_release
+
+    def update(self, now: float) -> None:
+        """Take in what has changed since the last call."""
+        states = self._subscription.states()
+        changes = self._subscription.take_changes()
+        touched = self._buffer.take_touched()
+        seen = self._cluster.update_version, self._subscription.assignment_version
+        if seen != self._seen or now > self._lease_end:
+            if seen[1] != self._seen[1]:
+                self._drop_unassigned()
+            self._seen = seen
+            self._lease_end = FOREVER
+            self._release(now)
+            for tp, state in states.items():
+                self._place(tp, state, now)
+            self._drop_unused()
+        else:
+            for state in changes:
+                touched[state.topic_partition] = None
+            for tp in [*touched, *self._release(now)]:
+                if (found := states.get(tp)) is not None:
+                    self._place(tp, found, now)
+        # What placing a partition changed of it has been seen by placing it.
+        self._subscription.take_changes()
+        self._buffer.take_touched()
+
+    def asked(self, target: Target) -> None:
+        """A request with all of the broker's partitions is on its way."""
+        target.changed.clear()
+        self._targets[target.node.id] = self._targets.pop(target.node.id)
+
+    def hold_back(self, tp: TopicPartition, until: float, leader: LeaderAndEpoch) -> None:
+        """Leave a partition alone until then (ms), or until it has another leader than this one."""
+        self._held[tp] = until, leader
+        self._next_release = min(self._next_release, until)
+        self._buffer.touched[tp] = None
+
+    def order(self) -> Iterator[TopicPartition]:
+        """All partitions, those that waited longest for data first."""
+        return iter(self._subscription.states())
+
+    def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
+        """The broker to fetch the partition from: the replica its leader preferred for us, while that is
+        online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        preferred = state.preferred_replica(now)
+        if preferred is not None:
+            node = self._cluster.node_if_online(tp, preferred)
+            if node is not None:
+                self._lease_end = min(self._lease_end, state.lease_end)
+                return node
+            state.clear_preferred_replica()
+            self._metadata.request_update()
+        return state.position.leader.leader if state.position is not None else None
+
+    # --- placing -----------------------------------------------------------------------------------------
+
+    def _place(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
+        """Find out anew whether and from where a partition is fetched."""
+        position = state.position
+        self._buffer.drop_stale(tp, state, position)
+        target = None
+        if state.fetchable and position is not None and not self._is_held(tp, position.leader):
+            node = self.read_replica(tp, state, now)
+            if node is not None:
+                target = self._target(node)
+            elif self._cluster.leader(tp).leader is None:
+                # One that metadata knows is on its way into the position; the offsets manager sees to it.
+                self._metadata.request_update()
+        before = self._places.get(tp)
+        if before is not None and before is not target:
+            before.remove(tp)
+            del self._places[tp]
+        if target is not None and position is not None:
+            self._places[tp] = target
+            target.put(tp, self._chain(tp, state, position))
+
+    def _chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
+        chain = self._buffer.chain(tp, state, position)
+        if not chain.fetches:
+            chain.leader = position.leader
+        return chain
+
+    def _target(self, node: Node) -> Target:
+        target = self._targets.get(node.id)
+        if target is None:
+            session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
+            target = self._targets[node.id] = Target(node, session)
+        target.node = node
+        return target
+
+    def _is_held(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        entry = self._held.get(tp)
+        return entry is not None and entry[1] == leader
+
+    def _release(self, now: float) -> list[TopicPartition]:
+        """The partitions that need not be left alone any longer."""
+        if now < self._next_release:
+            return []
+        free = [tp for tp, (until, _) in self._held.items() if until <= now]
+        for tp in free:
+            del self._held[tp]
+        self._next_release = min((until for until, _ in self._held.values()), default=FOREVER)
+        return free
+
+    def _drop_unassigned(self) -> None:
+        find = self._subscription.find
+        self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
+        states = self._subscription.states()
+        for tp in [tp for tp in self._places if tp not in states]:
+            self._places.pop(tp).remove(tp)
+        for tp in [tp for tp in self._held if tp not in states]:
+            del self._held[tp]
+
+    def _drop_unused(self) -> None:
+        """Forget brokers that left the cluster."""
+        for node_id in [n for n, t in self._targets.items() if not t.chains and n not in self._cluster.nodes]:
+            del self._targets[node_id]
+
+    def __repr__(self) -> str:
+        return f"<Targets: {len(self._places)} partitions of {len(self._targets)} brokers, {len(self._held)} held>"
