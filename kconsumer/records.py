@@ -6,12 +6,17 @@ Holds runs of records and where each partition goes on; makes record objects onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer.arrow import RecordBatch, Table
 from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 
 class ConsumerRecords:
@@ -77,6 +82,28 @@ class ConsumerRecords:
         gaps.
         """
         return dict(self._next_offsets)
+
+    def to_arrow(
+        self, columns: Iterable[str] | None = None, *, ends: dict[TopicPartition, int] | None = None
+    ) -> RecordBatch:
+        """The records as Arrow columns (see `kconsumer.arrow`), all or the chosen ones; keys and values are bytes.
+
+        `ends`: leave out records at and beyond their partition's offset here. Raises OverflowError if a column
+        would reach 2 GiB; as a stream (`__arrow_c_stream__`) there is no such limit.
+        """
+        return RecordBatch.of(self._runs, columns, self._next_offsets, ends)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """All columns as a stream of Arrow batches, for pyarrow, polars, duckdb and others (PyCapsule interface)."""
+        return Table.of(self._runs).__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, columns: Iterable[str] | None = None) -> pandas.DataFrame:
+        """The columns as a `pandas.DataFrame`; needs pandas and pyarrow."""
+        return Table.of(self._runs, columns).to_pandas()
+
+    def to_polars(self, columns: Iterable[str] | None = None) -> polars.DataFrame:
+        """The columns as a `polars.DataFrame`; needs polars."""
+        return Table.of(self._runs, columns).to_polars()
 
     def __repr__(self) -> str:
         partitions = len(self.partitions())

@@ -1,0 +1,196 @@
+"""Records as Arrow columns: `RecordBatch`, what `poll_arrow` returns, and `Table`, several of them.
+
+Both hand their memory, uncopied, to every library that reads the Arrow PyCapsule interface (pyarrow, polars, duckdb,
+pandas, nanoarrow); none of them is imported before a `to_…` method asks for it.
+
+The columns are `COLUMNS`: key and value binary, topic utf8, partition int32, offset int64, timestamp in ms UTC (-1 ms
+for a record without one), timestamp_type int8 (-1 none, 0 create, 1 log append), headers a list of (key utf8, value
+binary), leader_epoch int32. Null are only keys, values, values of headers and leader epochs. Deserializers play no part
+here: keys and values are the bytes that were written.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kconsumer._core.arrow import COLUMNS, Columns, build, schema_capsule, stream_capsule
+from kconsumer._core.run import RecordRun
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+__all__ = ["COLUMNS", "RecordBatch", "Table", "choose"]
+
+
+def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """The names of the columns to build, in the caller's order; all of them for None. ValueError for others."""
+    if columns is None:
+        return COLUMNS
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names, not one string; write columns=[{columns!r}]")
+    chosen = tuple(dict.fromkeys(columns))
+    unknown = [name for name in chosen if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"there is no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    if not chosen:
+        raise ValueError("no columns were chosen; leave columns out for all of them")
+    return chosen
+
+
+class RecordBatch:
+    """Some records as columns, one row a record. Falsy without rows.
+
+    `next_offsets()` says where each partition goes on, to be committed as it is.
+    """
+
+    __slots__ = ("_columns", "_next_offsets")
+
+    def __init__(
+        self, columns: Columns, next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> None:
+        self._columns = columns
+        self._next_offsets = dict(next_offsets or {})
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[RecordRun],
+        columns: Iterable[str] | None = None,
+        next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        ends: dict[TopicPartition, int] | None = None,
+    ) -> RecordBatch:
+        """The records of `runs` below the `ends` of their partitions. OverflowError if a column reaches 2 GiB."""
+        parts = build(tuple(runs), choose(columns), ends)
+        if len(parts) > 1:
+            raise OverflowError(
+                "a column of one Arrow batch holds less than 2 GiB and these records need more: choose fewer columns,"
+                " read fewer records at once, or take them as a stream (__arrow_c_stream__), which is cut in pieces"
+            )
+        return cls(parts[0], next_offsets)
+
+    @property
+    def num_rows(self) -> int:
+        """How many records there are."""
+        return len(self._columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._columns.names
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where each partition goes on after these records; also for those that gave none, but moved."""
+        return dict(self._next_offsets)
+
+    def gaps(self, start: int) -> list[tuple[int, int]]:
+        """Of a batch of one partition: ranges of offsets from `start` to the last row that have no row."""
+        return self._columns.gaps(start)
+
+    def __arrow_c_schema__(self) -> Any:
+        """The columns' names and types, as an `arrow_schema` capsule."""
+        return self._columns.schema_capsule()
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Schema and rows, as capsules; as often as wanted. A requested schema is for the reader to cast to."""
+        return self._columns.schema_capsule(), self._columns.array_capsule()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The rows, as a stream of one array."""
+        return stream_capsule([self._columns], self._columns.names)
+
+    def to_pyarrow(self) -> pyarrow.RecordBatch:
+        """A `pyarrow.RecordBatch` of the same memory."""
+        return _library("pyarrow").record_batch(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A `pandas.DataFrame`; needs pyarrow, too."""
+        return to_pandas(self)
+
+    def to_polars(self) -> polars.DataFrame:
+        """A `polars.DataFrame`."""
+        return to_polars(self)
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch: {self.num_rows} rows of {', '.join(self.columns)}>"
+
+
+class Table:
+    """Record batches of the same columns, one after the other."""
+
+    __slots__ = ("_columns", "_parts")
+
+    def __init__(self, columns: Iterable[str] | None, parts: Iterable[Columns | RecordBatch]) -> None:
+        self._columns = choose(columns)
+        self._parts = [part._columns if isinstance(part, RecordBatch) else part for part in parts]
+
+    @classmethod
+    def of(cls, runs: Sequence[RecordRun], columns: Iterable[str] | None = None) -> Table:
+        """The records of `runs`, in as many batches as it takes."""
+        names = choose(columns)
+        return cls(names, build(tuple(runs), names))
+
+    @property
+    def num_rows(self) -> int:
+        """How many records there are."""
+        return sum(map(len, self._parts))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._columns
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        return map(RecordBatch, self._parts)
+
+    def __arrow_c_schema__(self) -> Any:
+        """The columns' names and types, as an `arrow_schema` capsule."""
+        return schema_capsule(self._columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The batches, as an `arrow_array_stream` capsule; as often as wanted."""
+        return stream_capsule(self._parts, self._columns)
+
+    def to_pyarrow(self) -> pyarrow.Table:
+        """A `pyarrow.Table` of the same memory."""
+        return _library("pyarrow").table(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A `pandas.DataFrame`; needs pyarrow, too."""
+        return to_pandas(self)
+
+    def to_polars(self) -> polars.DataFrame:
+        """A `polars.DataFrame`."""
+        return to_polars(self)
+
+    def __repr__(self) -> str:
+        return f"<Table: {self.num_rows} rows of {', '.join(self.columns)} in {len(self._parts)} batches>"
+
+
+def to_pandas(stream: RecordBatch | Table) -> pandas.DataFrame:
+    """A `pandas.DataFrame` of anything with `__arrow_c_stream__`."""
+    _library("pandas")
+    frame: pandas.DataFrame = _library("pyarrow").table(stream).to_pandas()
+    return frame
+
+
+def to_polars(stream: RecordBatch | Table) -> polars.DataFrame:
+    """A `polars.DataFrame` of anything with `__arrow_c_stream__`."""
+    return _library("polars").DataFrame(stream)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"this needs {name}, which is not installed: pip install {name}", name=name) from error
