@@ -186,7 +186,8 @@ def to_pandas(stream: RecordBatch | Table) -> pandas.DataFrame:
 
 def to_polars(stream: RecordBatch | Table) -> polars.DataFrame:
     """A `polars.DataFrame` of anything with `__arrow_c_stream__`."""
-    return _library("polars").DataFrame(stream)
+    frame: polars.DataFrame = _library("polars").DataFrame(stream)
+    return frame
 
 
 def _library(name: str) -> Any:

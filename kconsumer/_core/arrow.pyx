@@ -15,9 +15,9 @@ from libc.string cimport memcpy, memset
 
 cimport cython
 
-from kconsumer._core.batch cimport Record, offset_at, read_nullable, read_record
+from kconsumer._core.batch cimport Record, offset_at, read_nullable
 from kconsumer._core.record cimport changed
-from kconsumer._core.run cimport RecordRun, Segment
+from kconsumer._core.run cimport RecordRun, Segment, read_next
 from kconsumer._core.wire cimport Span, read_varint, remaining, take
 
 
@@ -76,7 +76,6 @@ cdef extern from "arrow_abi.h" nogil:
 cdef enum:
     MOST_CHILDREN = 9
     MANY_BYTES = 32768     # from so much on, columns are filled without the GIL
-    LOG_APPEND = 1         # TimestampType.LOG_APPEND_TIME
 
 # What an int32 offset can reach: the bytes of one column, and the headers of one batch of rows.
 MOST_BYTES = INT32_MAX
@@ -398,7 +397,7 @@ cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexce
     cdef bint key = builder.wants[KC_KEY], value = builder.wants[KC_VALUE], headers = builder.wants[KC_HEADERS]
     while segment.count and row < builder.room:
         at = segment.span.p
-        if not read_record(&segment.span, &record):
+        if not read_next(segment, &record):
             return MALFORMED
         offset = offset_at(segment.base_offset, record.offset_delta)
         if offset < segment.floor:
@@ -423,7 +422,7 @@ cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexce
         builder.offset[row] = offset
         if builder.timestamp != NULL:
             builder.timestamp[row] = segment.base_timestamp
-            if segment.timestamp_kind != LOG_APPEND:
+            if not segment.one_timestamp:
                 builder.timestamp[row] = offset_at(segment.base_timestamp, record.timestamp_delta)
         segment.count -= 1
         row += 1
@@ -435,7 +434,7 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
     """Add a record's headers. Unless GOOD is returned, none of them was added."""
     cdef Bytes* keys = &builder.header_key
     cdef Bytes* values = &builder.header_value
-    cdef int32_t count = 0, i, size
+    cdef int32_t count = 0, size
     cdef Span key
     cdef const unsigned char* value
     cdef Status status
@@ -451,7 +450,7 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
             status = reserve_headers(builder, count)
         if status != GOOD:
             return status
-    for i in range(count):
+    for _ in range(count):
         if not (read_varint(&span, &size) and take(&span, size, &key) and read_nullable(&span, &value, &size)):
             return MALFORMED
         append_text(keys, headers, key)

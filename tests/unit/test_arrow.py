@@ -20,7 +20,7 @@ from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.run import RecordRun
 from kconsumer.arrow import COLUMNS, RecordBatch, Table
 from kconsumer.errors import CorruptRecordError
-from kconsumer.testing.batches import CODECS, Rec, build_batch
+from kconsumer.testing.batches import CODECS, Rec, build_batch, build_message_set
 
 SCHEMA = pa.schema(
     [
@@ -160,6 +160,16 @@ def test_bytes_of_records_whose_deserializers_ran() -> None:
     run.deserialize(lambda topic, headers, data: int(data or b""), None)
     records = ConsumerRecords([run])
     assert (1, b"1") == (next(iter(records)).key, records.to_arrow().to_pyarrow()["key"][0].as_py())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_the_oldest_formats(magic: int) -> None:
+    """Message sets have no headers and no epoch, and in format 0 no timestamp."""
+    data = build_message_set([b"a", (b"k", None)], magic=magic, base_offset=5, codec="gzip", timestamp=7)
+    times = (-1, -1) if magic == 0 else (7, 0)
+    assert [(None, b"a", 5, *times, [], None), (b"k", None, 6, *times, [], None)] == rows_of(
+        pa.table(decode_batches(data))
+    )
 
 
 def test_records_below_the_position() -> None:
