@@ -81,6 +81,7 @@ def broker_properties(nodes: int) -> dict[str, str]:
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "controlled.shutdown.enable": "true",
+        "log.cleaner.backoff.ms": "500",
         "log.cleaner.dedupe.buffer.size": "2097152",
         "log.cleaner.io.buffer.size": "131072",
         "num.network.threads": "2",
