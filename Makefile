@@ -38,7 +38,7 @@ $(STAMPS)/venv: pyproject.toml
 
 # Editable: Python files are read from the tree, extensions are compiled beside their sources.
 $(STAMPS)/package: $(STAMPS)/venv pyproject.toml setup.py
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
 $(STAMPS)/extensions: $(STAMPS)/package $(CORE)
