@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kconsumer import assignors
 from kconsumer._core.record import ConsumerRecord
+from kconsumer.arrow import RecordBatch, choose
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, StateError
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 Timeout = float | timedelta | None
 Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
+# Within these no column of a batch reaches 2 GiB: a topic's name has up to 249 bytes.
+MOST_ARROW_ROWS, MOST_ARROW_BYTES = 8_000_000, 1 << 29
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
@@ -179,15 +183,44 @@ class Consumer:
         """
         if max_records is None:
             max_records = self._config.max_poll_records
-        elif max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        return self._poll(timeout, _positive("max_records", max_records), None)
+
+    def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         timeout_ms = self._timeout_ms(timeout)
         engine = self._engine
         if not engine.ready_to_poll:
             raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
         if self._iteration.active:
             self._rewind()
-        return engine.poll(timeout_ms, max_records)
+        return engine.poll(timeout_ms, max_records, max_bytes)
+
+    @public
+    def poll_arrow(
+        self,
+        timeout: Timeout = 1.0,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> RecordBatch:
+        """The same as `poll`, with the records as Arrow columns and without making record objects.
+
+        At most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000); the row with which
+        `max_bytes` of keys, values and headers are reached (default 4 MiB) is the last one. `columns`: the names of
+        those to build, all by default (see `kconsumer.arrow`). Deserializers do not run: keys and values are bytes.
+        Commit the result with `commit(batch.next_offsets())`. Raises what `poll` raises, ValueError for a column
+        that does not exist.
+        """
+        chosen = choose(columns)
+        if max_rows is None:
+            max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS
+        rows = min(_positive("max_rows", max_rows), MOST_ARROW_ROWS)
+        size = min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MOST_ARROW_BYTES)
+        records = self._poll(timeout, rows, size)
+        try:
+            return records.to_arrow(chosen)
+        except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
+            self._engine.not_returned()
+            raise
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one, for ever, or until none came for `consumer_timeout_ms`.
@@ -475,6 +508,12 @@ def _topic_names(topics: Iterable[str]) -> list[str]:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"not a topic name: {name!r}")
     return names
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return value
 
 
 def _partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:

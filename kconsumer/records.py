@@ -5,7 +5,7 @@ Holds runs of records and where each partition goes on; makes record objects onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
@@ -26,7 +26,7 @@ class ConsumerRecords:
     keeps the received bytes it came from in memory, with its neighbours; keep its value if it is to be kept for long.
     """
 
-    __slots__ = ("_count", "_next_offsets", "_runs")
+    __slots__ = ("_count", "_next_offsets", "_runs", "_skipped")
 
     EMPTY: ClassVar[ConsumerRecords]
 
@@ -34,9 +34,11 @@ class ConsumerRecords:
         self,
         runs: Iterable[RecordRun] = (),
         next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] | None = None,
     ) -> None:
         self._runs = tuple(run for run in runs if len(run))
         self._next_offsets = dict(next_offsets or {})
+        self._skipped = skipped or {}
         self._count = sum(map(len, self._runs))
         for run in self._runs:
             run.detach()
@@ -82,6 +84,10 @@ class ConsumerRecords:
         gaps.
         """
         return dict(self._next_offsets)
+
+    def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
+        """What was passed over on the way: first offset, the one after the last, "control" or "aborted"."""
+        return {tp: tuple(batches) for tp, batches in self._skipped.items()}
 
     def to_arrow(
         self, columns: Iterable[str] | None = None, *, ends: dict[TopicPartition, int] | None = None

@@ -9,6 +9,7 @@ in batch.pxd and legacy.pxd.
 from copy import copy
 
 cimport cython
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
 
 from kconsumer._core.batch cimport (
@@ -77,8 +78,9 @@ cdef struct Open:
     const char* trouble    # what is wrong with the batch after these records; NULL: nothing
 
 
-cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
-    """Check records at the front of the batch and move up to `limit` of them to `out`.
+cdef bint walk(Open* batch, Py_ssize_t limit, Py_ssize_t size, Segment* out) noexcept nogil:
+    """Check records at the front of the batch and move up to `limit` of them to `out`, or `size` bytes if that is
+    less; the record with which these are reached is the last one.
 
     False: the next record is malformed, and the batch stays in front of it.
     """
@@ -88,7 +90,7 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Segment* out) noexcept nogil:
     out[0] = batch.segment
     out.count = 0
     out.span.end = out.span.p
-    while batch.left and out.count < limit:
+    while batch.left and out.count < limit and (out.count == 0 or out.span.end - out.span.p < size):
         start = batch.segment.span.p
         if (
             not read_next(&batch.segment, &record)
@@ -138,6 +140,7 @@ cdef class PartitionFetch:
     cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
     cdef Py_ssize_t output_bytes      # what all batches so far decompressed to
     cdef object error                 # what every take() raises from now on
+    cdef list skipped                 # batches passed over: first offset, the one after the last, why; or None
 
     def __init__(
         self,
@@ -187,9 +190,10 @@ cdef class PartitionFetch:
             return len(self.data)
         return len(self.data) + len(self.owner)
 
-    def take(self, Py_ssize_t max_records):
+    def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX):
         """The next records, at most `max_records`; moves the position past them.
 
+        With `max_bytes` the record with which these are reached (uncompressed, with headers) is the last one.
         The run may be empty while `next_offset` moved (control records, empty batches). Raises
         CorruptRecordError for malformed bytes and RecordTooLargeError if there is not one complete batch;
         good records before the error are returned first, and from then on every call raises it.
@@ -201,9 +205,9 @@ cdef class PartitionFetch:
         run.offset_before, run.epoch_before = self.next_offset, self.epoch
         start = self.position_in_data()
         try:
-            while run.count < max_records and (self.owner is not None or self.open_batch()):
+            while run.count < max_records and run.size < max_bytes and (self.owner is not None or self.open_batch()):
                 if self.owner is not None:
-                    self.take_from_batch(run, max_records - run.count)
+                    self.take_from_batch(run, max_records - run.count, max_bytes - run.size)
         except (CorruptRecordError, RecordTooLargeError) as error:
             self.error = copy(error)      # without a traceback, which would keep the caller's frames alive
             if run.count == 0 and self.next_offset == run.offset_before:
@@ -214,6 +218,12 @@ cdef class PartitionFetch:
             raise
         run.next_offset, run.epoch = self.next_offset, self.epoch
         return run
+
+    def take_skipped(self):
+        """Which batches were passed over since the last call: (first offset, offset after the last, "control" or
+        "aborted") of each."""
+        skipped, self.skipped = self.skipped, None
+        return skipped or ()
 
     def drain(self):
         """Let go of everything; there is nothing left to take."""
@@ -269,8 +279,11 @@ cdef class PartitionFetch:
         self.check_header(&header)
         self.begin_batch(&header, start - data.span.p)
         if self.is_aborted(&header):
+            self.note(&header, "aborted")
             self.close_batch()
             return True
+        if header.attributes & CONTROL and header.magic == 2:
+            self.note(&header, "control")
         if header.attributes & CODEC and (remaining(&header.body) or header.magic < 2):
             owner = self.decompressed(data, &header)
             if self.data is not data:
@@ -283,6 +296,13 @@ cdef class PartitionFetch:
         if self.batch.left == 0:
             self.end_batch()
         return True
+
+    cdef int note(self, const BatchHeader* header, str reason) except -1:
+        """Remember that a batch is passed over."""
+        if self.skipped is None:
+            self.skipped = []
+        self.skipped.append((max(header.base_offset, self.floor), self.batch.last_offset + 1, reason))
+        return 0
 
     cdef int check_found(self, Found found, const unsigned char* start, BatchHeader* header) except -1:
         """Raise unless a batch was found. Fills in what the header of an old message does not have."""
@@ -403,17 +423,17 @@ cdef class PartitionFetch:
         self.output_bytes += remaining(&body.span)
         return body
 
-    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit) except -1:
-        """Move up to `limit` records of the open batch to `run`, and close the batch after its last one."""
+    cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:
+        """Move up to `limit` records of the open batch to `run`, or `size` bytes, and close it after its last one."""
         cdef Open batch = self.batch
         cdef Segment segment
         cdef bint good
         owner = self.owner
         if batch.left > MANY_RECORDS and limit > MANY_RECORDS:
             with nogil:
-                good = walk(&batch, limit, &segment)
+                good = walk(&batch, limit, size, &segment)
         else:
-            good = walk(&batch, limit, &segment)
+            good = walk(&batch, limit, size, &segment)
         self.batch = batch
         if segment.count:
             run.add(&segment, owner)

@@ -40,6 +40,7 @@ cdef class RecordRun:
     cdef readonly int64_t next_offset      # the position after these records
     cdef int32_t epoch                     # of that position; -1: none
     cdef Py_ssize_t count
+    cdef readonly Py_ssize_t size          # bytes of the records when they were taken
     # Segments are malloc'd here and freed when the run dies; owners[i] keeps the bytes of segments[i] alive.
     cdef Segment* segments
     cdef Py_ssize_t used

@@ -109,6 +109,7 @@ cdef class RecordRun:
         self.segments[self.used] = segment[0]
         self.used += 1
         self.count += segment.count
+        self.size += segment.span.end - segment.span.p
         return 0
 
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:

@@ -43,20 +43,23 @@ class ClassicEngine(ClassicDriver):
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: float, max_records: int) -> ConsumerRecords:
-        """Records, or nothing when the time is over or a position moved without a record."""
+    def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
+        """Records, or nothing when the time is over or a position moved without a record.
+
+        With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
+        """
         parts = self.parts
         now = self._clock.now()
         self._raise_wakeup()
         if parts.buffer.has_data() and now < self._service_at and self._group_idle():
             if parts.group is not None:
                 self.heartbeat.poll_started(now)
-            records = self._collect(max_records)
+            records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
-        return self._poll_slowly(Timer(self._clock, timeout_ms), max_records)
+        return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
 
-    def _poll_slowly(self, timer: Timer, max_records: int) -> ConsumerRecords:
+    def _poll_slowly(self, timer: Timer, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         self._begin_poll()
         wait_ms = 0.0
         while True:
@@ -65,7 +68,7 @@ class ClassicEngine(ClassicDriver):
             self._run_callbacks()
             self.callbacks.run_commits()
             self._raise_errors()
-            records = self._collect(max_records)
+            records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
             wait_ms = timer.remaining_ms()
@@ -84,12 +87,12 @@ class ClassicEngine(ClassicDriver):
     def _group_idle(self) -> bool:
         return self.membership is None or self.membership.idle or not self.parts.subscription.is_group_managed
 
-    def _collect(self, max_records: int) -> ConsumerRecords | None:
+    def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
         """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
         parts = self.parts
         try:
             with self.lock:
-                records = parts.collector.collect(max_records)
+                records = parts.collector.collect(max_records, max_bytes)
                 if parts.fetch.wants_poll:
                     now = self._clock.now()
                     parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
@@ -97,6 +100,12 @@ class ClassicEngine(ClassicDriver):
             parts.collector.undo()
             raise
         return records if records or parts.collector.moved else None
+
+    def not_returned(self) -> None:
+        """The records of the last poll did not reach the caller: put the positions back."""
+        with self.lock:
+            self.parts.collector.undo()
+            self._service_at = 0.0
 
     # --- subscription ----------------------------------------------------------------------------------------------
 

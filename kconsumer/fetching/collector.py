@@ -7,6 +7,7 @@ returning them nothing may raise: an error met after something was taken is left
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kconsumer.config import ConsumerConfig
@@ -21,6 +22,8 @@ from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._core.run import RecordRun
+
+Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]
 
 
 class Collector:
@@ -37,9 +40,10 @@ class Collector:
         self.moved = False
         self._before: dict[TopicPartition, FetchPosition] = {}  # where the last call found what it moved
 
-    def collect(self, max_records: int) -> ConsumerRecords:
+    def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Up to `max_records` records from what is buffered; never waits.
 
+        With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
         Raises what went wrong with a partition when its turn comes (corrupt records, no permission, offset
         out of range without a reset policy, a deserializer); the position then stays where it is.
         """
@@ -56,32 +60,39 @@ class Collector:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
         following: dict[TopicPartition, OffsetAndMetadata] = {}
+        skipped: Skipped = {}
         left = max_records
         try:
             while fetch is not None and left > 0:
-                left -= self._drain(fetch, left, runs, following)
+                room = None if max_bytes is None else max_bytes - sum(run.size for run in runs)
+                if room is not None and room <= 0:
+                    break
+                left -= self._drain(fetch, left, room, runs, following, skipped)
                 fetch = buffer.head()
         except KafkaError:
             if not following:
                 raise
         self.moved = bool(following) and not runs
-        return ConsumerRecords(runs, following)
+        return ConsumerRecords(runs, following, skipped)
 
     def undo(self) -> None:
         """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
-        the middle of it). What is still buffered no longer fits and is fetched again."""
+        the middle of it). What was fetched beyond them no longer fits and is fetched again."""
         for tp, position in self._before.items():
             state = self._subscription.find(tp)
             if state is not None and state.has_valid_position:
                 self._subscription.set_position(tp, position)
+                self._buffer.drop_stale(tp, state, position)
         self._before.clear()
 
     def _drain(
         self,
         fetch: CompletedFetch,
         limit: int,
+        room: int | None,
         runs: list[RecordRun],
         following: dict[TopicPartition, OffsetAndMetadata],
+        skipped: Skipped,
     ) -> int:
         """Take records from the head of the buffer; how many."""
         chain = fetch.chain
@@ -102,8 +113,8 @@ class Collector:
             self._react(fetch, first=not following)
             return 0
         try:
-            run = data.take(limit)
-            if self._deserializes:
+            run = data.take(limit) if room is None else data.take(limit, room)
+            if self._deserializes and room is None:
                 run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
         except KafkaError as error:
             fetch.failure = str(error)
@@ -119,6 +130,9 @@ class Collector:
             self._before.setdefault(tp, position)
             self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))
             following[tp] = OffsetAndMetadata(chain.position, "", epoch)
+            passed = data.take_skipped()
+            if passed:
+                skipped[tp] = [*skipped.get(tp, ()), *passed]
         if data.exhausted:
             self._buffer.finish(fetch)
         return taken

@@ -11,6 +11,7 @@ from kconsumer.state.cluster import NO_LEADER
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import TopicPartition
+from support.fetching import World
 
 TP = TopicPartition("t", 0)
 
@@ -35,3 +36,18 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
     assert 3 == state.position.offset
     assert not collector.collect(10)
     assert not buffer.has_data(), "fetched again from offset 3 instead"
+
+
+def test_undo_of_the_last_records_fetches_them_again() -> None:
+    """With nothing left in the buffer and the fetch behind them under way, they come again all the same."""
+    world = World()
+    tp = world.tps[0]
+    world.logs[tp].append(10)
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()
+    ahead = world.poll()
+    world.collector.undo()
+    for request in ahead:
+        world.answer(request)
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()

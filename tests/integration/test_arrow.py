@@ -1,0 +1,158 @@
+"""poll_arrow against a broker: rows, bounds, positions, commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.arrow import COLUMNS, RecordBatch
+from kconsumer.errors import StateError, WakeupError
+from support.kafka import Kafka
+from support.polling import later, numbered, read, tps
+
+New = Callable[..., Consumer]
+
+
+def read_arrow(consumer: Consumer, count: int, **poll: Any) -> list[RecordBatch]:
+    """Poll until there are `count` rows; fails if there are more."""
+    batches: list[RecordBatch] = []
+    deadline = time.monotonic() + 20
+    while sum(map(len, batches)) < count:
+        assert time.monotonic() < deadline, f"{sum(map(len, batches))} of {count} rows; {consumer.partition_states()}"
+        batches.append(consumer.poll_arrow(0.5, **poll))
+    assert count == sum(map(len, batches))
+    return [batch for batch in batches if batch]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_same_rows_as_poll(kafka: Kafka, topic_name: str, new_consumer: New, compression: str) -> None:
+    """Two consumers, one with records and one with columns, read the same from three partitions."""
+    kafka.create_topic(topic_name, 3)
+    headers = [("a", b"1"), ("ü", None)]
+    for partition in range(3):
+        kafka.produce(
+            topic_name,
+            [b"%d" % n if n % 7 else None for n in range(700)],
+            keys=[b"k%d" % n if n % 2 else None for n in range(700)],
+            headers=headers,
+            timestamps=[1_700_000_000_000 + n for n in range(700)],
+            partition=partition,
+            compression=compression,
+        )
+    partitions = tps(topic_name, 0, 1, 2)
+    by_record, by_column = new_consumer(), new_consumer()
+    by_record.assign(partitions)
+    by_column.assign(partitions)
+    expected = sorted(
+        [
+            {**{name: getattr(r, name) for name in COLUMNS}, "headers": list(r.headers)}
+            for r in read(by_record, 2100, max_records=900)
+        ],
+        key=lambda row: (row["partition"], row["offset"]),
+    )
+    table = pa.Table.from_batches([batch.to_pyarrow() for batch in read_arrow(by_column, 2100, max_rows=900)])
+    table.validate(full=True)
+    table = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64()))
+    rows = [
+        {**row, "headers": [(header["key"], header["value"]) for header in row["headers"]]}
+        for row in table.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+    ]
+    assert expected == rows
+    assert dict.fromkeys(partitions, 700) == {tp: by_column.position(tp) for tp in partitions}
+
+
+def test_bounds_and_chosen_columns(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """No batch has more rows than asked for, and each ends with the row that reaches max_bytes."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"x" * 1000] * 100)
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer()
+    consumer.assign([tp])
+    by_rows = read_arrow(consumer, 100, max_rows=30, columns=["value", "offset"])
+    assert all(30 >= len(batch) for batch in by_rows)
+    assert ("value", "offset") == by_rows[0].columns
+    consumer.seek(tp, 0)
+    by_bytes = read_arrow(consumer, 100, max_bytes=10_000, columns=["offset"])
+    assert all(10 >= len(batch) for batch in by_bytes)
+    consumer.seek(tp, 0)
+    assert 1 == len(read_arrow(consumer, 1, max_bytes=1)[0])
+    limited = new_consumer(max_poll_records=5)
+    limited.assign([tp])
+    assert all(5 >= len(batch) for batch in read_arrow(limited, 100))
+
+
+def test_positions_commits_and_mixing_with_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """poll and poll_arrow take turns on one position; a batch commits by its next_offsets()."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(30))
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer(group_id=topic_name, enable_auto_commit=False, value_deserializer=int)
+    consumer.assign([tp])
+    first = read_arrow(consumer, 10, max_rows=10)[-1]
+    assert list(range(10, 20)) == [record.value for record in read(consumer, 10, max_records=10)]
+    for record in consumer:
+        assert 20 == record.value
+        break
+    assert list(range(21, 25)) == [
+        offset for batch in read_arrow(consumer, 4, max_rows=4) for offset in batch.to_pyarrow()["offset"].to_pylist()
+    ]
+    consumer.commit(first.next_offsets())
+    assert first.next_offsets() == consumer.committed([tp])
+    assert 10 == first.next_offsets()[tp].offset
+    assert 25 == consumer.position(tp)
+
+
+def test_columns_of_a_group(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A member of a group joins, reads and commits automatically through poll_arrow alone."""
+    kafka.create_topic(topic_name, 2)
+    kafka.produce(topic_name, numbered(40))
+    with Consumer(
+        topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name, auto_offset_reset="earliest"
+    ) as consumer:
+        rows = [value for batch in read_arrow(consumer, 40) for value in batch.to_pyarrow()["value"].to_pylist()]
+    assert sorted(numbered(40)) == sorted(rows)
+    assert 40 == sum(kafka.committed(topic_name, topic_name).values())
+
+
+def test_arguments_and_endings(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Bad arguments are refused before anything is read; an empty poll has the schema; wakeup ends a wait."""
+    kafka.create_topic(topic_name)
+    consumer = new_consumer()
+    with pytest.raises(StateError, match="nothing to read from"):
+        consumer.poll_arrow()
+    consumer.assign(tps(topic_name, 0))
+    for bad in ({"max_rows": 0}, {"max_bytes": 0}, {"timeout": -1}, {"columns": ["nothing"]}):
+        with pytest.raises(ValueError, match=r"max_rows|max_bytes|timeout|no column"):
+            consumer.poll_arrow(**bad)
+    empty = consumer.poll_arrow(0.1)
+    assert (0, COLUMNS, {}) == (len(empty), empty.columns, empty.next_offsets())
+    later(0.2, consumer.wakeup)
+    with pytest.raises(WakeupError):
+        consumer.poll_arrow(30)
+
+
+def test_rows_that_cannot_be_built_are_read_again(
+    kafka: Kafka, topic_name: str, new_consumer: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When columns cannot be made (no memory), the position stays where it was."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer()
+    consumer.assign([tp])
+    assert 0 == consumer.position(tp)
+
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kconsumer.arrow.build", refuse)
+        with pytest.raises(MemoryError):
+            read_arrow(consumer, 10)
+    assert 0 == consumer.position(tp)
+    assert 10 == sum(map(len, read_arrow(consumer, 10)))
