@@ -1,0 +1,114 @@
+"""The same consumer against a broker of the 3.9 line: reading, groups, commits and look-ups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, OffsetAndMetadata, OffsetAndTimestamp
+from kconsumer.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from support.kafka import Kafka
+from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+
+
+@pytest.fixture
+def old_consumer(kafka39: Kafka, new_consumer: Callable[..., Consumer]) -> Callable[..., Consumer]:
+    """Makes consumers of the old broker."""
+
+    def make(*topics: str, **options: Any) -> Consumer:
+        return new_consumer(*topics, bootstrap_servers=kafka39.bootstrap_servers, **options)
+
+    return make
+
+
+@pytest.fixture
+def topic(kafka39: Kafka, topic_name: str) -> str:
+    """A topic of two partitions, with the values 0 to 9 in the first."""
+    kafka39.create_topic(topic_name, 2)
+    kafka39.produce(topic_name, numbered(10), partition=0, timestamps=[1000 + n for n in range(10)])
+    return topic_name
+
+
+def test_assign_seek_and_look_up(topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """Reading assigned partitions, seeking, ends, times, lag and metadata."""
+    zero, one = tps(topic, 0, 1)
+    consumer = old_consumer()
+    consumer.assign([zero, one])
+    assert numbered(10) == values(read(consumer, 10))
+    consumer.seek(zero, OffsetAndMetadata(8, "", 0))
+    assert numbered(2, 8) == values(read(consumer, 2))
+    assert {zero: 0, one: 0} == consumer.beginning_offsets([zero, one])
+    assert {zero: 10, one: 0} == consumer.end_offsets([zero, one])
+    assert {zero: OffsetAndTimestamp(5, 1005, 0), one: None} == consumer.offsets_for_times({zero: 1005, one: 0})
+    assert 0 == consumer.current_lag(zero)
+    assert 2 == len(consumer.partitions_for(topic))
+    assert topic in consumer.list_topics()
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records(
+    kafka39: Kafka, topic_name: str, old_consumer: Callable[..., Consumer], compression: str
+) -> None:
+    """Every codec, headers included."""
+    kafka39.create_topic(topic_name)
+    kafka39.produce(topic_name, numbered(100), compression=compression, headers=[("h", b"1")])
+    consumer = old_consumer()
+    consumer.assign(tps(topic_name, 0))
+    records = read(consumer, 100)
+    assert numbered(100) == values(records)
+    assert {(("h", b"1"),)} == {record.headers for record in records}
+
+
+def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """Joining, committing with metadata, sharing with a second member, leaving."""
+    zero, one = tps(topic, 0, 1)
+    listener = Recorder()
+    first = old_consumer(group_id=topic, enable_auto_commit=False)
+    first.subscribe([topic], listener=listener)
+    read(first, 10)
+    first.commit()
+    first.commit({one: OffsetAndMetadata(0, "note")})
+    assert {zero: OffsetAndMetadata(10, "", 0), one: OffsetAndMetadata(0, "note")} == first.committed([zero, one])
+    second = old_consumer(topic, group_id=topic)
+    poll_until([first, second], lambda: [1, 1] == [len(c.assignment()) for c in (first, second)])
+    assert ["assigned", "revoked", "assigned"] == listener.kinds
+    second.close()
+    await_assignment(first, zero, one)
+    first.close()
+    assert "EMPTY" == kafka39.group_state(topic)
+
+
+def test_pattern_and_new_topic(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """A pattern picks up a topic created later."""
+    consumer = old_consumer(group_id=topic, metadata_max_age_ms=200)
+    consumer.subscribe(re.compile(f"{topic}.*"))
+    await_assignment(consumer, *tps(topic, 0, 1))
+    later = kafka39.create_topic(f"{topic}-later")
+    await_assignment(consumer, *tps(topic, 0, 1), *tps(later, 0))
+
+
+def test_errors_are_the_same(topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """No offset, and an offset out of range, without a policy."""
+    (zero,) = tps(topic, 0)
+    consumer = old_consumer(group_id=topic, auto_offset_reset="none")
+    consumer.assign([zero])
+    with pytest.raises(NoOffsetForPartitionError):
+        consumer.poll(10)
+    consumer.seek(zero, 99)
+    with pytest.raises(OffsetOutOfRangeError):
+        poll_until(consumer, lambda: False)
+
+
+def test_static_member(topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """A static member that restarts keeps its generation."""
+    options = {"group_id": topic, "group_instance_id": "i", "session_timeout_ms": 20_000}
+    first = old_consumer(topic, **options)
+    await_assignment(first, *tps(topic, 0, 1))
+    generation = first.group_metadata().generation_id
+    first.close()
+    second = old_consumer(topic, **options)
+    await_assignment(second, *tps(topic, 0, 1))
+    assert generation == second.group_metadata().generation_id
