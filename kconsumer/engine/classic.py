@@ -18,7 +18,7 @@ from kconsumer.engine.wiring import Group
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
-from kconsumer.requests.base import Promise
+from kconsumer.requests.base import Promise, Reply, UnsentRequest
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import (
     GroupMetadata,
@@ -40,6 +40,7 @@ class ClassicEngine(ClassicDriver):
     """One consumer of the classic group protocol, or of no group."""
 
     _ending_sessions: Collection[str] = ()
+    _left: Promise[None] | None = None  # kept when the last LeaveGroup was answered, or failed
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
@@ -167,6 +168,7 @@ class ClassicEngine(ClassicDriver):
         with self.lock:
             request = membership.leave(reason, leave_group)
             if request is not None:
+                self._left = _ended(request)
                 self.parts.dispatcher.submit([request], self._clock.now())
         if error is not None:
             raise error
@@ -309,15 +311,18 @@ class ClassicEngine(ClassicDriver):
         if auto_commit:
             steps.insert(0, partial(self._commit_on_close, timer))
         steps.insert(0, self._end_sessions)
-        for step in steps:
-            try:
-                step()
-            except Exception as error:  # whatever a callback or a broker did, the remaining steps must run
-                log.warning("closing the consumer: %s", error)
-                trouble = trouble or error
-        with self.lock:
-            self.parts.buffer.clear()
-            self.parts.client.close()
+        try:
+            for step in steps:
+                try:
+                    step()
+                except Exception as error:  # whatever a callback or a broker did, the remaining steps must run
+                    log.warning("closing the consumer: %s", error)
+                    trouble = trouble or error
+        finally:  # Ctrl-C ends the steps, but leaves neither thread nor sockets behind
+            self.stop_heartbeats()
+            with self.lock:
+                self.parts.buffer.clear()
+                self.parts.client.close()
         if trouble is not None:
             raise trouble
 
@@ -352,10 +357,10 @@ class ClassicEngine(ClassicDriver):
         self.callbacks.run_commits()
 
     def _drain(self, timer: Timer) -> None:
-        """Let the LeaveGroup go out and be answered."""
-        group = self.parts.group
-        if group is not None and group.coordinator.connection is not None:
-            self._await_answers([group.coordinator.connection], timer)
+        """Let the LeaveGroup go out and be answered; nothing else in flight is waited for."""
+        left = self._left
+        if left is not None:
+            self._await(lambda: left.done, timer)
 
     def _end_sessions(self) -> None:
         """Tell connected brokers that nothing more will be fetched. First of all steps, because each answers the
@@ -370,18 +375,33 @@ class ClassicEngine(ClassicDriver):
     def _await_sessions(self, timer: Timer) -> None:
         """Let the brokers take note of the end of their fetch sessions. It is a courtesy: a broker that does not answer
         in the usual time is not waited for longer."""
-        self._await_answers(self._ending_sessions, timer, self._config.fetch_max_wait_ms + SLOW_ANSWER_MS)
+        in_flight = self.parts.client.in_flight
+        limit_ms = self._config.fetch_max_wait_ms + SLOW_ANSWER_MS
+        self._await(lambda: not any(map(in_flight, self._ending_sessions)), timer, limit_ms)
 
-    def _await_answers(self, connections: Collection[str], timer: Timer, limit_ms: float = math.inf) -> None:
-        """Wait until these connections have no request in flight, at most for `request_timeout_ms`."""
+    def _await(self, ended: Callable[[], bool], timer: Timer, limit_ms: float = math.inf) -> None:
+        """Let the network go on until something has ended, at most for `request_timeout_ms`."""
         limit = Timer(self._clock, min(timer.remaining_ms(), float(self._config.request_timeout_ms), limit_ms))
         with self.lock:
-            while not limit.expired and any(map(self.parts.client.in_flight, connections)):
+            while not limit.expired and not ended():
                 self.parts.dispatcher.step(limit.remaining_ms())
 
     def abandon(self) -> None:
         """In a forked child: forget the sockets without touching the parent's connections."""
         self.parts.client.abandon()
+
+
+def _ended(request: UnsentRequest) -> Promise[None]:
+    """A promise kept when the request has come to its end."""
+    promise: Promise[None] = Promise()
+    handler = request.handler
+
+    def then_keep(reply: Reply) -> None:
+        handler(reply)
+        promise.keep(None)
+
+    request.handler = then_keep
+    return promise
 
 
 def _log_failed_commit(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:

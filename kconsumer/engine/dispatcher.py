@@ -30,6 +30,7 @@ class Dispatcher:
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # told when no broker at all can be asked
         self._waiting: list[tuple[UnsentRequest, float]] = []
+        self._failed = False  # a request failed since the last step: its manager must be polled before we sleep
 
     @property
     def idle(self) -> bool:
@@ -50,7 +51,9 @@ class Dispatcher:
         """
         now = self._clock.now()
         self._flush(now)
-        if self._waiting:
+        if self._failed:
+            timeout_ms = 0.0
+        elif self._waiting:
             timeout_ms = min(timeout_ms, self._waiting_ms(now))
         responses = self._client.poll(timeout_ms, now)
         trouble: KafkaError | None = None
@@ -61,6 +64,7 @@ class Dispatcher:
                 trouble = trouble or error
         if self._waiting:
             self._flush(self._clock.now())
+        self._failed = False
         if trouble is not None:
             raise trouble
 
@@ -120,8 +124,8 @@ class Dispatcher:
         assert isinstance(request, UnsentRequest)
         request.handler(Reply(response.message, response.error, response.now, response.version, response.request.node))
 
-    @staticmethod
-    def _fail(request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
+    def _fail(self, request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
+        self._failed = True
         request.handler(Reply(None, error, now, node=node))
 
     def __repr__(self) -> str:

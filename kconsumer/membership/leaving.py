@@ -28,9 +28,13 @@ def leave_request(
     if not wanted or not member_id or member.state is MemberState.UNJOINED or coordinator.connection is None:
         return None
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
+    node = coordinator.connection
+    if member.state is MemberState.JOINING and coordinator.coordinator is not None:
+        # A broker answers in order, and a JoinGroup only when all have joined: leave by its other connection.
+        node = str(coordinator.coordinator.id)
     identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
     message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])
-    return UnsentRequest(LEAVE_GROUP, message, _on_reply, node=coordinator.connection)
+    return UnsentRequest(LEAVE_GROUP, message, _on_reply, node=node)
 
 
 def _on_reply(reply: Reply) -> None:

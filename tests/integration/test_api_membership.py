@@ -219,6 +219,51 @@ def test_closed_member_is_replaced_at_once(topic: str, member: New) -> None:
     assert [] == errors
 
 
+@pytest.mark.parametrize("instance", [None, "static"])
+def test_close_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New, instance: str | None) -> None:
+    """A member whose join waits for one that does not poll closes at once, and a dynamic one has left then."""
+    options = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
+    busy, waiting = member(topic, **options), member(topic, group_instance_id=instance, **options)
+    await_assignment(busy, *tps(topic, 0, 1))
+    poll_until(waiting, lambda: kafka.group_state(topic) == "PREPARING_REBALANCING")
+    for _ in range(3):
+        assert not waiting.poll(0.1)
+    started = time.monotonic()
+    waiting.close()
+    assert time.monotonic() - started < 2
+    if instance is None:
+        await_assignment(busy, *tps(topic, 0, 1))
+        busy.commit({TopicPartition(topic, 0): 1})
+
+
+def test_leaving_and_joining_again_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New) -> None:
+    """unsubscribe() during such a join, and a new subscription: the member takes part as soon as the other polls."""
+    options = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
+    busy, waiting = member(topic, **options), member(topic, **options)
+    await_assignment(busy, *tps(topic, 0, 1))
+    poll_until(waiting, lambda: kafka.group_state(topic) == "PREPARING_REBALANCING")
+    waiting.unsubscribe()
+    waiting.subscribe([topic])
+    poll_until([busy, waiting], lambda: [1, 1] == [len(busy.assignment()), len(waiting.assignment())])
+
+
+def test_interrupt_during_close_leaves_nothing_behind(topic: str, member: New) -> None:
+    """KeyboardInterrupt in on_revoke at close() passes through; the heartbeat thread has ended all the same."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    consumer = member()
+    consumer.subscribe([topic], on_revoke=interrupt)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    name = f"kconsumer-heartbeat-{topic}"
+    assert name in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    assert name not in [thread.name for thread in threading.enumerate()]
+    consumer.close()
+
+
 # --- group metadata and forced rebalances ---
 
 
