@@ -90,9 +90,9 @@ class RecordBatch:
         """Where each partition goes on after these records; also for those that gave none, but moved."""
         return dict(self._next_offsets)
 
-    def gaps(self, start: int) -> list[tuple[int, int]]:
-        """Of a batch of one partition: ranges of offsets from `start` to the last row that have no row."""
-        return self._columns.gaps(start)
+    def gaps(self, start: int, end: int = -1) -> list[tuple[int, int]]:
+        """Of a batch of one partition: ranges of offsets from `start` to `end` (or the last row) that have no row."""
+        return self._columns.gaps(start, end)
 
     def __arrow_c_schema__(self) -> Any:
         """The columns' names and types, as an `arrow_schema` capsule."""

@@ -667,8 +667,8 @@ cdef class Columns:
             raise MemoryError()
         return capsule
 
-    def gaps(self, int64_t start):
-        """Offsets from `start` to the last row that no row has, as pairs of first one and the one after the last."""
+    def gaps(self, int64_t start, int64_t end=-1):
+        """Offsets from `start` to `end` (or to the last row) that no row has: pairs of first one and the one after."""
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row
         found = []
@@ -676,6 +676,8 @@ cdef class Columns:
             if offset[row] > start:
                 found.append((start, offset[row]))
             start = offset[row] + 1
+        if start < end:
+            found.append((start, end))
         return found
 
 

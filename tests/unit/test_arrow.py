@@ -190,7 +190,8 @@ def test_gaps_between_rows() -> None:
     """Offsets without a row, before the first row and between two."""
     batch = some_records().to_arrow(["value"])
     assert [(7, 10), (13, 20)] == batch.gaps(7)
-    assert [(13, 20)] == batch.gaps(10)
+    assert [(13, 20)] == batch.gaps(10, 21)
+    assert [(13, 20), (21, 30)] == batch.gaps(10, 30)
 
 
 def test_bytes_changed_after_the_check() -> None:
