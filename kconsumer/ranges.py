@@ -164,6 +164,7 @@ class RangeReader:
         self._explain(batch.gaps(self.next_offset, reached), records.skipped().get(tp, ()))
         self.next_offset = reached
         self.high_watermark = reading.high_watermark(tp) or self.high_watermark
+        reading.settle(records)
         return batch or None
 
     def _explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
