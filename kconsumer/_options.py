@@ -210,6 +210,22 @@ def _parse_objects(value: object) -> tuple[object, ...]:
     return tuple(split_list(value))
 
 
+def _parse_interceptors(value: object) -> tuple[object, ...]:
+    if _intercepts(value):
+        value = [value]  # one interceptor, not a list of them
+    entries = split_list(value)
+    for entry in entries:
+        if isinstance(entry, type):
+            raise ValueError(f"pass an instance of {entry.__name__}, not the class")
+        if not _intercepts(entry):
+            raise ValueError(f"{entry!r} has neither on_consume() nor on_commit()")
+    return tuple(entries)
+
+
+def _intercepts(value: object) -> bool:
+    return any(callable(getattr(value, method, None)) for method in ("on_consume", "on_commit"))
+
+
 # --- addresses ---
 
 _ADDRESS = re.compile(
@@ -352,6 +368,11 @@ CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
 OBJECT = Kind("an object", "object", lambda value: value)
 WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)
 OBJECTS = Kind("a list of objects", "Sequence[object]", _parse_objects)
+INTERCEPTORS = Kind(
+    "a list of objects with on_consume(records) -> records, on_commit(offsets), or both",
+    "Sequence[object]",
+    _parse_interceptors,
+)
 SERVERS = Kind(
     'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
 )

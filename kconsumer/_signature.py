@@ -106,9 +106,9 @@ class ConsumerOptions(TypedDict, total=False):
     metadata_cluster_check_enable: bool
     """Tell brokers which cluster and node this client means to reach (KIP-1242)."""
     metrics_sample_window_ms: int
-    """Length of one sample."""
+    """Length of one sample of a metric."""
     metrics_num_samples: int
-    """Samples kept."""
+    """Samples that averages, extremes and rates are of."""
     metrics_recording_level: str
     """How much to record."""
     enable_metrics_push: bool
@@ -120,7 +120,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_commit: Callable[..., object] | None
     """Called as (offsets, error) after each automatic or asynchronous commit."""
     interceptors: Sequence[object]
-    """Objects with on_consume and on_commit. Alias: interceptor_classes."""
+    """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metrics_reporters: Sequence[object]
     """Objects told of every metric. Alias: metric_reporters."""
     security_protocol: str
@@ -204,7 +204,7 @@ class ConsumerOptions(TypedDict, total=False):
     partition_assignment_strategy: Sequence[object]
     """Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy."""
     interceptor_classes: Sequence[object]
-    """Objects with on_consume and on_commit. Alias: interceptor_classes."""
+    """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metric_reporters: Sequence[object]
     """Objects told of every metric. Alias: metric_reporters."""
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 REQUIRED: Any = object()  # the default of an option that has none
 TLS = "TLS", "connect to a PLAINTEXT listener"
 SASL = "SASL", "connect to a PLAINTEXT listener"
-METRICS = "a choice of how metrics are sampled", "leave it out"
 
 
 class _Table:
@@ -174,11 +173,11 @@ class _Table:
     metadata_cluster_check_enable: bool = _option(
         kinds.BOOLEAN, True, "Tell brokers which cluster and node this client means to reach (KIP-1242)."
     )
-    metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample.", later=METRICS)
-    metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples kept.", later=METRICS)
+    metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample of a metric.")
+    metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples that averages, extremes and rates are of.")
     metrics_recording_level: str = _option(
         kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO", "How much to record.",
-        later=METRICS
+        later=("a choice of what is recorded", "leave it out")
     )
     enable_metrics_push: bool = _option(
         kinds.BOOLEAN, True,
@@ -199,12 +198,13 @@ class _Table:
         own=True
     )
     interceptors: tuple[Any, ...] = _option(
-        kinds.OBJECTS, (), "Objects with on_consume and on_commit. Alias: interceptor_classes.", own=True,
-        later=("a chain of interceptors", "call your code around poll() and in on_commit")
+        kinds.INTERCEPTORS, (),
+        "See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes.",
+        own=True
     )
     metrics_reporters: tuple[Any, ...] = _option(
         kinds.OBJECTS, (), "Objects told of every metric. Alias: metric_reporters.", own=True,
-        later=("pushing metrics to reporters", "read metrics() where you need them")
+        later=("pushing metrics to reporters", "read metrics() between polls")
     )
 
     # --- security: names as in kafka-python, and Java's PEM keys ---

@@ -27,8 +27,14 @@ class Stat(enum.Enum):
     RATE = "sum per second over the windows"
     TOTAL = "sum since the start"
     COUNT_RATE = "recordings per second over the windows"
+    COUNT_PER_HOUR = "recordings per hour over the windows"
     COUNT = "recordings since the start"
+    RATIO = "share of the time over the windows that values in nanoseconds make up"
 
+
+# What a rate counts per second of its windows.
+_SUM_PER_S = {Stat.RATE: 1.0, Stat.RATIO: 1e-9}
+_COUNT_PER_S = {Stat.COUNT_RATE: 1.0, Stat.COUNT_PER_HOUR: 3600.0}
 
 Row = tuple[str, Stat, str]
 """Name, stat and description: one line of a table given to `Metrics.sensor`."""
@@ -63,20 +69,20 @@ class Sensor:
         self.total = 0.0
         self.value = nan
 
-    def record(self, value: float, now: float) -> None:
-        """Add one value seen at `now` (ms)."""
+    def record(self, value: float, now: float, count: int = 1) -> None:
+        """Add one value seen at `now` (ms), or the sum of `count` values (an extreme then sees only the sum)."""
         window = self._current
         if window is None or now - window.start >= self._window_ms:
             window = self._current = _Window(now)
             self._windows.append(window)
         window.end = now
-        window.count += 1
+        window.count += count
         window.sum += value
         if value > window.largest:
             window.largest = value
         if value < window.smallest:
             window.smallest = value
-        self.count += 1
+        self.count += count
         self.total += value
         self.value = value
 
@@ -92,10 +98,10 @@ class Sensor:
         return self._sampled(stat, [window for window in self._windows if window.end > watched], now)
 
     def _sampled(self, stat: Stat, windows: list[_Window], now: float) -> float:
-        if stat is Stat.RATE:
-            return sum(window.sum for window in windows) / self._elapsed_s(windows, now)
-        if stat is Stat.COUNT_RATE:
-            return sum(window.count for window in windows) / self._elapsed_s(windows, now)
+        if stat in _SUM_PER_S:
+            return _SUM_PER_S[stat] * sum(window.sum for window in windows) / self._elapsed_s(windows, now)
+        if stat in _COUNT_PER_S:
+            return _COUNT_PER_S[stat] * sum(window.count for window in windows) / self._elapsed_s(windows, now)
         if not windows:
             return nan
         if stat is Stat.AVG:
@@ -124,7 +130,7 @@ class Metrics:
         self, *, samples: int = 2, window_ms: float = 30_000.0, tags: tuple[tuple[str, str], ...] = ()
     ) -> None:
         self._samples = samples
-        self._window_ms = window_ms
+        self._window_ms = max(1.0, window_ms)
         self._tags = tags
         self._measures: dict[MetricName, Callable[[float], float]] = {}
 
@@ -147,6 +153,15 @@ class Metrics:
 
     def gauge(self, name: MetricName, read: Callable[[float], float]) -> None:
         """A metric read when asked: `read(now)`."""
+        self._measures[name] = read
+
+    def seconds_since(self, name: MetricName, moment: Callable[[], float | None]) -> None:
+        """Whole seconds since `moment()` (ms) as Java shows them; -1 while that is None."""
+
+        def read(now: float) -> float:
+            at = moment()
+            return -1.0 if at is None else (now - at) // 1000
+
         self._measures[name] = read
 
     def remove(self, *gone: Sensor | MetricName) -> None:

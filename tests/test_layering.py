@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "requests": MANAGED,
     "membership": MANAGED,
     "fetching": MANAGED,
-    "engine": MANAGED | {"net", "arrow"},
+    "engine": MANAGED | {"net", "arrow", "_version"},
     "consumer": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,

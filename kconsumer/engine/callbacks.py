@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import KafkaError
@@ -28,7 +29,7 @@ class Callbacks:
     def __init__(self) -> None:
         self._consumer: weakref.ref[Consumer] | None = None
         self.listener: RebalanceListener | None = None
-        self._commits: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
+        self._commits: deque[Callable[[], object]] = deque()
 
     def belong_to(self, consumer: Consumer) -> None:
         """Whom the listener is told of. Held weakly: a forgotten consumer is collected, and warns, at once."""
@@ -48,10 +49,13 @@ class Callbacks:
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
         """Keep a commit's outcome until the caller's thread is inside a call."""
-        self._commits.append((callback, offsets, error))
+        self._commits.append(partial(callback, offsets, error))
+
+    def committed(self, tell: Callable[[Offsets], object], offsets: Offsets) -> None:
+        """Keep a successful commit until the caller's thread is inside a call."""
+        self._commits.append(partial(tell, offsets))
 
     def run_commits(self) -> None:
         """Call the commit callbacks in the order in which their commits finished."""
         while self._commits:
-            callback, offsets, error = self._commits.popleft()
-            callback(offsets, error)
+            self._commits.popleft()()

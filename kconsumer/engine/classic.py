@@ -15,7 +15,7 @@ from kconsumer.clock import Timer
 from kconsumer.engine.callbacks import CommitCallback
 from kconsumer.engine.driver import ClassicDriver
 from kconsumer.engine.wiring import Group
-from kconsumer.errors import KafkaError, StateError
+from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import Promise, Reply, UnsentRequest
@@ -55,9 +55,11 @@ class ClassicEngine(ClassicDriver):
         if parts.buffer.has_data() and now < self._service_at and self._group_idle():
             if parts.group is not None:
                 self.heartbeat.poll_started(now)
+            self._quick_poll(now)
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
+        self._metrics.poll_began(now)
         return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
 
     def _poll_slowly(self, timer: Timer, max_records: int, max_bytes: int | None) -> ConsumerRecords:
@@ -69,6 +71,7 @@ class ClassicEngine(ClassicDriver):
             self._run_callbacks()
             self.callbacks.run_commits()
             self._raise_errors()
+            self._metrics.waited_until = self._clock.now()
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
@@ -97,10 +100,14 @@ class ClassicEngine(ClassicDriver):
                 if parts.fetch.wants_poll:
                     now = self._clock.now()
                     parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
+            if not records and not parts.collector.moved:
+                return None
+            if self.interceptors is not None and records:
+                records = self.interceptors.consumed(records)
         except BaseException:  # Ctrl-C, too: records that do not reach the caller were not consumed
             parts.collector.undo()
             raise
-        return records if records or parts.collector.moved else None
+        return records
 
     def not_returned(self) -> None:
         """The records of the last poll did not reach the caller: put the positions back."""
@@ -175,12 +182,6 @@ class ClassicEngine(ClassicDriver):
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
-    def _group(self) -> Group:
-        group = self.parts.group
-        if group is None:
-            raise StateError("this needs a consumer group: give group_id=… to Consumer")
-        return group
-
     def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """All positions, except that partitions in `unseen` count as consumed up to that offset only."""
         with self.lock:
@@ -195,9 +196,11 @@ class ClassicEngine(ClassicDriver):
         with self.lock:
             chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
             promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
+        began = self._clock.now()
         try:
             self.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
         finally:
+            self._metrics.commit_ended(began, self._clock.now())
             self.callbacks.run_commits()
 
     def commit_async(
@@ -225,7 +228,11 @@ class ClassicEngine(ClassicDriver):
         group = self._group()
         with self.lock:
             promise = group.commits.committed(partitions, timer.deadline)
-        return self.wait(promise, timer, f"fetching committed offsets of group {group.member.group_id!r}")
+        began = self._clock.now()
+        try:
+            return self.wait(promise, timer, f"fetching committed offsets of group {group.member.group_id!r}")
+        finally:
+            self._metrics.committed_ended(began, self._clock.now())
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
         """The next offset to fetch, looked up if it is not known yet."""
@@ -293,6 +300,7 @@ class ClassicEngine(ClassicDriver):
     def metrics(self) -> dict[MetricName, float]:
         """A snapshot of all metrics."""
         with self.lock:
+            self._metrics.settle()
             return self.parts.metrics.snapshot(self._clock.now())
 
     # --- close -----------------------------------------------------------------------------------------------------
@@ -323,6 +331,8 @@ class ClassicEngine(ClassicDriver):
             with self.lock:
                 self.parts.buffer.clear()
                 self.parts.client.close()
+            if self.interceptors is not None:
+                self.interceptors.close()
         if trouble is not None:
             raise trouble
 

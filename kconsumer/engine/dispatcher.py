@@ -122,7 +122,8 @@ class Dispatcher:
     def _deliver(self, response: ClientResponse) -> None:
         request = response.request.tag
         assert isinstance(request, UnsentRequest)
-        request.handler(Reply(response.message, response.error, response.now, response.version, response.request.node))
+        node, sent_at = response.request.node, response.sent_at
+        request.handler(Reply(response.message, response.error, response.now, response.version, node, sent_at))
 
     def _fail(self, request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
         self._failed = True

@@ -17,8 +17,10 @@ from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
+from kconsumer.engine.interceptors import Interceptors
+from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.wiring import Group, Parts
-from kconsumer.errors import KafkaError, TimeoutError, WakeupError
+from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.membership.classic import ClassicMembership, RebalanceCallback
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.requests.base import Promise, RequestManager
@@ -35,6 +37,7 @@ class ClassicDriver:
     def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
         self.parts = parts = Parts(config, clock)
         self.callbacks = Callbacks()
+        self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self.lock = threading.RLock()
         self._config = config
         self._clock = clock
@@ -43,6 +46,8 @@ class ClassicDriver:
         self._in_callback = False
         self._thread: HeartbeatThread | None = None
         self._thread_error: KafkaError | None = None
+        self._metrics = ConsumerMetrics(parts.metrics)
+        self._quick_poll = self._metrics.quick.append
         self._service_at = 0.0  # until then, and while data is buffered, no manager needs to be polled
         self._errors: list[Callable[[], KafkaError | None]] = [
             parts.metadata.take_error,
@@ -56,7 +61,7 @@ class ClassicDriver:
 
     def _join_wiring(self, group: Group, assignors: Collection[Assignor]) -> None:
         parts = self.parts
-        self.heartbeat = HeartbeatManager(self._config, group.member, group.coordinator)
+        self.heartbeat = HeartbeatManager(self._config, group.member, group.coordinator, group.metrics)
         self.membership = ClassicMembership(
             self._config,
             group.member,
@@ -67,8 +72,11 @@ class ClassicDriver:
             group.commits,
             self.heartbeat,
             tuple(assignors),
+            group.metrics,
         )
         group.coordinator.on_found.append(self._coordinator_found)
+        if self.interceptors is not None:
+            group.commits.on_committed = partial(self.callbacks.committed, self.interceptors.committed)
         if self._config.on_commit is not None:
             group.commits.on_auto_commit = partial(self.callbacks.commit_finished, self._config.on_commit)
         self._managers = [
@@ -148,12 +156,15 @@ class ClassicDriver:
 
     def _run_callback(self, callback: RebalanceCallback) -> Exception | None:
         self._in_callback = True
+        began = self._clock.now()
         try:
             self.callbacks.run(callback)
         except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
             return error
         finally:
             self._in_callback = False
+            now = self._clock.now()
+            self._group().metrics.callback_ran(callback.kind.value, now - began, now)
         return None
 
     def _raise_errors(self) -> None:
@@ -205,6 +216,12 @@ class ClassicDriver:
         """End the running or the next blocking call. From any thread or signal handler."""
         self._wakeup = True
         self.parts.client.wakeup()
+
+    def _group(self) -> Group:
+        group = self.parts.group
+        if group is None:
+            raise StateError("this needs a consumer group: give group_id=… to Consumer")
+        return group
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------
 

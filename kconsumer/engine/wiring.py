@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.engine.metrics import add_app_info
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
+from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
@@ -29,6 +32,7 @@ class Group:
     member: Member
     coordinator: CoordinatorManager
     commits: CommitManager
+    metrics: GroupMetrics
 
 
 class Parts:
@@ -37,10 +41,15 @@ class Parts:
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.metrics = Metrics()
+        self.metrics = Metrics(
+            samples=config.metrics_num_samples,
+            window_ms=config.metrics_sample_window_ms,
+            tags=(("client-id", config.client_id),),
+        )
+        add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
-        self.client = NetworkClient(config, clock)
+        self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config, self.cluster, self.subscription)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
         self.group = self._make_group()
@@ -58,7 +67,10 @@ class Parts:
             return None
         member = Member(config.group_id, config.group_instance_id)
         coordinator = CoordinatorManager(config, config.group_id)
-        return Group(member, coordinator, CommitManager(config, member, self.subscription, coordinator))
+        metrics = GroupMetrics(self.metrics)
+        metrics.watch_assignment(self.subscription.assigned)
+        commits = CommitManager(config, member, self.subscription, coordinator, metrics)
+        return Group(member, coordinator, commits, metrics)
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()

@@ -21,6 +21,8 @@ from kconsumer.errors import ConfigError, KafkaError, error_for
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.leader import LeaderAssignment, encode_own_subscription, parse_assignment
 from kconsumer.membership.leaving import REASON_LENGTH, leave_request
+from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.commits import CommitManager, Offsets
 from kconsumer.requests.coordinator import CoordinatorManager
@@ -106,6 +108,7 @@ class ClassicMembership:
         commits: CommitManager,
         heartbeat: HeartbeatManager,
         assignors: Sequence[Assignor],
+        metrics: GroupMetrics | None = None,
     ) -> None:
         self._config = config
         self._member = member
@@ -115,6 +118,7 @@ class ClassicMembership:
         self._coordinator = coordinator
         self._commits = commits
         self._heartbeat = heartbeat
+        self._metrics = metrics or GroupMetrics(Metrics())
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
         self._steps: deque[Step] = deque()
@@ -189,7 +193,7 @@ class ClassicMembership:
         if self._request:
             return PollResult()
         if self._member.state is MemberState.JOINING:
-            return PollResult([self._send_join()])
+            return PollResult([self._send_join(now)])
         if self._member.state is MemberState.SYNCING:
             return self._sync(now)
         return PollResult()
@@ -271,8 +275,9 @@ class ClassicMembership:
 
     # --- JoinGroup -------------------------------------------------------------------------------------------------
 
-    def _send_join(self) -> UnsentRequest:
+    def _send_join(self, now: float) -> UnsentRequest:
         member = self._member
+        self._metrics.join_sent(now)
         number = self._next_request()
         self._joined_topics = self._subscription.subscribed_topics()
         self._leader = None
@@ -331,6 +336,7 @@ class ClassicMembership:
             return
         member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
         member.move(MemberState.SYNCING)
+        self._metrics.joined(reply.now - reply.sent_at, reply.now)
         self._heartbeat.joined(reply.now)
         log.info(
             "group %s: joined generation %d as %s (%s)",
@@ -426,6 +432,7 @@ class ClassicMembership:
             member.move(MemberState.JOINING)
             return
         member.move(MemberState.COMPLETING)
+        self._metrics.synced(reply.now - reply.sent_at, reply.now)
         self._begin_complete(parse_assignment(message.assignment), reply.now)
 
     # --- after the sync --------------------------------------------------------------------------------------------
@@ -480,11 +487,12 @@ class ClassicMembership:
     def _request_failed(self, error: KafkaError, now: float) -> None:
         """No answer: the connection broke or the broker lacks a version."""
         self._member.request_rejoin("the coordinator did not answer")
-        if error.retriable:
-            self._coordinator.mark_unknown(error, now)
-            self._retry_at = now + self._config.retry_backoff_ms
-        else:
+        if not error.retriable:
             self._fail(error, now)
+            return
+        self._metrics.rebalance_failed(now)
+        self._coordinator.mark_unknown(error, now)
+        self._retry_at = now + self._config.retry_backoff_ms
 
     def _react(self, table: dict[int, Reaction], code: int, sent: Generation, what: str, now: float) -> None:
         reaction = table.get(code, Reaction.RAISE)
@@ -493,7 +501,9 @@ class ClassicMembership:
         self._member.request_rejoin(f"{what} failed: {error.name}")
         if reaction is Reaction.RAISE:
             self._fail(error, now)
-        elif reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
+            return
+        self._metrics.rebalance_failed(now)
+        if reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
             if self._member.generation == sent:
                 self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
         elif reaction is not Reaction.RETRY_NOW:
@@ -502,6 +512,7 @@ class ClassicMembership:
             self._retry_at = now + self._config.retry_backoff_ms
 
     def _fail(self, error: KafkaError, now: float) -> None:
+        self._metrics.rebalance_failed(now)
         self._error = error
         self._retry_at = now + self._config.retry_backoff_ms
 
@@ -524,5 +535,6 @@ class ClassicMembership:
         self._steps.clear()
         self._request = 0
         self._commit = None
+        self._metrics.left()
         self._member.leave()
         return request

@@ -13,6 +13,8 @@ import logging
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.membership.leaving import leave_request
+from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.schema import HEARTBEAT
@@ -47,10 +49,17 @@ HEARTBEAT_REACTIONS: dict[int, Reaction] = {
 class HeartbeatManager:
     """Keeps a joined member alive at the coordinator."""
 
-    def __init__(self, config: ConsumerConfig, member: Member, coordinator: CoordinatorManager) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: Member,
+        coordinator: CoordinatorManager,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
         self._config = config
         self._member = member
         self._coordinator = coordinator
+        self._metrics = metrics or GroupMetrics(Metrics())
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._in_flight = False
         self._next_heartbeat = 0.0
@@ -107,6 +116,7 @@ class HeartbeatManager:
         if self._in_flight or wait_ms > 0:
             return PollResult(wait_ms=wait_ms)
         self._in_flight = True
+        self._metrics.heartbeat_sent(now)
         self._next_heartbeat = now + self._config.heartbeat_interval_ms
         return PollResult([self._request()], self.due(now))
 
@@ -140,6 +150,7 @@ class HeartbeatManager:
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._failed(reply.now)
             return
+        self._metrics.heartbeat_answered(reply.now - reply.sent_at, reply.now)
         code = reply.message.error_code
         if code == 0:
             self.session_restarted(reply.now)

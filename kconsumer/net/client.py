@@ -75,7 +75,7 @@ class NetworkClient:
             if node is not None:
                 link.move(node)
             elif link.connection is None or not link.connection.in_flight:
-                self._loop.close_quietly(link)
+                self._loop.close_quietly(link, self._clock.now())
                 del self._links[link.node]
 
     def rebootstrap(self, *, close_connections: bool = False) -> None:

@@ -185,13 +185,15 @@ class Connection:
         """Pieces yet to be written, in order; report progress through `sent`."""
         return self._outgoing
 
-    def sent(self, count: int) -> None:
-        """`count` bytes of the first outgoing piece were taken by the transport."""
+    def sent(self, count: int) -> int:
+        """`count` bytes of the first outgoing piece were taken by the transport. If they end a request, its size, else
+        0."""
         first = self._outgoing[0]
-        if count == len(first):
-            self._outgoing.popleft()
-        else:
+        if count < len(first):
             self._outgoing[0] = first[count:]
+            return 0
+        self._outgoing.popleft()
+        return memoryview(first.obj).nbytes
 
     def _enqueue(
         self,
@@ -214,15 +216,18 @@ class Connection:
 
     # --- incoming ---
 
-    def received(self, count: int, now: float, responses: list[ClientResponse]) -> None:
-        """`count` bytes were put into `recv_view()`; the answers they complete are appended to `responses`.
+    def received(self, count: int, now: float, responses: list[ClientResponse]) -> int:
+        """`count` bytes were put into `recv_view()`; the answers they complete are appended to `responses`, except
+        those to the connection's own requests. How many answers there were.
 
         Raises ProtocolError (not Kafka, or out of step) or another KafkaError that ends the connection.
         """
         if self._greeting is not None:
             self._check_greeting(count)
-        for frame in self._frames.received(count):
+        frames = self._frames.received(count)
+        for frame in frames:
             self._answer(frame, now, responses)
+        return len(frames)
 
     def _answer(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
         """Match one frame with the oldest request in flight."""

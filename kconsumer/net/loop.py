@@ -67,16 +67,21 @@ class ConnectionLoop:
         timeout."""
         selector = self._selector or self._open()
         deadline = now + timeout_ms
+        selects, waited_ms, busy_ms = 0, 0.0, 0.0
         while True:
             wait_ms = min(deadline, self._next_timer) - now
             if wait_ms < 0 or self._done or self._changed or self.waker.rung:
                 wait_ms = 0
-            for key, mask in selector.select(wait_ms / 1000 if wait_ms != FOREVER else None):
+            found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
+            woken = self._clock.now()
+            for key, mask in found:
                 if key.data is None:
                     self.waker.drain()
                 else:
-                    self._serve(key.data, mask, self._clock.now())
-            now = self._clock.now()
+                    self._serve(key.data, mask, woken)
+            selects, waited_ms = selects + 1, waited_ms + woken - now
+            now = self._clock.now() if found else woken
+            busy_ms += now - woken
             if now >= self._next_timer:
                 self._run_timers(now)
             if self._done or self._changed or self.waker.rung or now >= deadline:
@@ -87,6 +92,7 @@ class ConnectionLoop:
         if self._metrics is not None:
             for response in done:
                 self._metrics.answered(response)
+            self._metrics.polled(selects, waited_ms, busy_ms, now)
         return done
 
     def close(self) -> None:
@@ -157,7 +163,7 @@ class ConnectionLoop:
     def _attempt_failed(self, link: Link, reason: str, now: float) -> None:
         """One address did not work: try the next at once, or back off after the last."""
         link.reasons.append(f"{reason} ({link.address})")
-        self._detach(link)
+        self._detach(link, now)
         if link.untried:
             self.connect(link, now)
         else:
@@ -179,12 +185,13 @@ class ConnectionLoop:
         outgoing = connection.outgoing
         try:
             while outgoing:
-                size = len(outgoing[0])
                 taken = transport.send(outgoing[0])
-                connection.sent(taken)
+                if not taken:
+                    break
+                request_size = connection.sent(taken)
                 if self._metrics is not None:
-                    self._metrics.sent(link.node, taken)
-                if taken < size:
+                    self._metrics.sent(link.node, taken, request_size, now)
+                if not request_size:
                     break
         except OSError as error:
             self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
@@ -239,9 +246,9 @@ class ConnectionLoop:
             count = transport.recv_into(view)
             if count <= 0:
                 return count
+            answers = connection.received(count, now, self._done)
             if self._metrics is not None:
-                self._metrics.received(link.node, count)
-            connection.received(count, now, self._done)
+                self._metrics.received(link.node, count, answers)
             # A view that was filled may have left bytes behind; asking again costs less than another select,
             # but not when every request is answered.
             if count < len(view) or not connection.expecting:
@@ -256,7 +263,7 @@ class ConnectionLoop:
         self._changed = True
         log.debug("%s is ready (%s)", link.name, link.address)
         if self._metrics is not None:
-            self._metrics.connected(link.node)
+            self._metrics.connected(link.node, now)
 
     def _watch(self, link: Link, transport: Transport, mask: int) -> None:
         """Tell the selector what to wait for, if that changed."""
@@ -276,16 +283,16 @@ class ConnectionLoop:
     ) -> None:
         """End a connection with an error, fail its requests and back off."""
         self._done += connection.close(error, now, culprit)
-        self._detach(link)
+        self._detach(link, now)
         link.untried.clear()  # the name may mean other addresses by now
         link.back_off(self._policy, error, now)
         self._changed = True
         log.info("%s", error)
 
-    def close_quietly(self, link: Link) -> None:
+    def close_quietly(self, link: Link, now: float) -> None:
         """Close a connection that nobody waits for: no error, no backoff."""
         if link.connection is not None:
-            self._detach(link)
+            self._detach(link, now)
             link.untried.clear()
 
     def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
@@ -299,7 +306,7 @@ class ConnectionLoop:
         connection is."""
         self.lose(link, connection, _lost(link, connection, f"interrupted by {type(error).__name__}"), now)
 
-    def _detach(self, link: Link) -> None:
+    def _detach(self, link: Link, now: float) -> None:
         transport = link.transport
         if transport is not None:
             if self._selector is not None:
@@ -307,7 +314,7 @@ class ConnectionLoop:
             transport.close()
         link.detached()
         if self._metrics is not None:
-            self._metrics.disconnected(link.node)
+            self._metrics.disconnected(link.node, now)
 
     def _run_timers(self, now: float) -> None:
         """Expire attempts, requests and idle connections."""
@@ -325,7 +332,7 @@ class ConnectionLoop:
         entry = connection.expired(now)
         if entry is None:
             log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
-            self.close_quietly(link)
+            self.close_quietly(link, now)
         elif entry.request is None:
             silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, its first request ({link.address})")
             self.lose(link, connection, silent, now)

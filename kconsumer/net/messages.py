@@ -43,22 +43,26 @@ class ClientResponse:
 
 
 class NetworkMetrics(Protocol):
-    """What a client tells whoever measures it; called on the client's thread."""
+    """What a client tells whoever measures it; called on the client's thread, moments in ms."""
 
-    def connected(self, node: str) -> None:
+    def connected(self, node: str, now: float) -> None:
         """A connection became ready."""
         ...
 
-    def disconnected(self, node: str) -> None:
+    def disconnected(self, node: str, now: float) -> None:
         """A connection ended, or an attempt failed."""
         ...
 
-    def sent(self, node: str, size: int) -> None:
-        """Bytes left."""
+    def sent(self, node: str, size: int, request: int, now: float) -> None:
+        """Bytes left; `request` is the whole size of the request that they complete, 0 if they complete none."""
         ...
 
-    def received(self, node: str, size: int) -> None:
-        """Bytes came."""
+    def received(self, node: str, size: int, answers: int) -> None:
+        """Bytes came and completed so many answers. Often many times for one answer; `polled` follows."""
+        ...
+
+    def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
+        """A poll ended: so many selects, the time they waited, and the time spent on what they found."""
         ...
 
     def answered(self, response: ClientResponse) -> None:

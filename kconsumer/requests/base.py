@@ -24,7 +24,8 @@ class Reply:
     """The end of a request: a message of the response class, or the error that took its place.
 
     `error` is a client-side one (connection lost, timed out, no common version); error codes inside `message` are the
-    handler's business. `now` is when it arrived (ms), `version` the version spoken, `node` the connection id.
+    handler's business. `now` is when it arrived and `sent_at` when the request left (ms), `version` the version spoken,
+    `node` the connection id.
     """
 
     message: Any
@@ -32,6 +33,7 @@ class Reply:
     now: float
     version: int = -1
     node: str = ""
+    sent_at: float = 0.0
 
 
 @dataclass(slots=True)

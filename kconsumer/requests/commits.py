@@ -24,6 +24,8 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     error_for,
 )
+from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
@@ -123,12 +125,15 @@ class CommitManager:
         member: Member,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
+        metrics: GroupMetrics | None = None,
     ) -> None:
         self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
+        self.on_committed: Callable[[Offsets], None] | None = None  # told of every commit that succeeded
         self._config = config
         self._member = member
         self._subscription = subscription
         self._coordinator = coordinator
+        self._metrics = metrics or GroupMetrics(Metrics())
         self._commits: list[_Commit] = []
         self._lookups: list[_Lookup] = []
         self._fenced: KafkaError | None = None
@@ -341,6 +346,7 @@ class CommitManager:
                 self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
             return
+        self._metrics.commit_answered(reply.now - reply.sent_at, reply.now)
         unauthorized: set[str] = set()
         for topic in reply.message.topics:
             for partition in topic.partitions:
@@ -357,6 +363,8 @@ class CommitManager:
             topics = frozenset(unauthorized)
             commit.promise.fail(TopicAuthorizationError(f"commit refused for {sorted(topics)}", topics=topics))
             return
+        if self.on_committed is not None:
+            self.on_committed(commit.offsets)
         commit.promise.keep(commit.offsets)
         self._drop_done()
 

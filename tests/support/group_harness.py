@@ -10,7 +10,9 @@ from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.membership.classic import CallbackKind, ClassicMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
+from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
@@ -71,8 +73,10 @@ class GroupHarness:
         self.member = Member("g", self.config.group_instance_id)
         self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
         self.coordinator = CoordinatorManager(self.config, "g")
-        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator)
-        self.heartbeat = HeartbeatManager(self.config, self.member, self.coordinator)
+        self.metrics = Metrics()
+        measured = GroupMetrics(self.metrics)
+        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured)
+        self.heartbeat = HeartbeatManager(self.config, self.member, self.coordinator, measured)
         self.membership = ClassicMembership(
             self.config,
             self.member,
@@ -83,6 +87,7 @@ class GroupHarness:
             self.commits,
             self.heartbeat,
             (assignor or FirstTakesAll(),),
+            measured,
         )
         self.calls: list[tuple[CallbackKind, tuple[TopicPartition, ...]]] = []
         self.find_coordinator()
@@ -132,10 +137,11 @@ class GroupHarness:
             self.calls.append((callback.kind, callback.partitions))
             self.membership.callback_done(callback, self.now)
 
-    def answer(self, request: UnsentRequest, message: Any, version: int | None = None) -> None:
-        """The broker answers."""
+    def answer(self, request: UnsentRequest, message: Any, version: int | None = None, took_ms: float = 0) -> None:
+        """The broker answers, `took_ms` from now."""
         spoken = min(request.api.max_version, request.max_version) if version is None else version
-        request.handler(Reply(message, None, self.now, spoken, request.node or "1"))
+        sent_at, self.now = self.now, self.now + took_ms
+        request.handler(Reply(message, None, self.now, spoken, request.node or "1", sent_at))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
         """The request fails without an answer."""

@@ -183,6 +183,8 @@ def test_key_that_is_no_text() -> None:
         ("sasl_login_refresh_window_factor", 2.0),
         ("ssl_keystore_type", "pem2"),
         ("interceptors", 3),
+        ("interceptors", [object()]),
+        ("interceptors", "com.example.Audit"),
         ("ssl_cipher_suites", [1]),
     ],
 )
@@ -287,8 +289,6 @@ LATER = {
     "bootstrap_resolve_timeout_ms": 1,
     "client_dns_lookup": "resolve_canonical_bootstrap_servers_only",
     "group_protocol": "CONSUMER",
-    "interceptors": [object()],
-    "interceptor_classes": "com.example.Audit",
     "metric.reporters": "com.example.Reporter",
     "metrics_recording_level": "debug",
     "security_protocol": "sasl_ssl",

@@ -67,6 +67,43 @@ def test_nothing_recorded() -> None:
     assert (0.0, 0.0, 0.0, 0.0) == tuple(got[name] for name in ("rate", "count_rate", "total", "count"))
 
 
+def test_recordings_per_hour_and_share_of_the_time() -> None:
+    """Two recordings of 3 s in ns within a minute of windows: 120 an hour, a tenth of the time."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    for now in (0.0, 20_000.0):
+        sensor.record(3e9, now)
+    assert pytest.approx(120) == read(metrics, "count_per_hour", 60_000.0)
+    assert pytest.approx(0.1) == read(metrics, "ratio", 60_000.0)
+
+
+def test_many_values_recorded_together() -> None:
+    """A sum of several values counts as so many for the mean, the rate and the count."""
+    metrics = Metrics()
+    sensor = metrics.sensor("g", ROWS)
+    sensor.record(10.0, 0.0)
+    sensor.record(50.0, 0.0, 5)
+    got = {metric.name: value for metric, value in metrics.snapshot(0.0).items()}
+    assert (10.0, 6.0, 60.0) == (got["avg"], got["count"], got["total"])
+
+
+def test_a_window_of_no_length() -> None:
+    """A window is never shorter than a millisecond, whatever the option says."""
+    metrics = Metrics(window_ms=0)
+    metrics.sensor("g", ROWS).record(3.0, 5.0)
+    assert 3.0 == read(metrics, "avg", 5.0)
+
+
+def test_seconds_since() -> None:
+    """Whole seconds, -1 before there is a moment to count from."""
+    metrics = Metrics()
+    moments: list[float] = []
+    metrics.seconds_since(metrics.name("ago", "g"), lambda: moments[-1] if moments else None)
+    assert -1.0 == read(metrics, "ago", 100.0)
+    moments.append(100.0)
+    assert (0.0, 2.0) == (read(metrics, "ago", 1_099.0), read(metrics, "ago", 2_100.0))
+
+
 def test_windows_are_bounded() -> None:
     """However long a sensor is used it keeps one window more than asked for."""
     sensor = Metrics(samples=3, window_ms=10.0).sensor("g", ROWS)

@@ -639,7 +639,7 @@ class Recorder:
 
 
 def test_metrics_hear_of_connections_bytes_and_answers() -> None:
-    """The optional seam is told of each connection, of bytes both ways and of ended requests."""
+    """The optional seam is told of each connection, of bytes both ways, of ended requests and of each poll."""
     metrics = Recorder()
     world = World(metrics)
     world.broker.on(METADATA, METADATA.response())
@@ -649,6 +649,9 @@ def test_metrics_hear_of_connections_bytes_and_answers() -> None:
     world.net.last.hang_up()
     world.poll()
     assert ["sent", "received", "connected", "sent", "received", "answered", "disconnected"] == [
-        call[0] for call in metrics.calls
+        call[0] for call in metrics.calls if call[0] != "polled"
     ]
+    polls = [call for call in metrics.calls if call[0] == "polled"]
+    assert polls
+    assert ("polled", 1, 0.0, 0.0, world.clock.now()) == polls[-1]
     assert ("answered", response) in metrics.calls

@@ -1,0 +1,87 @@
+"""What an engine measures of itself: polls, blocking commits (`consumer-metrics`), and which version runs (`app-info`).
+
+The polls that find data waiting are too many and too short to be recorded one by one: the engine only notes when they
+began, and the next poll that has to look further records them together.
+"""
+
+from __future__ import annotations
+
+from operator import sub
+
+from kconsumer._version import VERSION
+from kconsumer.metrics import Metrics, Row, Stat
+
+GROUP = "consumer-metrics"
+APP_INFO = "app-info"
+NS_PER_MS = 1e6
+
+BETWEEN: tuple[Row, ...] = (("time-between-poll-avg", Stat.AVG, "Mean time between two polls, ms"),)
+LONGEST: tuple[Row, ...] = (("time-between-poll-max", Stat.MAX, "Longest time between two polls, ms"),)
+IDLE: tuple[Row, ...] = (
+    ("poll-idle-ratio-avg", Stat.AVG, "Mean share of the time that polls waited, the caller's work being the rest"),
+)
+COMMIT_SYNC: tuple[Row, ...] = (("commit-sync-time-ns-total", Stat.TOTAL, "Time spent in commit(), ns"),)
+COMMITTED: tuple[Row, ...] = (("committed-time-ns-total", Stat.TOTAL, "Time spent in committed(), ns"),)
+
+
+class ConsumerMetrics:
+    """When polls began, and how long commits took. All times are ms.
+
+    The engine writes two plain attributes: `quick`, when the quick polls since the last recorded one began, and
+    `waited_until`, when the recorded one went on to collect what had come.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._between = metrics.sensor(GROUP, BETWEEN)
+        self._longest = metrics.sensor(GROUP, LONGEST)
+        self._idle = metrics.sensor(GROUP, IDLE)
+        self._commit = metrics.sensor(GROUP, COMMIT_SYNC)
+        self._committed = metrics.sensor(GROUP, COMMITTED)
+        self._last: float | None = None  # when the last recorded poll began
+        self._work_ms = 0.0  # the time from the poll before until then
+        self.quick: list[float] = []
+        self.waited_until = 0.0
+        name = metrics.name("last-poll-seconds-ago", GROUP, "Time since the last poll, s; -1: there was none")
+        metrics.seconds_since(name, lambda: self._last)
+
+    def poll_began(self, now: float) -> None:
+        """A poll begins that may have to wait. The first one counts as coming at once, as in Java."""
+        self.settle()
+        self._work_ms = 0.0 if self._last is None else now - self._last
+        self._between.record(self._work_ms, now)
+        self._longest.record(self._work_ms, now)
+        self._last = now
+
+    def settle(self) -> None:
+        """Record how the polls since the last one recorded went, itself included; needed before metrics are read."""
+        if self._last is not None and self.waited_until > self._last:
+            waited_ms = self.waited_until - self._last
+            self._idle.record(waited_ms / (waited_ms + self._work_ms), self.waited_until)
+            self.waited_until = 0.0
+        if self.quick:
+            first, last, count = self.quick[0], self.quick[-1], len(self.quick)
+            before = first if self._last is None else self._last
+            self._between.record(last - before, last, count)
+            self._longest.record(max(map(sub, self.quick, [before, *self.quick])), last)
+            self._idle.record(0.0, last, count)
+            self._last = last
+            self.quick.clear()
+
+    def commit_ended(self, began: float, now: float) -> None:
+        """A `commit` ended, well or not."""
+        self._commit.record((now - began) * NS_PER_MS, now)
+
+    def committed_ended(self, began: float, now: float) -> None:
+        """A `committed` ended, well or not."""
+        self._committed.record((now - began) * NS_PER_MS, now)
+
+
+def add_app_info(metrics: Metrics, started_ms: int) -> None:
+    """Which version runs since when, and how many metrics there are. A metric's value is a number, so what is a text in
+    Java is a tag here, and the value 1."""
+    for name, text in (("version", VERSION), ("commit-id", "unknown")):
+        metrics.gauge(metrics.name(name, APP_INFO, f"Always 1; the {name} is a tag", (name, text)), lambda _now: 1.0)
+    start = metrics.name("start-time-ms", APP_INFO, "When this consumer was made, ms since the epoch")
+    metrics.gauge(start, lambda _now: float(started_ms))
+    count = metrics.name("count", "kafka-metrics-count", "How many metrics there are")
+    metrics.gauge(count, lambda _now: float(len(metrics)))

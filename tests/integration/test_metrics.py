@@ -1,0 +1,159 @@
+"""Metrics of a consumer that has worked, beside those of Kafka's own; interceptors in a real chain of events."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
+from support.kafka import Kafka
+from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
+from support.polling import numbered, poll_until, read, tps
+
+New = Callable[..., Consumer]
+Name = tuple[str, str, str]  # group, name, keys of the tags
+
+SOURCE = Path(__file__).parent.parent / "support" / "java" / "MetricNames.java"
+
+# Logging in is not part of this version, so nothing counts logins. (Java shows zeros without SASL.)
+LACKING = {
+    ("consumer-metrics", f"{what}-{stat}", "client-id")
+    for what in (
+        "successful-authentication",
+        "failed-authentication",
+        "successful-reauthentication",
+        "failed-reauthentication",
+    )
+    for stat in ("rate", "total")
+} | {
+    ("consumer-metrics", "successful-authentication-no-reauth-total", "client-id"),
+    ("consumer-metrics", "reauthentication-latency-avg", "client-id"),
+    ("consumer-metrics", "reauthentication-latency-max", "client-id"),
+}
+# A metric's value is a number here, so what is a text in Java is a tag.
+TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client-id")}
+AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
+
+
+def java_names(kafka: Kafka, topic: str) -> set[Name]:
+    """What Kafka's own consumer has after it read and committed in a group of its own."""
+    class_path = os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION)))
+    command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path, str(SOURCE)]
+    command += [kafka.bootstrap_servers, topic, f"{topic}-java"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    group, name, tags = 0, 1, 2
+    rows = [line.split(" ") for line in done.stdout.splitlines()]
+    return {(row[group], row[name], row[tags]) for row in rows}
+
+
+def metric(consumer: Consumer, name: str, group: str = "consumer-coordinator-metrics") -> float:
+    """The one metric of this name and group that has no tags but the client's."""
+    (value,) = (v for m, v in consumer.metrics().items() if (m.name, m.group, len(m.tags)) == (name, group, 1))
+    return value
+
+
+def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Names, groups and tags are those of Kafka's own consumer, but for a few that are told above."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
+    read(consumer, 10)
+    consumer.commit()
+    consumer.committed(consumer.assignment())
+    consumer.poll(0.1)
+    ours = {(m.group, m.name, ",".join(sorted(dict(m.tags)))) for m in consumer.metrics()}
+    assert java_names(kafka, topic_name) - LACKING - TEXTS == ours - AS_TAGS
+
+
+def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A join, heartbeats, a commit and polls are counted once each, and take some time."""
+    kafka.create_topic(topic_name, 2)
+    kafka.produce(topic_name, numbered(10))
+    consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
+    read(consumer, 10)
+    consumer.commit()
+    consumer.committed(consumer.assignment())
+    poll_until(consumer, lambda: metric(consumer, "heartbeat-total") >= 2)
+    counted = {name: metric(consumer, f"{name}-total") for name in ("join", "sync", "rebalance", "failed-rebalance")}
+    assert {"join": 1, "sync": 1, "rebalance": 1, "failed-rebalance": 0} == counted
+    assert (2, 1) == (metric(consumer, "assigned-partitions"), metric(consumer, "commit-total"))
+    for name in ("join-time-avg", "rebalance-latency-max", "commit-latency-avg", "heartbeat-response-time-max"):
+        assert 0 < metric(consumer, name) < 20_000, name
+    assert 0 == metric(consumer, "last-heartbeat-seconds-ago")
+    assert metric(consumer, "partition-assigned-latency-max") >= 0
+    assert 2 == metric(consumer, "connection-count", "consumer-metrics")  # leader and coordinator
+    for name in ("commit-sync-time-ns-total", "committed-time-ns-total", "time-between-poll-avg", "io-wait-ratio"):
+        assert metric(consumer, name, "consumer-metrics") > 0, name
+    assert 0 < metric(consumer, "poll-idle-ratio-avg", "consumer-metrics") <= 1
+    sent = metric(consumer, "request-total", "consumer-metrics")
+    assert 0 <= sent - metric(consumer, "response-total", "consumer-metrics") <= 2
+    assert metric(consumer, "incoming-byte-total", "consumer-metrics") > 500
+
+
+class Watcher:
+    """An interceptor that remembers what it saw."""
+
+    def __init__(self) -> None:
+        self.consumed: list[ConsumerRecords] = []
+        self.committed: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
+        self.closed = 0
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Every batch."""
+        self.consumed.append(records)
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Every commit that succeeded."""
+        self.committed.append(offsets)
+
+    def close(self) -> None:
+        """The end."""
+        self.closed += 1
+
+
+class Broken:
+    """An interceptor that cannot do anything right."""
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Fail."""
+        raise RuntimeError("broken")
+
+    def on_commit(self, offsets: object) -> None:
+        """Fail."""
+        raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_interceptors(kafka: Kafka, topic_name: str, new_consumer: New, auto_commit: bool) -> None:
+    """Every batch passes the chain, empty results do not; every kind of commit is told after it succeeded, none that
+    failed; close() closes the chain (Java testInterceptors, testAutoCommitIntercept)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    (tp,) = tps(topic_name, 0)
+    watcher = Watcher()
+    consumer = new_consumer(
+        topic_name,
+        group_id=topic_name,
+        interceptors=[Broken(), watcher],
+        enable_auto_commit=auto_commit,
+        auto_commit_interval_ms=60_000,
+        max_poll_records=4,
+    )
+    assert numbered(10) == [record.value for record in read(consumer, 10)]
+    assert [4, 4, 2] == [len(records) for records in watcher.consumed]
+    consumer.poll(0.1)
+    assert 3 == len(watcher.consumed)
+    consumer.commit({tp: 5})
+    assert [5] == [offsets[tp].offset for offsets in watcher.committed]
+    consumer.commit_async({tp: 6})
+    poll_until(consumer, lambda: len(watcher.committed) == 2)
+    consumer.close()
+    assert [5, 6, *([10] if auto_commit else [])] == [offsets[tp].offset for offsets in watcher.committed]
+    assert 1 == watcher.closed
