@@ -30,6 +30,7 @@ _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
 _LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
 _LZ4_FLAGS_AT = 4
+_ZSTD_STEP_BYTES = 2048  # of input; the densest block is 4 bytes for 128 KiB, so at most 64 MiB come of it
 _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
@@ -208,10 +209,17 @@ def _zstd_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
     context = getattr(_local, "zstd", None)
     if context is None:
         context = _local.zstd = zstandard.ZstdDecompressor()
-    step = _step(len(data), limit)
-    reader = context.stream_reader(data, read_across_frames=True)
-    while piece := reader.read(step):
-        yield piece
+    left = memoryview(data)
+    while left:
+        reader = context.decompressobj()
+        for start in range(0, len(left), _ZSTD_STEP_BYTES):
+            step = left[start : start + _ZSTD_STEP_BYTES]
+            yield reader.decompress(step)
+            if reader.eof:
+                left = left[start + len(step) - len(reader.unused_data) :]
+                break
+        else:
+            raise DecompressionError("zstd: the frame is cut short")
 
 
 def _collect(name: str, pieces: Iterator[bytes], limit: int) -> bytes | bytearray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.errors import CorruptRecordError
+from kconsumer.errors import CorruptRecordError, RecordTooLargeError
 from kconsumer.types import TopicPartition
 from support import reference
 
@@ -19,6 +19,7 @@ def compiled(
     *,
     check_crcs: bool = True,
     aborted: list[tuple[int, int]] | None = None,
+    log_bytes: bool = True,
 ) -> reference.Decoded:
     """What a PartitionFetch gives out in pieces of `step`. `aborted`: None reads uncommitted."""
     fetch = PartitionFetch(
@@ -26,7 +27,7 @@ def compiled(
         data,
         -1 if start is None else start,
         check_crcs=check_crcs,
-        log_bytes=True,
+        log_bytes=log_bytes,
         read_committed=aborted is not None,
         aborted_transactions=aborted or (),
     )
@@ -36,6 +37,8 @@ def compiled(
             out.records += [as_tuple(record) for record in fetch.take(step)]
     except CorruptRecordError as error:
         out.malformed = str(error)
+    except RecordTooLargeError:
+        assert fetch.next_offset == start, "bytes without one whole batch, which is not an error of theirs"
     out.next_offset = None if fetch.next_offset < 0 else fetch.next_offset
     out.leader_epoch = fetch.next_leader_epoch
     return out

@@ -22,12 +22,12 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 class Java:
-    """A running ProtocolDump: one line in, one line out."""
+    """A running ProtocolDump, or another program of one line in, one line out."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Path = SOURCE) -> None:
         class_path = ":".join(map(str, kafka_jars(DEFAULT_VERSION)))
         command = [program("java"), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", class_path, str(SOURCE)]
+        command += ["-cp", class_path, str(source)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )

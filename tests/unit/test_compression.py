@@ -46,7 +46,7 @@ def test_no_output_is_allowed_at_a_limit_of_zero(name: str, codec: int) -> None:
 
 @pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
 def test_cut_streams_never_give_all_of_the_data(name: str, codec: int) -> None:
-    """A stream cut anywhere is an error, or (zstd, and snappy between blocks) gives a beginning of the data."""
+    """A stream cut anywhere is an error; but snappy's, which has no end mark, cut between blocks is a shorter one."""
     packed = compress(name, PLAIN)
     step = max(1, len(packed) // 500)
     for length in range(1, len(packed), step):
@@ -54,9 +54,9 @@ def test_cut_streams_never_give_all_of_the_data(name: str, codec: int) -> None:
             plain = decompress(codec, packed[:length], LIMIT)
         except DecompressionError:
             continue
-        assert name in ("zstd", "snappy")
+        assert "snappy" == name
         assert PLAIN.startswith(bytes(plain))
-        assert len(plain) < len(PLAIN) or length > len(packed) - 8  # only a checksum may be missing then
+        assert len(plain) < len(PLAIN)
 
 
 @pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
