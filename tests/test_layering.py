@@ -140,7 +140,7 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
     homes = {
         "kconsumer_assignors": set(),
         "pyspark": {"spark"},
-        "pyarrow": {"spark", "arrow.py"},
+        "pyarrow": {"spark", "arrow.py", "cli"},
         "polars": {"arrow.py"},
         "pandas": {"arrow.py", "spark"},
         "asyncio": {"aio"},

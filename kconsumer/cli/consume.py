@@ -2,7 +2,8 @@
 
 Without `-g` every partition of the topics is assigned and no group is involved; with it the command is a
 member like any other, and only what has been written out is committed. A signal ends the command between two
-batches: the first one through `wakeup()`, a second one at once.
+batches: the first one through `wakeup()`, a second one at once. With `-o` records go to a file as columns, and what the
+file holds is committed once, when it is whole.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import errors
+from kconsumer.cli.files import ColumnFile, column_file
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
 from kconsumer.consumer import Consumer
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 POLL_S = 0.5
 CLOSE_S = 10.0
+FILE_ROWS = 100_000  # at most in one poll
 
 # A command differs from a library: it creates no topic by reading it, gives up sooner, takes larger batches.
 DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": 20_000, "max_poll_records": 5_000}
@@ -82,6 +86,13 @@ def _writer(text: str) -> Writer:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _column_file(text: str) -> Path:
+    try:
+        return column_file(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not key or not separator:
@@ -115,6 +126,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add("-f", "--format", type=_writer, default="text", metavar="text|json|FORMAT",
         help="values only (default), one JSON object per line, or a format")  # fmt: skip
+    add("-o", "--output", type=_column_file, metavar="FILE.parquet|FILE.arrow",
+        help="write columns to this file, instead of printing; needs pyarrow")  # fmt: skip
     add("-X", dest="settings", action="append", type=_setting, default=[], metavar="key=value",
         help="any option of the consumer, as max.poll.records or max_poll_records")  # fmt: skip
     parser.set_defaults(run=run)
@@ -130,19 +143,27 @@ def run(args: argparse.Namespace) -> int:
     start: Start = args.start or Start("earliest" if args.exit_at_end else "latest")
     if args.group is not None and start.kind in ("offset", "time"):
         raise UsageError("--from OFFSET and --from @TIMESTAMP go without -g; with it use earliest or latest")
+    file = None if args.output is None else ColumnFile(args.output)
     consumer = connect(_options(args, start))
     progress = Progress(sys.stderr)
-    reader = Reader(consumer, args.topics, args.format, sys.stdout.buffer, progress, to_end=args.exit_at_end)
+    if file is None:
+        reader = Reader(consumer, args.topics, args.format, sys.stdout.buffer, progress, to_end=args.exit_at_end)
+    else:
+        reader = FileReader(consumer, args.topics, file, progress, to_end=args.exit_at_end)
     with _signals_wake(consumer) as caught:
         try:
-            if args.group is None:
-                reader.assign(start, args.bootstrap_servers)
-            else:
-                reader.join(args.bootstrap_servers)
-            reader.read(args.count)
-        except errors.WakeupError:
-            if not caught:
-                raise
+            with file or contextlib.nullcontext():
+                try:
+                    if args.group is None:
+                        reader.assign(start, args.bootstrap_servers)
+                    else:
+                        reader.join(args.bootstrap_servers)
+                    reader.read(args.count)
+                except errors.WakeupError:
+                    if not caught:
+                        raise
+            if file is not None and args.group is not None:
+                consumer.commit(timeout=CLOSE_S)
         finally:
             progress.finish()
             consumer.close(timeout=CLOSE_S)
@@ -153,6 +174,8 @@ def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
     options: dict[str, object] = {"bootstrap_servers": args.bootstrap_servers}
     if args.group is not None:
         options["group_id"] = args.group
+        if args.output is not None:
+            options["enable_auto_commit"] = False
     if args.start is not None or args.exit_at_end:
         options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"
     for key, value in args.settings:
@@ -235,11 +258,14 @@ class Reader:
             if self._to_end and self._at_end():
                 return
             wanted = None if count is None else count - self._progress.records
-            records = self.consumer.poll(timeout=POLL_S, max_records=self._at_most(wanted))
-            if records:
-                self._print(records)
+            self._read_some(wanted)
             if self._progress.due:
                 self._progress.draw(self._lag())
+
+    def _read_some(self, wanted: int | None) -> None:
+        records = self.consumer.poll(timeout=POLL_S, max_records=self._at_most(wanted))
+        if records:
+            self._print(records)
 
     def _at_most(self, wanted: int | None) -> int | None:
         return None if wanted is None else min(wanted, DEFAULTS["max_poll_records"])
@@ -306,3 +332,18 @@ class Reader:
         lags = [self.consumer.current_lag(partition) for partition in self.consumer.assignment()]
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
+
+
+class FileReader(Reader):
+    """One consumer whose records go to a file, as columns."""
+
+    def __init__(
+        self, consumer: Consumer, topics: Sequence[str], file: ColumnFile, progress: Progress, *, to_end: bool = False
+    ) -> None:
+        super().__init__(consumer, topics, writer("text"), sys.stdout.buffer, progress, to_end=to_end)
+        self._file = file
+
+    def _read_some(self, wanted: int | None) -> None:
+        batch = self.consumer.poll_arrow(timeout=POLL_S, max_rows=min(wanted or FILE_ROWS, FILE_ROWS))
+        if batch:
+            self._progress.count(len(batch), self._file.write(batch))

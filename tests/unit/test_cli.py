@@ -235,7 +235,7 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         (["-X", "novalue"], "'novalue' is not key=value"),
         (["-g", "team", "--from", "5"], "go without -g"),
         (["-g", "team", "-X", "group_id=other"], "the command line sets it already"),
-        (["-o", "x.parquet"], "unrecognized arguments: -o"),
+        (["-o", "x.csv"], "ends in neither .parquet nor .arrow"),
     ],
 )
 def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], reason: str) -> None:
