@@ -11,7 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
+from kconsumer._core.arrow import build
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer.arrow import COLUMNS
 from kconsumer.deserializers import adapt
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import CODECS, Rec, build_batch
@@ -19,6 +21,7 @@ from kconsumer.types import TopicPartition
 
 TP = TopicPartition("bench", 0)
 BATCH, POLL, ROUNDS = 160, 500, 7
+COLUMNS_POLL = 20_000  # rows that poll_arrow returns at most, unless told otherwise
 
 Loop = Callable[[ConsumerRecords], object]
 
@@ -48,6 +51,19 @@ def scan(data: bytes, **options: bool) -> float:
         started = time.perf_counter()
         while not fetch.exhausted:
             count += len(fetch.take(POLL))
+        return time.perf_counter() - started, count
+
+    return best(measure)
+
+
+def columns(data: bytes, names: tuple[str, ...]) -> float:
+    """Checksums, walking and checking every record, and Arrow columns of them."""
+
+    def measure() -> tuple[float, int]:
+        fetch, count = PartitionFetch(TP, data, 0), 0
+        started = time.perf_counter()
+        while not fetch.exhausted:
+            count += sum(map(len, build((fetch.take(COLUMNS_POLL),), names)))
         return time.perf_counter() - started, count
 
     return best(measure)
@@ -103,6 +119,9 @@ def main() -> None:
     rows: list[tuple[str, float]] = [
         ("scan, checksums on", scan(data)),
         ("scan, checksums off", scan(data, check_crcs=False)),
+        ("Arrow columns: key, value, offset, timestamp", columns(data, ("key", "value", "offset", "timestamp"))),
+        ("Arrow columns: all nine", columns(data, COLUMNS)),
+        ("Arrow columns: all nine, two headers a record", columns(with_headers, COLUMNS)),
         ("loop, nothing read", loop(data, nothing)),
         ("loop, len(record.value)", loop(data, values)),
         ("loop, key, value and offset", loop(data, three)),
