@@ -163,8 +163,9 @@ class ClassicDriver:
             return error
         finally:
             self._in_callback = False
-            now = self._clock.now()
-            self._group().metrics.callback_ran(callback.kind.value, now - began, now)
+            if self.callbacks.listener is not None:
+                now = self._clock.now()
+                self._group().metrics.callback_ran(callback.kind.value, now - began, now)
         return None
 
     def _raise_errors(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping
+from math import isnan
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: N
     """A join, heartbeats, a commit and polls are counted once each, and take some time."""
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(10))
-    consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
+    consumer = new_consumer(group_id=topic_name, enable_auto_commit=False)
+    consumer.subscribe([topic_name], on_assign=lambda c, partitions: [c.position(tp) for tp in partitions])
     read(consumer, 10)
     consumer.commit()
     consumer.committed(consumer.assignment())
@@ -86,7 +88,8 @@ def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: N
     for name in ("join-time-avg", "rebalance-latency-max", "commit-latency-avg", "heartbeat-response-time-max"):
         assert 0 < metric(consumer, name) < 20_000, name
     assert 0 == metric(consumer, "last-heartbeat-seconds-ago")
-    assert metric(consumer, "partition-assigned-latency-max") >= 0
+    assert metric(consumer, "partition-assigned-latency-max") > 0
+    assert isnan(metric(consumer, "partition-revoked-latency-max"))
     assert 2 == metric(consumer, "connection-count", "consumer-metrics")  # leader and coordinator
     for name in ("commit-sync-time-ns-total", "committed-time-ns-total", "time-between-poll-avg", "io-wait-ratio"):
         assert metric(consumer, name, "consumer-metrics") > 0, name
