@@ -15,7 +15,8 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kconsumer._core.arrow import COLUMNS, Columns, build, schema_capsule, stream_capsule
+from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
+from kconsumer._core.columns import COLUMNS, Columns, build
 from kconsumer._core.run import RecordRun
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -96,11 +97,11 @@ class RecordBatch:
 
     def __arrow_c_schema__(self) -> Any:
         """The columns' names and types, as an `arrow_schema` capsule."""
-        return self._columns.schema_capsule()
+        return schema_capsule(self._columns.names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
         """Schema and rows, as capsules; as often as wanted. A requested schema is for the reader to cast to."""
-        return self._columns.schema_capsule(), self._columns.array_capsule()
+        return schema_capsule(self._columns.names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """The rows, as a stream of one array."""

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from kconsumer import ConsumerRecords, TopicPartition, decode_batches
-from kconsumer._core.arrow import build, stream_capsule
+from kconsumer._core.arrow import stream_capsule
+from kconsumer._core.columns import build
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.run import RecordRun
 from kconsumer.arrow import COLUMNS, RecordBatch, Table
@@ -240,8 +241,9 @@ def test_columns_past_their_limit_become_several_batches() -> None:
 
 def test_record_larger_than_a_column() -> None:
     """There is no way to cut a single value: OverflowError."""
-    with pytest.raises(OverflowError, match="does not fit"):
-        build(filled(100), COLUMNS, most_bytes=99)
+    for columns in (COLUMNS, ("value",), ("topic",)):
+        with pytest.raises(OverflowError, match="does not fit"):
+            build(filled(100, topic="t" * 200), columns, most_bytes=99)
 
 
 def test_one_batch_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
