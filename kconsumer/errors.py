@@ -75,6 +75,14 @@ class CorruptRecordError(KafkaError):
 class RecordTooLargeError(KafkaError):
     """A fetch returned bytes but not one complete batch, so the position cannot advance."""
 
+    def __init__(self, message: str, *, topic_partition: TopicPartition | None = None, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
 
 class RecordDeserializationError(KafkaError):
     """A deserializer failed. The record stays next in line; `seek(tp, offset + 1)` skips it (KIP-1036)."""
@@ -164,7 +172,11 @@ class AssignorError(KafkaError):
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code. `code` is the number, `name` Kafka's name for it."""
+    """A broker answered with an error code. `code` is the number, `name` Kafka's name for it. When it answered a fetch,
+    `topic_partition` and `offset` say of what."""
+
+    topic_partition: TopicPartition | None = None
+    offset: int | None = None
 
     def __init__(self, message: str = "", *, code: int = -1) -> None:
         entry = CODES.get(code)

@@ -124,6 +124,7 @@ cdef class PartitionFetch:
     bytes are a stretch of log and not the answer to a fetch: offsets may begin anywhere and repeat, a partial
     batch alone is nothing to complain about, and there is a limit on what all batches together decompress to.
     `read_committed`: records of the aborted transactions, pairs of producer id and first offset, are left out.
+    `hold` is called with the memory of each batch that was decompressed, for who accounts for it.
     """
 
     cdef readonly object topic_partition
@@ -138,7 +139,8 @@ cdef class PartitionFetch:
     cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
     cdef Open batch
     cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
-    cdef Py_ssize_t output_bytes      # what all batches so far decompressed to
+    cdef readonly Py_ssize_t output_bytes  # what all batches so far decompressed to
+    cdef object hold                  # told of each block of memory that a batch is decompressed into, or None
     cdef object error                 # what every take() raises from now on
     cdef list skipped                 # batches passed over: first offset, the one after the last, why; or None
 
@@ -152,8 +154,10 @@ cdef class PartitionFetch:
         bint log_bytes=False,
         bint read_committed=False,
         aborted_transactions=(),
+        hold=None,
     ):
         self.topic_partition = topic_partition
+        self.hold = hold
         self.next_offset = fetch_offset
         self.floor = max(fetch_offset, 0)
         self.epoch = -1
@@ -190,10 +194,11 @@ cdef class PartitionFetch:
             return len(self.data)
         return len(self.data) + len(self.owner)
 
-    def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX):
+    def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
         """The next records, at most `max_records`; moves the position past them.
 
-        With `max_bytes` the record with which these are reached (uncompressed, with headers) is the last one.
+        With `max_bytes` the record with which these are reached (uncompressed, with headers) is the last one. No more
+        batches are opened once those of this call have decompressed to `max_output` bytes (0: no limit).
         The run may be empty while `next_offset` moved (control records, empty batches). Raises
         CorruptRecordError for malformed bytes and RecordTooLargeError if there is not one complete batch;
         good records before the error are returned first, and from then on every call raises it.
@@ -203,11 +208,14 @@ cdef class PartitionFetch:
             raise copy(self.error)
         run = new_run(self.topic_partition, self)
         run.offset_before, run.epoch_before = self.next_offset, self.epoch
+        cdef Py_ssize_t output = self.output_bytes
         start = self.position_in_data()
         try:
             while run.count < max_records and run.size < max_bytes and (self.owner is not None or self.open_batch()):
                 if self.owner is not None:
                     self.take_from_batch(run, max_records - run.count, max_bytes - run.size)
+                if max_output and self.owner is None and self.output_bytes - output >= max_output:
+                    break
         except (CorruptRecordError, RecordTooLargeError) as error:
             self.error = copy(error)      # without a traceback, which would keep the caller's frames alive
             if run.count == 0 and self.next_offset == run.offset_before:
@@ -272,7 +280,9 @@ cdef class PartitionFetch:
             raise RecordTooLargeError(
                 f"the broker sent {remaining(&self.rest)} bytes of {self.topic_partition} at offset "
                 f"{self.next_offset}, but not one complete batch; raise max_partition_fetch_bytes and "
-                "fetch_max_bytes"
+                "fetch_max_bytes",
+                topic_partition=self.topic_partition,
+                offset=self.next_offset,
             )
         self.begun = True
         self.check_found(found, start, &header)
@@ -421,6 +431,8 @@ cdef class PartitionFetch:
         except DecompressionError as error:
             raise self.corrupt_batch(header, str(error)) from error
         self.output_bytes += remaining(&body.span)
+        if self.hold is not None:
+            self.hold(body.owner)
         return body
 
     cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:

@@ -173,9 +173,10 @@ cdef class Frame:
     # `data` is malloc'd here, or taken from the pool, and goes back to the pool when the Frame dies. The
     # address never changes while the Frame lives, so a reference to the Frame is enough to keep pointers into
     # it valid.
+    cdef object __weakref__       # who accounts for memory learns of its end
     cdef unsigned char* data
     cdef Py_ssize_t size          # bytes of this frame
-    cdef Py_ssize_t capacity      # bytes of the block, >= size
+    cdef readonly Py_ssize_t capacity      # bytes of the block, >= size
     cdef bint filling             # still being received into: only then may Python write to it
 
 

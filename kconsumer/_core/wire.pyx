@@ -20,8 +20,8 @@ from kconsumer.errors import ProtocolError
 
 cdef enum:
     POOL_BLOCKS = 8
+    POOL_BYTES = 1 << 24
     SMALLEST_POOLED = 1 << 16
-    LARGEST_POOLED = 1 << 24
 
 cdef struct Block:
     unsigned char* data
@@ -29,6 +29,7 @@ cdef struct Block:
 
 cdef Block[POOL_BLOCKS] pool
 cdef int pooled = 0
+cdef Py_ssize_t pooled_bytes = 0
 
 
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
@@ -42,17 +43,18 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """A block of at least `size` bytes: the pool's best fit if not twice too large, or a new one."""
-    global pooled
+    """A block of at least `size` bytes: the pool's best fit if at most a quarter too large, or a new one."""
+    global pooled, pooled_bytes
     cdef int i, best = -1
     cdef unsigned char* data
     if size >= SMALLEST_POOLED:
         for i in range(pooled):
-            if size <= pool[i].capacity <= 2 * size and (best < 0 or pool[i].capacity < pool[best].capacity):
+            if size <= pool[i].capacity <= size + (size >> 2) and (best < 0 or pool[i].capacity < pool[best].capacity):
                 best = i
     if best >= 0:
         data = pool[best].data
         capacity[0] = pool[best].capacity
+        pooled_bytes -= capacity[0]
         pooled -= 1
         pool[best] = pool[pooled]
         return data
@@ -64,20 +66,24 @@ cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NUL
 
 
 cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
-    """Take a block back: into the pool, in place of the oldest one if it is full, or to the system."""
-    global pooled
-    cdef int i
-    if not SMALLEST_POOLED <= capacity <= LARGEST_POOLED:
+    """Take a block back: into the pool, in place of the oldest ones if it is full, or to the system."""
+    global pooled, pooled_bytes
+    cdef int i, dropped = 0
+    if not SMALLEST_POOLED <= capacity <= POOL_BYTES:
         free(data)
         return
-    if pooled == POOL_BLOCKS:
-        free(pool[0].data)
-        pooled -= 1
+    while pooled - dropped == POOL_BLOCKS or pooled_bytes + capacity > POOL_BYTES:
+        free(pool[dropped].data)
+        pooled_bytes -= pool[dropped].capacity
+        dropped += 1
+    if dropped:
+        pooled -= dropped
         for i in range(pooled):
-            pool[i] = pool[i + 1]
+            pool[i] = pool[i + dropped]
     pool[pooled].data = data
     pool[pooled].capacity = capacity
     pooled += 1
+    pooled_bytes += capacity
 
 
 # --- memory -------------------------------------------------------------------------------------------------

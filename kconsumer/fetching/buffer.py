@@ -1,24 +1,26 @@
 """Fetched data that waits for the caller, per partition and in order of arrival.
 
-Decides whose turn it is, what still belongs together, and how many bytes are held. It does not decide what
-to fetch (`manager.py`) or what may be returned (`collector.py`).
+Decides whose turn it is, and what still belongs together. It does not decide what to fetch (`manager.py`), what may be
+returned (`collector.py`) or how much fits (`memory.py`).
 
 The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next
 one can be asked for while earlier ones wait to be read. A seek, a reset or a new assignment breaks the
 chain: it is dropped whole and a new one begins. A reply to a request made for a dropped chain finds its
-chain gone and is ignored.
+chain gone and is ignored. An error takes the place of a fetch at the end of its chain, until another answer replaces
+it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
+from kconsumer.fetching.memory import Memory
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._core.fetch import PartitionFetch
@@ -26,13 +28,26 @@ if TYPE_CHECKING:
 
 
 class CompletedFetch:
-    """One partition's part of a Fetch response: its data, or the error code in its place.
+    """One partition's part of a Fetch response: its data, or what came in its place, an error code or the offset where
+    the leader's log `diverges` from what was read before.
 
-    `records` counts those taken; `failure` says why the last attempt to take some failed; `tally` adds up the
-    response.
+    `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms); `tally` adds
+    up the response. `queued`: it has a turn to come.
     """
 
-    __slots__ = ("chain", "data", "error_code", "failure", "fetch_offset", "records", "size", "tally")
+    __slots__ = (
+        "chain",
+        "data",
+        "diverges",
+        "error_code",
+        "failed_at",
+        "failure",
+        "fetch_offset",
+        "queued",
+        "records",
+        "size",
+        "tally",
+    )
 
     def __init__(
         self,
@@ -42,6 +57,7 @@ class CompletedFetch:
         *,
         size: int = 0,
         error_code: int = 0,
+        diverges: OffsetAndMetadata | None = None,
         tally: ResponseTally | None = None,
     ) -> None:
         self.chain = chain
@@ -49,14 +65,28 @@ class CompletedFetch:
         self.data = data
         self.size = size
         self.error_code = error_code
+        self.diverges = diverges
         self.tally = tally
         self.records = 0
         self.failure = ""
+        self.failed_at = 0.0
+        self.queued = False
+
+    @property
+    def is_error(self) -> bool:
+        """Whether there are no records in it to take."""
+        return bool(self.error_code) or self.diverges is not None
 
     @property
     def position(self) -> int:
         """The offset it goes on from."""
         return self.fetch_offset if self.data is None else self.data.next_offset
+
+    def fail(self, reason: str, now: float) -> None:
+        """Note why it cannot be read."""
+        if not self.failure:
+            self.failed_at = now
+        self.failure = reason
 
     def __repr__(self) -> str:
         what = f"error {self.error_code}" if self.error_code else f"{self.size} bytes"
@@ -67,10 +97,22 @@ class FetchChain:
     """Fetches of one partition without a gap between them, and where the next one starts.
 
     `position` is where the consumer's position must be for the chain to hold: the start of what has not been
-    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell.
+    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `leader` is whose
+    log the chain is read from; `outdated`: the partition has another one since, and the position must be checked
+    against its log where the two are joined. `failures` counts failed fetches in a row.
     """
 
-    __slots__ = ("fetches", "leader", "next_offset", "parked", "position", "state", "topic_partition")
+    __slots__ = (
+        "failures",
+        "fetches",
+        "leader",
+        "next_offset",
+        "outdated",
+        "parked",
+        "position",
+        "state",
+        "topic_partition",
+    )
 
     def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
@@ -79,11 +121,23 @@ class FetchChain:
         self.position = position.offset
         self.next_offset: int | None = position.offset
         self.fetches: deque[CompletedFetch] = deque()
+        self.failures = 0
+        self.outdated = False
         self.parked = False
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
         """Whether the chain still fits: same assignment of the partition, same position."""
         return self.state is state and self.position == position.offset
+
+    @property
+    def error(self) -> CompletedFetch | None:
+        """The error at its end, if any."""
+        return self.fetches[-1] if self.fetches and self.fetches[-1].is_error else None
+
+    @property
+    def ahead(self) -> int:
+        """How many fetches with records wait in it."""
+        return len(self.fetches) - (self.error is not None)
 
     def __repr__(self) -> str:
         return (
@@ -93,8 +147,7 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `changed` is set when room or bytes were freed, for the manager to look again;
-    `touched` collects the partitions whose chain grew, shrank or went."""
+    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went."""
 
     __slots__ = (
         "_bytes",
@@ -104,19 +157,19 @@ class FetchBuffer:
         "_parked",
         "_settled",
         "_turns",
-        "changed",
+        "_waiting",
         "memory",
         "touched",
     )
 
     def __init__(self, buffer_memory: int) -> None:
-        self.memory = buffer_memory
-        self.changed = True
+        self.memory = Memory(buffer_memory)
         self.touched: dict[TopicPartition, None] = {}
         self._chains: dict[TopicPartition, FetchChain] = {}
-        # One entry for each fetch in order of arrival. A turn takes the oldest fetch of its chain, so the
-        # order within a partition holds whatever happens to the turns.
-        self._turns: deque[FetchChain] = deque()
+        # Fetches in order of arrival. A turn takes the oldest fetch of its chain, so the order within a partition
+        # holds whatever happens to the turns. One that is not `queued` any more is left in here and passed over.
+        self._turns: deque[CompletedFetch] = deque()
+        self._waiting = 0
         self._parked: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None
         self._settled: list[CompletedFetch] = []
@@ -127,13 +180,15 @@ class FetchBuffer:
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
         """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one begins."""
+        self.drop_stale(tp, state, position)
         chain = self._chains.get(tp)
-        if chain is not None:
-            if chain.holds(state, position):
-                return chain
-            self.drop(chain)
-        chain = self._chains[tp] = FetchChain(tp, state, position)
+        if chain is None:
+            chain = self._chains[tp] = FetchChain(tp, state, position)
         return chain
+
+    def find(self, tp: TopicPartition) -> FetchChain | None:
+        """The partition's chain, if it has one."""
+        return self._chains.get(tp)
 
     def drop_stale(self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None) -> None:
         """Drop the partition's chain unless it goes on from `position` (None: it has none)."""
@@ -141,19 +196,28 @@ class FetchBuffer:
         if chain is not None and (position is None or not chain.holds(state, position)):
             self.drop(chain)
 
-    def expects(self, chain: FetchChain, offset: int) -> bool:
-        """Whether a fetch from `offset` goes on where the chain ends; no if the chain has been dropped."""
-        return chain.next_offset == offset and self._chains.get(chain.topic_partition) is chain
+    def expects(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
+        """Whether a fetch from `offset` at `leader` goes on where the chain ends; no if the chain has been dropped."""
+        alive = self._chains.get(chain.topic_partition) is chain
+        return alive and chain.next_offset == offset and chain.leader == leader
 
     def append(self, fetch: CompletedFetch, next_offset: int | None) -> None:
         """Add what was fetched at the end of its chain, which then goes on from `next_offset`."""
         chain = fetch.chain
+        self.clear_error(chain)
         chain.fetches.append(fetch)
         chain.next_offset = next_offset
         self._bytes += fetch.size
         self.touched[chain.topic_partition] = None
         if not chain.parked:
-            self._turns.append(chain)
+            self._queue(fetch)
+            self._turns.append(fetch)
+
+    def clear_error(self, chain: FetchChain) -> None:
+        """Forget the error at the end of a chain: a later fetch from there was answered."""
+        if chain.error is not None:
+            self._settle(chain.fetches.pop())
+            self.touched[chain.topic_partition] = None
 
     def take_touched(self) -> dict[TopicPartition, None]:
         """The partitions touched since the last call."""
@@ -161,8 +225,7 @@ class FetchBuffer:
         return touched
 
     def settled(self) -> list[CompletedFetch]:
-        """The fetches that were read or dropped since the last call; `changed` is false again."""
-        self.changed = False
+        """The fetches that were read or dropped since the last call."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -180,28 +243,33 @@ class FetchBuffer:
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_parked(self) -> None:
-        """Give up what is kept for paused partitions; it is fetched again after they resume."""
-        self._forget(list(self._parked.values()))
+        """Give up what is kept for the partition that was paused last; it is fetched again after it resumes."""
+        self._forget([next(reversed(self._parked.values()))])
 
     # --- the collector's side --------------------------------------------------------------------------
 
     def head(self) -> CompletedFetch | None:
         """The fetch being read, else the next one in order of arrival; None when there is none."""
-        if self._current is None and self._turns:
-            self._current = self._turns.popleft().fetches[0]
+        while self._current is None and self._turns:
+            fetch = self._turns.popleft()
+            if fetch.queued:
+                self._current = fetch.chain.fetches[0]
         return self._current
 
     def finish(self, fetch: CompletedFetch) -> None:
-        """The head has been read: its memory is free, and the chain goes on."""
+        """The head has been read: the chain goes on."""
         chain = fetch.chain
         chain.fetches.popleft()
-        self._bytes -= fetch.size
-        self._settled.append(fetch)
         self._current = None
-        self.changed = True
+        self._settle(fetch)
         self.touched[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
             chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
+
+    def postpone(self, fetch: CompletedFetch) -> None:
+        """Give the head another turn after all others: it is an error that stays, and has been raised."""
+        self._current = None
+        self._turns.append(fetch)
 
     def drop(self, chain: FetchChain) -> None:
         """Give up a chain and all that it holds."""
@@ -211,23 +279,27 @@ class FetchBuffer:
         """Put a chain aside while its partition is paused, so that others get their turn."""
         chain.parked = True
         self._parked[chain.topic_partition] = chain
-        self._turns = deque(turn for turn in self._turns if turn is not chain)
-        if self._current is not None and self._current.chain is chain:
-            self._current = None
-        self.changed = True
+        for fetch in chain.fetches:
+            self._dequeue(fetch)
+        # Only paused partitions may hold the memory now; the manager has to see that.
+        self.touched[chain.topic_partition] = None
 
     def unpark(self) -> None:
         """Give resumed partitions their turn again, before those that arrived later."""
         for chain in [chain for chain in self._parked.values() if not chain.state.paused]:
             del self._parked[chain.topic_partition]
             chain.parked = False
-            self._turns.extendleft([chain] * len(chain.fetches))
+            for fetch in reversed(chain.fetches):
+                self._queue(fetch)
+                self._turns.appendleft(fetch)
+        if len(self._turns) > 2 * self._waiting + 100:
+            self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.queued))
 
     # --- what is held ----------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
         """Whether something waits to be collected, parked chains apart."""
-        return self._current is not None or bool(self._turns) or self._failure is not None
+        return self._waiting > 0 or self._failure is not None
 
     @property
     def has_parked(self) -> bool:
@@ -235,43 +307,60 @@ class FetchBuffer:
         return bool(self._parked)
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes held: all that was received, and what is decompressed of the fetch being read."""
-        current = self._current
-        if current is None or current.data is None:
-            return self._bytes
-        return self._bytes + max(0, current.data.held_bytes - current.size)
+    def waiting_bytes(self) -> int:
+        """Bytes of all fetches that wait, parked ones too."""
+        return self._bytes
 
     def buffered_bytes(self, tp: TopicPartition) -> int:
         """Bytes received of one partition and not read to the end."""
         chain = self._chains.get(tp)
         return sum(fetch.size for fetch in chain.fetches) if chain is not None else 0
 
-    def failure(self, tp: TopicPartition) -> str:
-        """Why the partition's oldest fetch cannot be read (a corrupt record, a deserializer); "" if it can."""
+    def failed_fetch(self, tp: TopicPartition) -> CompletedFetch | None:
+        """The partition's oldest fetch, if it cannot be read."""
         chain = self._chains.get(tp)
-        return chain.fetches[0].failure if chain is not None and chain.fetches else ""
+        return chain.fetches[0] if chain is not None and chain.fetches and chain.fetches[0].failure else None
+
+    def failure(self, tp: TopicPartition) -> str:
+        """Why the partition's oldest fetch cannot be read (a corrupt record, a deserializer…); "" if it can."""
+        fetch = self.failed_fetch(tp)
+        return "" if fetch is None else fetch.failure
 
     def clear(self) -> None:
         """Drop everything; what is under way will be dropped when it arrives."""
         self._forget(list(self._chains.values()))
 
-    def _forget(self, chains: Collection[FetchChain]) -> None:
-        if not chains:
-            return
-        gone = set(map(id, chains))
+    # --- turns -----------------------------------------------------------------------------------------
+
+    def _queue(self, fetch: CompletedFetch) -> None:
+        if not fetch.queued:
+            fetch.queued = True
+            self._waiting += 1
+
+    def _dequeue(self, fetch: CompletedFetch) -> None:
+        if fetch.queued:
+            fetch.queued = False
+            self._waiting -= 1
+        if self._current is fetch:
+            self._current = None
+
+    def _settle(self, fetch: CompletedFetch) -> None:
+        """A fetch has been read or dropped: let go of its bytes."""
+        self._dequeue(fetch)
+        self._bytes -= fetch.size
+        fetch.data = None
+        self._settled.append(fetch)
+
+    def _forget(self, chains: Iterable[FetchChain]) -> None:
         for chain in chains:
             del self._chains[chain.topic_partition]
-            self.touched[chain.topic_partition] = None
             self._parked.pop(chain.topic_partition, None)
-            self._bytes -= sum(fetch.size for fetch in chain.fetches)
-            self._settled.extend(chain.fetches)
+            self.touched[chain.topic_partition] = None
+            for fetch in chain.fetches:
+                self._settle(fetch)
             chain.fetches.clear()
-        self._turns = deque(turn for turn in self._turns if id(turn) not in gone)
-        if self._current is not None and id(self._current.chain) in gone:
-            self._current = None
-        self.changed = True
 
     def __repr__(self) -> str:
-        waiting = len(self._turns) + (self._current is not None)
-        return f"<FetchBuffer {waiting} waiting, {len(self._parked)} parked, {self._bytes} bytes>"
+        return (
+            f"<FetchBuffer {self._waiting} waiting, {len(self._parked)} parked, {self._bytes} bytes; {self.memory!r}>"
+        )

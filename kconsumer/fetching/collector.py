@@ -7,6 +7,7 @@ returning them nothing may raise: an error met after something was taken is left
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,13 @@ from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.reactions import RESET, fetch_error, reaction_to
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.state.subscription import SubscriptionState, truncation_error
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._core.run import RecordRun
 
+NO_LIMIT = sys.maxsize  # bytes of records that a call may take
 Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]
 
 
@@ -37,6 +39,7 @@ class Collector:
         self._key = None if key is None else adapt(key, "key")
         self._value = None if value is None else adapt(value, "value")
         self._deserializes = self._key is not None or self._value is not None
+        self._output_left = 0  # bytes that this call may still decompress
         self.moved = False
         self._before: dict[TopicPartition, FetchPosition] = {}  # where the last call found what it moved
 
@@ -62,16 +65,19 @@ class Collector:
         following: dict[TopicPartition, OffsetAndMetadata] = {}
         skipped: Skipped = {}
         left = max_records
+        self._output_left = output_room = buffer.memory.output_room
         try:
-            while fetch is not None and left > 0:
-                room = None if max_bytes is None else max_bytes - sum(run.size for run in runs)
-                if room is not None and room <= 0:
+            while fetch is not None and left > 0 and self._output_left > 0:
+                room = NO_LIMIT if max_bytes is None else max_bytes - sum(run.size for run in runs)
+                if room <= 0:
                     break
                 left -= self._drain(fetch, left, room, runs, following, skipped)
                 fetch = buffer.head()
         except KafkaError:
             if not following:
                 raise
+        finally:
+            buffer.memory.polled(output_room - self._output_left)
         self.moved = bool(following) and not runs
         return ConsumerRecords(runs, following, skipped)
 
@@ -83,13 +89,14 @@ class Collector:
             if state is not None and state.has_valid_position:
                 self._subscription.set_position(tp, position)
                 self._buffer.drop_stale(tp, state, position)
+                state.touch()
         self._before.clear()
 
     def _drain(
         self,
         fetch: CompletedFetch,
         limit: int,
-        room: int | None,
+        room: int,
         runs: list[RecordRun],
         following: dict[TopicPartition, OffsetAndMetadata],
         skipped: Skipped,
@@ -112,13 +119,16 @@ class Collector:
         if data is None:
             self._react(fetch, first=not following)
             return 0
+        output = data.output_bytes
         try:
-            run = data.take(limit) if room is None else data.take(limit, room)
-            if self._deserializes and room is None:
+            run = data.take(limit, room, self._output_left)
+            if self._deserializes and room == NO_LIMIT:
                 run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
         except KafkaError as error:
-            fetch.failure = str(error)
+            fetch.fail(str(error), self._subscription.now)
             raise
+        finally:
+            self._output_left -= data.output_bytes - output
         fetch.failure = ""
         taken = len(run)
         if taken:
@@ -138,25 +148,31 @@ class Collector:
         return taken
 
     def _react(self, fetch: CompletedFetch, *, first: bool) -> None:
-        """A partition's error has its turn: reset the position, or raise. Unless it is the `first` thing
-        this call met, it stays at the head and is raised by the next call."""
+        """A partition's error has its turn: move or reset the position by policy, or raise. An error that is raised
+        stays, behind what others have buffered, until the user acts or another answer takes its place. Unless it is
+        the `first` thing this call met, it stays at the head and is raised by the next call."""
         tp = fetch.chain.topic_partition
-        error = self._error_of(fetch)
-        if error is None or first:
+        error = self._error_of(tp, fetch)
+        if error is None:
             self._buffer.finish(fetch)
-        if error is not None:
-            raise error
-        self._subscription.request_reset(tp)
+            return
+        fetch.fail(str(error), self._subscription.now)
+        if first:
+            self._buffer.postpone(fetch)
+        raise error
 
-    def _error_of(self, fetch: CompletedFetch) -> KafkaError | None:
-        """What to raise for a fetch that failed; None if the position is to be reset."""
-        tp, offset = fetch.chain.topic_partition, fetch.fetch_offset
+    def _error_of(self, tp: TopicPartition, fetch: CompletedFetch) -> KafkaError | None:
+        """What to raise for a fetch that failed; None if the position was moved or reset instead."""
+        if fetch.diverges is not None:
+            cut = self._subscription.truncate(tp, fetch.diverges)
+            return None if cut is None else truncation_error({tp: cut})
         if reaction_to(fetch.error_code) is not RESET:
-            return fetch_error(tp, offset, fetch.error_code)
+            return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:
+            self._subscription.request_reset(tp)
             return None
         return OffsetOutOfRangeError(
-            f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to"
-            " an offset in range, or set auto_offset_reset",
-            {tp: offset},
+            f"offset {fetch.fetch_offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek()"
+            " to an offset in range, or set auto_offset_reset",
+            {tp: fetch.fetch_offset},
         )

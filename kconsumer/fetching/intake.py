@@ -7,13 +7,15 @@ again; `manager.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
+from kconsumer._core.wire import Slice
 from kconsumer.config import ConsumerConfig
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.metrics import ResponseTally
-from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, reaction_to
+from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error, reaction_to
 from kconsumer.fetching.request import Flight
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, Asked
 from kconsumer.fetching.targets import AsksForMetadata
@@ -21,7 +23,14 @@ from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAn
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import Node, TopicPartition
+from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
+
+
+class Failed(NamedTuple):
+    """A partition not to be asked again at once, and why."""
+
+    asked: Asked
+    reason: str
 
 
 class Intake:
@@ -41,10 +50,10 @@ class Intake:
         self._metadata = metadata
         self._buffer = buffer
 
-    def take_in(self, flight: Flight, response: FetchResponse, version: int, now: float) -> list[TopicPartition]:
+    def take_in(self, flight: Flight, response: FetchResponse, version: int, now: float) -> list[Failed]:
         """Buffer what came. Returns the partitions to leave alone for a while before asking again."""
         tally = ResponseTally()
-        failed: list[TopicPartition] = []
+        failed: list[Failed] = []
         by_id = version > LAST_VERSION_WITH_NAMES
         for topic in response.responses:
             name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
@@ -53,8 +62,9 @@ class Intake:
                 asked = flight.asked.get(tp)
                 if asked is None:
                     continue
-                if not self._partition(flight, tp, asked, data, tally, now):
-                    failed.append(tp)
+                reason = self._partition(flight, tp, asked, data, tally, now)
+                if reason:
+                    failed.append(Failed(asked, reason))
                 if data.error_code in NAMES_LEADER:
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
         return failed
@@ -67,8 +77,8 @@ class Intake:
         data: FetchPartitionData,
         tally: ResponseTally,
         now: float,
-    ) -> bool:
-        """One partition of a response. False if it is not to be asked again at once."""
+    ) -> str:
+        """One partition of a response. Why it is not to be asked again at once; "" if it is."""
         chain, reaction = asked.chain, reaction_to(data.error_code)
         self._note(chain.state, data)
         size = 0 if data.records is None else len(data.records)
@@ -77,44 +87,69 @@ class Intake:
         if reaction is REFRESH:
             self._metadata.request_update()
             chain.state.clear_preferred_replica()
-            return False
+            return str(fetch_error(tp, asked.offset, data.error_code))
         if reaction is RETRY:
-            return False
+            return str(fetch_error(tp, asked.offset, data.error_code))
         if reaction is RESET and not _is_leader(flight.node, asked.leader):
             chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
-            return True
-        if reaction is ACCEPT and data.preferred_read_replica >= 0:
+            return ""
+        if reaction is not ACCEPT or _diverges(data):
+            return self._keep_error(asked, data, tally, now)
+        chain.failures = 0
+        if self._buffer.expects(chain, asked.offset, asked.leader):
+            if size:
+                tally.unread += 1
+                self._keep(flight, asked, data, size, tally)
+            else:
+                self._buffer.clear_error(chain)
+        if data.preferred_read_replica >= 0:
             return self._prefer(tp, asked, data.preferred_read_replica, now)
-        if (size or reaction is not ACCEPT) and self._buffer.expects(chain, asked.offset):
-            tally.unread += 1
-            self._keep(asked, data, size, tally)
-        return True
+        return ""
 
-    def _keep(self, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally) -> None:
-        """Append what came, records or an error that waits for its turn, to the partition's chain."""
-        fetch = CompletedFetch(asked.chain, asked.offset, size=size, error_code=data.error_code, tally=tally)
-        following = None
-        if not data.error_code:
-            fetch.data = PartitionFetch(
-                asked.chain.topic_partition,
-                data.records,
-                asked.offset,
-                check_crcs=self._config.check_crcs,
-                read_committed=self._config.read_committed,
-                aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-            )
-            following = next_fetch_offset(data.records)
+    def _keep(self, flight: Flight, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally) -> None:
+        """Append records to the partition's chain."""
+        records = data.records if isinstance(data.records, Slice) else Slice(data.records)
+        if records.owner is not flight.block:
+            flight.block = records.owner
+            flight.received += self._buffer.memory.hold(records.owner)
+        fetch = CompletedFetch(asked.chain, asked.offset, size=size, tally=tally)
+        fetch.data = PartitionFetch(
+            asked.chain.topic_partition,
+            records,
+            asked.offset,
+            check_crcs=self._config.check_crcs,
+            read_committed=self._config.read_committed,
+            aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+            hold=self._buffer.memory.hold,
+        )
+        following = next_fetch_offset(records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.
-        ahead = following[0] if following is not None and following[0] > asked.offset else None
-        self._buffer.append(fetch, ahead)
+        self._buffer.append(fetch, following[0] if following is not None and following[0] > asked.offset else None)
 
-    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> bool:
-        """The leader wants us to fetch from another replica, and sent nothing. False if that is not known."""
+    def _keep_error(self, asked: Asked, data: FetchPartitionData, tally: ResponseTally, now: float) -> str:
+        """Have what came in place of records wait for its turn, at the end of the partition's chain. It is asked again
+        meanwhile: another answer takes its place."""
+        chain, diverging = asked.chain, data.diverging_epoch
+        diverges = None
+        if diverging is not None and _diverges(data):
+            diverges = OffsetAndMetadata(diverging.end_offset, "", diverging.epoch)
+            reason = "the log of the leader parts from what was read"
+        else:
+            reason = str(fetch_error(chain.topic_partition, asked.offset, data.error_code))
+        if self._buffer.expects(chain, asked.offset, asked.leader):
+            fetch = CompletedFetch(chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally)
+            fetch.fail(reason, now if chain.error is None else chain.error.failed_at)
+            tally.unread += 1
+            self._buffer.append(fetch, asked.offset)
+        return reason
+
+    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> str:
+        """The leader wants us to fetch from another replica. A reason to wait if that one is not known."""
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
-            return False
+            return f"the leader names broker {replica} to read from, which is not known or not online"
         asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
-        return True
+        return ""
 
     @staticmethod
     def _note(state: PartitionState, data: FetchPartitionData) -> None:
@@ -135,6 +170,13 @@ class Intake:
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
         if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
             self._subscription.maybe_validate(tp, self._cluster.leader(tp))
+
+
+def _diverges(data: FetchPartitionData) -> bool:
+    """Whether the leader says that its log parts from what we read (KIP-595). Only followers are told so today: we do
+    not send the epoch of what we fetched last."""
+    diverging = data.diverging_epoch
+    return diverging is not None and diverging.end_offset >= 0
 
 
 def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:

@@ -53,7 +53,7 @@ class FetchManager:
         self._intake = Intake(config, cluster, subscription, metadata, buffer)
         self.targets = Targets(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, Flight] = {}
-        self._reserved = 0
+        self._memory = buffer.memory
         self._retry_node: dict[int, float] = {}  # brokers that failed, and until when they are left alone
         self._answered = False
         self._assignment_version = -1
@@ -69,7 +69,7 @@ class FetchManager:
     def wants_poll(self) -> bool:
         """Whether `poll` may have something new to do: a response came, room was made, a partition, metadata or the
         assignment changed. The end of a backoff is not seen here: poll before waiting anyway."""
-        return self._answered or self._buffer.changed or self.targets.changed
+        return self._answered or self.targets.changed
 
     def poll(self, now: float) -> PollResult:
         """The fetches to send now."""
@@ -77,7 +77,7 @@ class FetchManager:
         self.targets.update(now)
         requests: list[UnsentRequest] = []
         wake_at = self.targets.next_release
-        short = False
+        waiting: list[Target] = []
         brokers = self.targets.in_use
         for target in self.targets:
             if not target.ready or target.node.id in self._in_flight:
@@ -85,16 +85,12 @@ class FetchManager:
             retry_at = self._retry_node.get(target.node.id, 0.0)
             if retry_at > now:
                 wake_at = min(wake_at, retry_at)
-                continue
-            max_bytes = self._allowance(len(target.chains), brokers)
-            if max_bytes is None:
-                short = True
+            elif self._reserve_for(target, brokers) <= self._memory.room:
+                requests.append(self._send(target, brokers, now))
             else:
-                requests.append(self._send(target, max_bytes, now))
-        if short and self._buffer.has_parked and not self._buffer.has_data():
-            # Only paused partitions hold the memory, and nothing else would ever free it.
-            self._buffer.drop_parked()
-            return PollResult(requests + self.poll(now).requests, wake_at - now)
+                waiting.append(target)
+        if waiting and not self._in_flight and not self._buffer.has_data():
+            requests.append(self._send_anyway(waiting[0], brokers, now))
         return PollResult(requests, wake_at - now)
 
     def close(self) -> list[UnsentRequest]:
@@ -110,6 +106,7 @@ class FetchManager:
     def _settle(self, now: float) -> None:
         """Account for what was read or dropped since the last look."""
         self._answered = False
+        self._memory.settle()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
             self._assignment_version = self._subscription.assignment_version
             self._metrics.assigned(self._subscription)
@@ -127,21 +124,34 @@ class FetchManager:
         if tally.unread == 0:
             self._metrics.consumed(tally, now)
 
-    def _allowance(self, partitions: int, nodes: int) -> int | None:
-        """How many bytes to ask for so that all fetches under way fit in `buffer_memory` with what is held;
-        None if that is so few that waiting for room is better."""
-        memory = self._buffer.memory
-        want = min(self._config.fetch_max_bytes, partitions * self._config.max_partition_fetch_bytes, memory // nodes)
-        room = memory - self._buffer.held_bytes - self._reserved
-        return min(want, room) if room >= min(want, memory // 4) else None
+    def _max_bytes(self, target: Target, brokers: int) -> int:
+        """How many bytes to ask a broker for."""
+        config = self._config
+        of_partitions = len(target.chains) * config.max_partition_fetch_bytes
+        return min(config.fetch_max_bytes, of_partitions, self._memory.share(brokers))
 
-    def _send(self, target: Target, max_bytes: int, now: float) -> UnsentRequest:
+    def _reserve_for(self, target: Target, brokers: int) -> int:
+        """How many bytes of memory to keep free for its response: blocks are a little larger than what is in them, and
+        where batches are larger than all limits the next one will be, too."""
+        max_bytes = self._max_bytes(target, brokers)
+        return max(max_bytes + max_bytes // 4, target.largest)
+
+    def _send_anyway(self, target: Target, brokers: int, now: float) -> UnsentRequest:
+        """Ask although there is no room, because nothing is under way or waits for the caller: only data of paused
+        partitions, or batches that the caller holds, take the memory, and waiting would free none of it. The former is
+        given up as far as needed, to be fetched again."""
+        while self._buffer.has_parked and self._reserve_for(target, brokers) > self._memory.room:
+            self._buffer.drop_parked()
+        return self._send(target, brokers, now)
+
+    def _send(self, target: Target, brokers: int, now: float) -> UnsentRequest:
         targets = self.targets
         session = target.session.next_request(target.chains, target.changed, targets.order, self._cluster.topic_id)
         targets.asked(target)
-        flight, message = build_fetch(self._config, target, session, max_bytes, now)
+        max_bytes, reserved = self._max_bytes(target, brokers), self._reserve_for(target, brokers)
+        flight, message = build_fetch(self._config, target, session, max_bytes, reserved, now)
         self._in_flight[target.node.id] = flight
-        self._reserved += max_bytes
+        self._memory.reserved += reserved
         request = UnsentRequest(FETCH, message, partial(self.on_response, flight), str(target.node.id))
         if not session.by_id:
             request.max_version = LAST_VERSION_WITH_NAMES
@@ -152,7 +162,7 @@ class FetchManager:
     def on_response(self, flight: Flight, reply: Reply) -> None:
         """The end of a request."""
         del self._in_flight[flight.node.id]
-        self._reserved -= flight.max_bytes
+        self._memory.reserved -= flight.reserved
         self._answered = True
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
@@ -163,9 +173,10 @@ class FetchManager:
         if not flight.target.session.accept(response, reply.version):
             self._on_refusal(flight, response, reply.now)
             return
-        until = reply.now + self._config.retry_backoff_ms
-        for tp in self._intake.take_in(flight, response, reply.version, reply.now):
-            self.targets.hold_back(tp, until, flight.asked[tp].leader)
+        for asked, reason in self._intake.take_in(flight, response, reply.version, reply.now):
+            self.targets.hold_back(asked.chain, asked.leader, reason, reply.now)
+        flight.block = None
+        flight.target.largest = flight.received if flight.received > flight.reserved else 0
         if self._metrics is not None:
             self._metrics.fetched(flight.target.session.told, self._subscription)
 

@@ -19,7 +19,7 @@ class Reaction(enum.Enum):
     REFRESH = "ask for metadata, forget the preferred replica, fetch again"
     RETRY = "fetch again"
     RESET = "reset the position by policy, or raise OffsetOutOfRangeError"
-    RAISE = "raise; the position does not move, so it is raised again unless the trouble has passed"
+    RAISE = "raise in every poll until the user acts or another fetch from there succeeds"
 
 
 ACCEPT, REFRESH, RETRY, RESET, RAISE = Reaction
@@ -51,9 +51,13 @@ def reaction_to(code: int) -> Reaction:
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
-    """The error to raise for a code whose reaction is RAISE."""
+    """A code as an error that knows its partition and offset."""
+    error: BrokerError
     if code == 29:
-        return TopicAuthorizationError(f"fetching from {tp}", topics=frozenset({tp.topic}))
-    if code == 2:
-        return error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to go on")
-    return error_for(code, f"fetching from {tp} at offset {offset}")
+        error = TopicAuthorizationError(f"fetching from {tp}", topics=frozenset({tp.topic}))
+    elif code == 2:
+        error = error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to go on")
+    else:
+        error = error_for(code, f"fetching from {tp} at offset {offset}")
+    error.topic_partition, error.offset = tp, offset
+    return error

@@ -18,14 +18,17 @@ from kconsumer.types import Node, TopicPartition
 @dataclass(slots=True)
 class Flight:
     """One Fetch request under way, as the session stood when it was made. `topic_names`: the ids in it, by which the
-    response is read; `full`: whether it named all its partitions."""
+    response is read; `full`: whether it named all its partitions; `reserved`: bytes of memory kept free for it;
+    `received`: bytes of its response, and `block`, the memory they are in, once it has come."""
 
     target: Target
-    max_bytes: int
+    reserved: int
     sent_at: float
     full: bool
     asked: Mapping[TopicPartition, Asked]
     topic_names: Mapping[bytes, str]
+    received: int = 0
+    block: object = None
 
     @property
     def node(self) -> Node:
@@ -34,11 +37,11 @@ class Flight:
 
 
 def build_fetch(
-    config: ConsumerConfig, target: Target, session: SessionRequest, max_bytes: int, now: float
+    config: ConsumerConfig, target: Target, session: SessionRequest, max_bytes: int, reserved: int, now: float
 ) -> tuple[Flight, FetchRequest]:
     """Ask the broker for what follows its chains, `max_bytes` at most of all together."""
     full = session.epoch <= 0
-    flight = Flight(target, max_bytes, now, full, target.session.asked, target.session.names)
+    flight = Flight(target, reserved, now, full, target.session.asked, target.session.names)
     message = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms,
         min_bytes=config.fetch_min_bytes,

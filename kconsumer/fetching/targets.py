@@ -8,14 +8,14 @@ go on as they did; `manager.py` decides when a broker is asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.requests.base import FOREVER
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
-from kconsumer.state.partition import FetchPosition, PartitionState
+from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 
@@ -30,15 +30,28 @@ class AsksForMetadata(Protocol):
         ...
 
 
+class Held(NamedTuple):
+    """A partition that failed and is left alone `until` then (ms), or until it has another leader than this one, or
+    another position than its chain goes on from."""
+
+    until: float
+    since: float
+    chain: FetchChain
+    leader: LeaderAndEpoch
+    reason: str
+
+
 class Target:
     """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
-    `changed`: those of which its session may not know what is wanted now."""
+    `changed`: those of which its session may not know what is wanted now; `largest`: the size of its last response, if
+    that was larger than asked for (the first batch of a response comes whole)."""
 
-    __slots__ = ("chains", "changed", "full", "node", "session")
+    __slots__ = ("chains", "changed", "full", "largest", "node", "session")
 
     def __init__(self, node: Node, session: FetchSession) -> None:
         self.node = node
         self.session = session
+        self.largest = 0
         self.chains: dict[TopicPartition, FetchChain] = {}
         self.full: set[TopicPartition] = set()
         self.changed: dict[TopicPartition, None] = {}
@@ -73,7 +86,7 @@ def has_room(chain: FetchChain) -> bool:
     Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the position may
     have to be checked against the new one before the two are joined.
     """
-    if len(chain.fetches) >= MAX_AHEAD or chain.next_offset is None:
+    if chain.ahead >= MAX_AHEAD or chain.next_offset is None:
         return False
     position = chain.state.position
     return position is not None and chain.leader == position.leader
@@ -97,9 +110,7 @@ class Targets:
         self._buffer = buffer
         self._targets: dict[int, Target] = {}
         self._places: dict[TopicPartition, Target] = {}
-        # Partitions that failed, with the time until which they are left alone. One is tried earlier when it gets
-        # another leader.
-        self._held: dict[TopicPartition, tuple[float, LeaderAndEpoch]] = {}
+        self._held: dict[TopicPartition, Held] = {}
         self._next_release = FOREVER
         self._lease_end = FOREVER
         self._seen = (-1, -1)
@@ -117,6 +128,7 @@ class Targets:
         """Whether `update` may have something new to see; the end of a backoff is not told here."""
         return (
             bool(self._buffer.touched)
+            or self._buffer.memory.has_freed
             or self._subscription.has_changes
             or self._seen != (self._cluster.update_version, self._subscription.assignment_version)
         )
@@ -156,11 +168,25 @@ class Targets:
         target.changed.clear()
         self._targets[target.node.id] = self._targets.pop(target.node.id)
 
-    def hold_back(self, tp: TopicPartition, until: float, leader: LeaderAndEpoch) -> None:
-        """Leave a partition alone until then (ms), or until it has another leader than this one."""
-        self._held[tp] = until, leader
+    def hold_back(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
+        """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
+        config = self._config
+        longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        until = now + min(longest, config.retry_backoff_ms * 2.0 ** min(chain.failures, 32))
+        chain.failures += 1
+        tp = chain.topic_partition
+        self._held[tp] = Held(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)
         self._buffer.touched[tp] = None
+
+    def held(self, tp: TopicPartition, state: PartitionState) -> Held | None:
+        """Why the partition is left alone, if it is."""
+        position = state.position
+        return self._held[tp] if position is not None and self._is_held(tp, position.leader) else None
+
+    def place(self, tp: TopicPartition) -> Target | None:
+        """Where the partition is fetched from; None if it is not to be fetched now."""
+        return self._places.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
         """All partitions, those that waited longest for data first."""
@@ -183,8 +209,9 @@ class Targets:
 
     def _place(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """Find out anew whether and from where a partition is fetched."""
+        self._buffer.drop_stale(tp, state, state.position)
+        self._join_leaders(tp, state)
         position = state.position
-        self._buffer.drop_stale(tp, state, position)
         target = None
         if state.fetchable and position is not None and not self._is_held(tp, position.leader):
             node = self.read_replica(tp, state, now)
@@ -199,13 +226,25 @@ class Targets:
             del self._places[tp]
         if target is not None and position is not None:
             self._places[tp] = target
-            target.put(tp, self._chain(tp, state, position))
+            target.put(tp, self._buffer.chain(tp, state, position))
 
-    def _chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        chain = self._buffer.chain(tp, state, position)
-        if not chain.fetches:
-            chain.leader = position.leader
-        return chain
+    def _join_leaders(self, tp: TopicPartition, state: PartitionState) -> None:
+        """Go on with the log of a new leader once all that came from the old one's has been read.
+
+        The position was checked when the leader changed, but has moved since, over records that the new leader may
+        not have: it is checked again (KIP-320).
+        """
+        chain, position = self._buffer.find(tp), state.position
+        if chain is None or position is None or chain.leader == position.leader:
+            return
+        if chain.ahead:
+            chain.outdated = True
+            return
+        self._buffer.clear_error(chain)
+        chain.leader = position.leader
+        if chain.outdated and state.has_valid_position:
+            chain.outdated = False
+            state.validate(position)
 
     def _target(self, node: Node) -> Target:
         target = self._targets.get(node.id)
@@ -217,16 +256,16 @@ class Targets:
 
     def _is_held(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
         entry = self._held.get(tp)
-        return entry is not None and entry[1] == leader
+        return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
 
     def _release(self, now: float) -> list[TopicPartition]:
         """The partitions that need not be left alone any longer."""
         if now < self._next_release:
             return []
-        free = [tp for tp, (until, _) in self._held.items() if until <= now]
+        free = [tp for tp, held in self._held.items() if held.until <= now]
         for tp in free:
             del self._held[tp]
-        self._next_release = min((until for until, _ in self._held.values()), default=FOREVER)
+        self._next_release = min((held.until for held in self._held.values()), default=FOREVER)
         return free
 
     def _drop_unassigned(self) -> None:

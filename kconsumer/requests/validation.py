@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
+from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.list_offsets import by_topic, refusal
 from kconsumer.requests.lookups import TOPIC_AUTHORIZATION
@@ -24,7 +24,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopic,
 )
 from kconsumer.state.partition import FetchPosition
-from kconsumer.state.subscription import SubscriptionState, Truncation
+from kconsumer.state.subscription import SubscriptionState, Truncation, truncation_error
 from kconsumer.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -128,17 +128,9 @@ class Validator:
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
         """Without a reset policy the user decides; until then the error comes back after each backoff."""
-        offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
-        divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
-        names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
-        error = LogTruncationError(
-            f"the log was truncated below the position of {names} (unclean leader election) and "
-            f"auto_offset_reset is none: seek() to an offset, divergent_offsets tells where the logs part",
-            offsets,
-            divergent,
-        )
-        self._fail(error, offsets)
-        self._subscription.set_next_retry(offsets, now + self._retry_backoff_ms, str(error))
+        error = truncation_error(truncations)
+        self._fail(error, truncations)
+        self._subscription.set_next_retry(truncations, now + self._retry_backoff_ms, str(error))
 
 
 def _row(tp: TopicPartition, position: FetchPosition) -> OffsetForLeaderPartition:

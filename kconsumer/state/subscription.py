@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from kconsumer.errors import NoOffsetForPartitionError, StateError
+from kconsumer.errors import LogTruncationError, NoOffsetForPartitionError, StateError
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
 from kconsumer.state.partition import (
     AWAIT_RESET,
@@ -366,17 +366,32 @@ class SubscriptionState:
         state = self._awaiting_validation(tp, requested)
         if state is None:
             return None
-        has_policy = self.default_reset != OffsetReset.NONE
         if end_offset < 0 or end_epoch < 0:
-            if not has_policy:
-                return Truncation(requested, None)
+            return self._cut(state, requested, None)
+        if end_offset < requested.offset:
+            return self._cut(state, requested, OffsetAndMetadata(end_offset, "", end_epoch))
+        state.complete_validation()
+        return None
+
+    def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
+        """A leader says that its log parts at `divergent` from what was read of it (KIP-595): as if validation had
+        found that. Ignored if the position is not beyond."""
+        state = self.get(tp)
+        position = state.position
+        if position is None or position.offset <= divergent.offset:
+            return None
+        return self._cut(state, position, divergent)
+
+    def _cut(
+        self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
+    ) -> Truncation | None:
+        """The log was cut below the position: move to where it parts, or reset; without a policy tell the caller."""
+        if self.default_reset == OffsetReset.NONE:
+            return Truncation(position, divergent)
+        if divergent is None:
             state.reset(self.default_reset)
-        elif end_offset < requested.offset:
-            if not has_policy:
-                return Truncation(requested, OffsetAndMetadata(end_offset, "", end_epoch))
-            state.seek(FetchPosition(end_offset, end_epoch, requested.leader))
         else:
-            state.complete_validation()
+            state.seek(FetchPosition(divergent.offset, divergent.leader_epoch, position.leader))
         return None
 
     def _awaiting_validation(self, tp: TopicPartition, requested: FetchPosition) -> PartitionState | None:
@@ -444,6 +459,19 @@ class SubscriptionState:
             f"<SubscriptionState {self.kind.value}({what}), {len(self._states)} assigned "
             f"(v{self.assignment_version}), {missing} without position>"
         )
+
+
+def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTruncationError:
+    """The error for logs that were cut below positions while the reset policy is `none`."""
+    offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
+    divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
+    names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
+    return LogTruncationError(
+        f"the log was truncated below the position of {names} (unclean leader election) and auto_offset_reset is none:"
+        " seek() to an offset, divergent_offsets tells where the logs part",
+        offsets,
+        divergent,
+    )
 
 
 def no_offset_error(partitions: Iterable[TopicPartition]) -> NoOffsetForPartitionError:

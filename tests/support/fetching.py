@@ -53,7 +53,7 @@ class Log:
         self.end = end
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one with `offset` on, at least one."""
+        """Whole batches from the one with `offset` on, `max_bytes` of them but at least one."""
         if offset >= self.end:
             return b""
         first = bisect_right(self.starts, offset) - 1
@@ -135,6 +135,11 @@ class World:
         self.subscription.seek(tp, offset)
         self.subscription.validate_all(self.cluster)
 
+    def validate(self) -> None:
+        """Positions that wait for it are found good."""
+        for tp in self.subscription.partitions_to_validate(self.now):
+            self.subscription.get(tp).complete_validation()
+
     def poll(self) -> list[UnsentRequest]:
         """The fetches to send now."""
         return self.manager.poll(self.now).requests
@@ -148,8 +153,10 @@ class World:
             return
         self.check_agreement(request, view)
         topics: dict[str | bytes, FetchableTopicResponse] = {}
+        left = request.message.max_bytes
         for key, asked in view.rows.items():
-            data = self._read(asked, changes.get(f"p{asked.partition}", {}))
+            data = self._read(asked, changes.get(f"p{asked.partition}", {}), left, first=not topics)
+            left -= len(data.records or b"")
             if view.incremental and not self._is_news(view, key, data):
                 continue
             out = topics.get(key[0])
@@ -175,14 +182,16 @@ class World:
         """The client's session with a broker."""
         return next(target.session for target in self.manager.targets if target.node.id == node)
 
-    def _read(self, asked: FetchPartition, changes: dict[str, Any]) -> FetchPartitionData:
+    def _read(self, asked: FetchPartition, changes: dict[str, Any], left: int, *, first: bool) -> FetchPartitionData:
+        """`left`: bytes that still fit in the response; the first batch of all comes whole."""
         log = self.logs[TopicPartition("t", asked.partition)]
+        records = log.read(asked.fetch_offset, min(left, asked.partition_max_bytes))
         data = FetchPartitionData(
             partition_index=asked.partition,
             high_watermark=log.end,
             last_stable_offset=log.end,
             log_start_offset=log.start,
-            records=log.read(asked.fetch_offset, asked.partition_max_bytes),
+            records=records if first or len(records) <= left else b"",
         )
         for name, value in changes.items():
             setattr(data, name, value)

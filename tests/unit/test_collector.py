@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kconsumer.errors import (
@@ -263,35 +265,85 @@ def test_batch_that_does_not_fit() -> None:
         world.collect()
 
 
+def fetch_again(world: World, **changes: Any) -> None:
+    """Let the backoff of failed partitions end, and answer what is asked then."""
+    world.now += world.config.retry_backoff_max_ms
+    world.answer(*world.poll(), **changes)
+
+
 def test_topic_authorization() -> None:
-    """A refused topic is raised after what is buffered of others, and again while it is refused."""
+    """A refused topic is raised after what is buffered of others, and then by every poll while it is refused; what
+    others have buffered meanwhile is returned in between."""
     world = logged(2)
     one, two = world.tps
     world.subscription.move_to_end(two)
     refused = {"error_code": 29, "records": None}
     world.answer(*world.poll(), p1=refused)
     assert {one: list(range(10))} == world.collect()
-    with pytest.raises(TopicAuthorizationError) as caught:
-        world.collect()
-    assert frozenset({"t"}) == caught.value.topics
+    for _ in range(2):
+        with pytest.raises(TopicAuthorizationError) as caught:
+            world.collect()
+        assert (frozenset({"t"}), two, 0) == (caught.value.topics, caught.value.topic_partition, caught.value.offset)
     assert 0 == position(world, two)
-    world.answer(*world.poll(), p1=refused)
+    world.logs[one].append(2)
+    fetch_again(world, p1=refused)
+    assert {one: [10, 11]} == world.collect()
     with pytest.raises(TopicAuthorizationError):
         world.collect()
+    world.logs[one].append(2)
     world.fetch()
+    with pytest.raises(TopicAuthorizationError):
+        world.collect()
+    assert {one: [12, 13]} == world.collect()
+    fetch_again(world)
     assert {two: list(range(10))} == world.collect()
 
 
 @pytest.mark.parametrize("code", [2, 76, 4242])
 def test_other_errors_are_raised(code: int) -> None:
-    """Codes without a remedy are raised with partition and offset; the position stays and is tried again."""
+    """Codes without a remedy are raised with partition and offset by every poll; the position stays, and another
+    answer ends it."""
     world = logged()
     world.answer(*world.poll(), p0={"error_code": code, "records": None})
-    with pytest.raises(BrokerError, match="t-0 at offset 0") as caught:
-        world.collect()
-    assert code == caught.value.code
-    world.fetch()
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="t-0 at offset 0") as caught:
+            world.collect()
+        assert (code, world.tps[0], 0) == (caught.value.code, caught.value.topic_partition, caught.value.offset)
+    assert str(caught.value) == world.buffer.failure(world.tps[0])
+    fetch_again(world)
     assert {world.tps[0]: list(range(10))} == world.collect()
+    assert "" == world.buffer.failure(world.tps[0])
+
+
+@pytest.mark.parametrize("act", ["seek", "pause", "unsubscribe"])
+def test_raised_until_the_user_acts(act: str) -> None:
+    """An error is raised no more once its partition was sought, paused, or taken away."""
+    world = logged()
+    tp = world.tps[0]
+    world.answer(*world.poll(), p0={"error_code": 2, "records": None})
+    with pytest.raises(BrokerError):
+        world.collect()
+    match act:
+        case "seek":
+            world.seek(tp, 1)
+        case "pause":
+            world.subscription.pause(tp)
+        case "unsubscribe":
+            world.subscription.unsubscribe()
+            world.buffer.clear()
+    assert {} == world.collect()
+    assert not world.buffer.has_data()
+
+
+def test_error_gone_with_nothing_to_read() -> None:
+    """An answer without records also ends an error."""
+    world = World()
+    world.answer(*world.poll(), p0={"error_code": 29, "records": None})
+    with pytest.raises(TopicAuthorizationError):
+        world.collect()
+    fetch_again(world)
+    assert {} == world.collect()
+    assert not world.buffer.has_data()
 
 
 def test_out_of_range_resets_by_policy() -> None:
@@ -309,11 +361,14 @@ def test_out_of_range_without_policy() -> None:
     world = logged(auto_offset_reset="none")
     tp = world.tps[0]
     world.seek(tp, 99)
+    world.answer(*world.poll(), p0={"error_code": 1, "records": None})
     for _ in range(2):
-        world.answer(*world.poll(), p0={"error_code": 1, "records": None})
         with pytest.raises(OffsetOutOfRangeError) as caught:
             world.collect()
         assert {tp: 99} == caught.value.offsets
+    fetch_again(world, p0={"error_code": 1, "records": None})
+    with pytest.raises(OffsetOutOfRangeError):
+        world.collect()
     world.seek(tp, 4)
     world.fetch()
     assert {tp: [4, 5, 6, 7, 8, 9]} == world.collect()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
+from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
-from kconsumer.types import TopicPartition
+from kconsumer.types import Node, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -50,20 +51,20 @@ def test_head_stays_until_finished() -> None:
 
 
 def test_bytes_are_counted_until_read_or_dropped() -> None:
-    """Held bytes grow with what arrives and shrink with what is read or dropped."""
+    """Waiting bytes grow with what arrives and shrink with what is read or dropped."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     first = add(buffer, a, 0, 5, size=100)
     add(buffer, a, 5, 9, size=50)
     add(buffer, b, 0, 5, size=7)
-    assert (157, 150, 7) == (buffer.held_bytes, buffer.buffered_bytes(A), buffer.buffered_bytes(B))
+    assert (157, 150, 7) == (buffer.waiting_bytes, buffer.buffered_bytes(A), buffer.buffered_bytes(B))
     assert first is buffer.head()
     buffer.finish(first)
-    assert (57, 50) == (buffer.held_bytes, buffer.buffered_bytes(A))
+    assert (57, 50) == (buffer.waiting_bytes, buffer.buffered_bytes(A))
     buffer.drop(a)
-    assert (7, 0) == (buffer.held_bytes, buffer.buffered_bytes(A))
+    assert (7, 0) == (buffer.waiting_bytes, buffer.buffered_bytes(A))
     buffer.clear()
-    assert 0 == buffer.held_bytes
+    assert 0 == buffer.waiting_bytes
 
 
 def test_same_position_goes_on_with_the_chain() -> None:
@@ -81,8 +82,8 @@ def test_other_position_drops_the_chain() -> None:
     new = buffer.chain(A, a.state, FetchPosition(77))
     assert new is not a
     assert (77, 77) == (new.position, new.next_offset)
-    assert (None, 0) == (buffer.head(), buffer.held_bytes)
-    assert not buffer.expects(a, 5)
+    assert (None, 0) == (buffer.head(), buffer.waiting_bytes)
+    assert not buffer.expects(a, 5, a.leader)
 
 
 def test_new_assignment_drops_the_chain() -> None:
@@ -98,9 +99,9 @@ def test_expects_only_the_end_of_a_live_chain() -> None:
     """Only a fetch from where the chain ends is taken."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
-    assert buffer.expects(a, 0)
+    assert buffer.expects(a, 0, a.leader)
     add(buffer, a, 0, 5)
-    assert [False, True, False] == [buffer.expects(a, offset) for offset in (0, 5, 9)]
+    assert [False, True, False] == [buffer.expects(a, offset, a.leader) for offset in (0, 5, 9)]
 
 
 def test_unknown_end_is_learned_when_all_is_read() -> None:
@@ -143,9 +144,9 @@ def test_only_parked_data_is_no_data() -> None:
     buffer.head()
     buffer.park(a)
     assert not buffer.has_data()
-    assert 10 == buffer.held_bytes
+    assert 10 == buffer.waiting_bytes
     buffer.drop_parked()
-    assert (False, 0) == (buffer.has_parked, buffer.held_bytes)
+    assert (False, 0) == (buffer.has_parked, buffer.waiting_bytes)
 
 
 def test_retain() -> None:
@@ -160,16 +161,68 @@ def test_retain() -> None:
 
 
 def test_settled_lists_read_and_dropped_once() -> None:
-    """Each fetch that ends, read or dropped, is reported once, and `changed` says that there is one."""
+    """Each fetch that ends, read or dropped, is reported once, and its partition is."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     buffer.settled()
-    assert not buffer.changed
+    buffer.take_touched()
     read, dropped = add(buffer, a, 0, 5), add(buffer, b, 0, 5)
     buffer.head()
     buffer.finish(read)
     buffer.drop(b)
-    assert buffer.changed
     assert [read, dropped] == buffer.settled()
     assert [] == buffer.settled()
-    assert not buffer.changed
+    assert [A, B] == list(buffer.take_touched())
+    assert {} == buffer.take_touched()
+
+
+def test_fetch_of_an_old_leader_is_not_expected() -> None:
+    """What an earlier leader answers does not go on with a chain that is read from another one."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    assert not buffer.expects(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))
+
+
+def test_error_is_replaced_by_the_next_answer() -> None:
+    """An error stays at the end of its chain, without room taken, until another answer from there takes its place."""
+    buffer = FetchBuffer(1000)
+    a = chain(buffer, A)
+    add(buffer, a, 0, 5)
+    first, second = (CompletedFetch(a, 5, error_code=code) for code in (29, 2))
+    buffer.append(first, 5)
+    buffer.append(second, 5)
+    assert (1, second, 5) == (a.ahead, a.error, a.next_offset)
+    good = add(buffer, a, 5, 9)
+    assert (2, None) == (a.ahead, a.error)
+    assert [first, second] == buffer.settled()
+    assert good is drain(buffer)[-1]
+
+
+def test_postponed_error_lets_others_pass() -> None:
+    """An error that was raised comes again after everything that waited."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    error = CompletedFetch(a, 0, error_code=29)
+    buffer.append(error, 0)
+    other = add(buffer, b, 0, 5)
+    assert error is buffer.head()
+    buffer.postpone(error)
+    assert other is buffer.head()
+    buffer.finish(other)
+    assert error is buffer.head()
+
+
+def test_pausing_again_and_again_leaves_no_turns_behind() -> None:
+    """Turns of parked fetches are passed over, and do not pile up."""
+    buffer = FetchBuffer(1000)
+    a, b = chain(buffer, A), chain(buffer, B)
+    add(buffer, b, 0, 5)
+    buffer.head()
+    kept = [add(buffer, a, 0, 5), add(buffer, a, 5, 9)]
+    for _ in range(1000):
+        a.state.pause()
+        buffer.park(a)
+        a.state.resume()
+        buffer.unpark()
+    assert len(buffer._turns) < 200
+    assert kept == drain(buffer)[1:]

@@ -11,7 +11,6 @@ from kconsumer.errors import BrokerConnectionError, UnsupportedVersionError
 from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
-from kconsumer.testing.batches import build_batch
 from kconsumer.types import Node, OffsetReset, TopicPartition
 from support.fetching import TOPIC_ID, World, offsets
 
@@ -149,7 +148,7 @@ def test_no_more_than_two_fetches_ahead() -> None:
 
 def test_a_full_partition_holds_its_broker_back_and_no_other() -> None:
     """Nothing is asked of a broker without all of its partitions: the one left out would have to wait."""
-    world = World(4, brokers=2, max_partition_fetch_bytes=1)
+    world = World(4, brokers=2, max_partition_fetch_bytes=200)
     for _ in range(3):
         world.logs[world.tps[0]].append(10)
     world.fetch()
@@ -201,53 +200,6 @@ def test_wants_poll() -> None:
     world.subscription.assign(set())
     wants.append(world.manager.wants_poll)
     assert [False, True, False, False, True, True, True] == wants
-
-
-# --- memory --------------------------------------------------------------------------------------------
-
-
-def fill(world: World, batch_bytes: int, batches: int) -> None:
-    """Batches of one record of about this size in every partition."""
-    for log in world.logs.values():
-        for _ in range(batches):
-            log.add(build_batch([bytes(batch_bytes)], base_offset=log.end), log.end + 1)
-
-
-def test_no_fetch_while_memory_is_used_up() -> None:
-    """With most of buffer_memory in use no fetch leaves until enough has been read."""
-    world = World(3, buffer_memory=3000, max_partition_fetch_bytes=1000, fetch_max_bytes=3000)
-    fill(world, 900, 9)
-    assert 1 == world.fetch()
-    assert 0 == world.fetch()
-    assert 3 * 900 < world.buffer.held_bytes < 3000
-    world.collector.collect(1)
-    (request,) = world.poll()
-    assert 3000 - world.buffer.held_bytes == request.message.max_bytes
-
-
-def test_brokers_share_the_memory() -> None:
-    """No request asks for more than its broker's share, nor all under way together for more than there is."""
-    world = World(4, brokers=4, buffer_memory=4000, max_partition_fetch_bytes=3000)
-    assert [1000] * 4 == [r.message.max_bytes for r in world.poll()]
-
-
-def test_paused_partitions_do_not_lock_the_others_out() -> None:
-    """When only paused partitions hold the memory it is taken from them; they are read from their position later."""
-    world = World(2, brokers=2, buffer_memory=2000, max_partition_fetch_bytes=1000)
-    one, other = world.tps
-    fill(world, 900, 4)
-    world.subscription.pause(other)
-    world.fetch()
-    world.fetch()
-    world.subscription.pause(one)
-    world.subscription.resume(other)
-    assert {} == world.collector.collect(10).by_partition()
-    assert 1800 < world.buffer.held_bytes
-    (request,) = world.poll()
-    assert ("1", {1: 0}) == (request.node, offsets(request))
-    assert 0 == world.buffer.held_bytes
-    world.subscription.resume(one)
-    assert [{0: 0}] == [offsets(r) for r in world.poll()]
 
 
 # --- seek, pause, rebalance while a fetch is under way -------------------------------------------------
@@ -331,7 +283,7 @@ def test_unassigned_data_is_freed_at_the_next_poll() -> None:
     world.fetch()
     world.subscription.assign({world.tps[1]})
     world.poll()
-    assert 0 == world.buffer.held_bytes
+    assert 0 == world.buffer.memory.alive
 
 
 def test_late_response_after_clear() -> None:
@@ -341,7 +293,7 @@ def test_late_response_after_clear() -> None:
     (request,) = world.poll()
     world.buffer.clear()
     world.answer(request)
-    assert (False, 0) == (world.manager.has_in_flight, world.buffer.held_bytes)
+    assert (False, 0) == (world.manager.has_in_flight, world.buffer.memory.alive)
 
 
 # --- leaders -------------------------------------------------------------------------------------------
@@ -356,12 +308,34 @@ def test_nothing_is_fetched_ahead_from_a_new_leader() -> None:
     world.update_metadata()
     assert [] == world.poll()
     assert {world.tps[0]: list(range(10))} == world.collect()
+    assert [] == world.poll()
+    world.validate()
     (request,) = world.poll()
     assert ("1", {0: 10}, 1) == (
         request.node,
         offsets(request),
         request.message.topics[0].partitions[0].current_leader_epoch,
     )
+
+
+def test_position_is_checked_where_two_logs_are_joined() -> None:
+    """The position was checked when the leader changed; having moved over what the old leader sent, it is checked once
+    more before the new one is asked, as that may not have all of it."""
+    world = World(brokers=2)
+    tp = world.tps[0]
+    world.logs[tp].append(5)
+    world.fetch()
+    world.collect(2)
+    world.leaders[0], world.epochs[0] = 1, 1
+    world.update_metadata()
+    assert [tp] == world.subscription.partitions_to_validate(world.now)
+    world.poll()
+    world.validate()
+    assert {tp: [2, 3, 4]} == world.collect()
+    assert [] == world.poll()
+    assert [tp] == world.subscription.partitions_to_validate(world.now)
+    world.validate()
+    assert [("1", {0: 5})] == [(request.node, offsets(request)) for request in world.poll()]
 
 
 def test_same_fetch_to_two_leaders_counts_once() -> None:
@@ -596,7 +570,7 @@ def test_metrics_of_fetches() -> None:
     (request,) = world.poll()
     world.now += 40
     world.answer(request, throttle_time_ms=6)
-    size = world.buffer.held_bytes
+    size = world.buffer.memory.alive
     world.collect(30)
     assert 0 == values(world)["records-consumed-total"]
     world.collect(5)

@@ -141,8 +141,7 @@ class Fetching(RuleBasedStateMachine):
     @rule()
     def validate(self) -> None:
         """Positions held back by a change of leader are found good."""
-        for tp in self.world.subscription.partitions_to_validate(self.world.now):
-            self.world.subscription.get(tp).complete_validation()
+        self.world.validate()
 
     @rule(ms=st.integers(1, 200))
     def wait(self, ms: int) -> None:
@@ -151,9 +150,10 @@ class Fetching(RuleBasedStateMachine):
     @invariant()
     def accounts_are_right(self) -> None:
         if hasattr(self, "world"):
-            held = sum(self.world.buffer.buffered_bytes(tp) for tp in self.world.tps)
-            assert held == self.world.buffer.held_bytes
-            assert all(bytes_ >= 0 for bytes_ in (held, self.world.manager._reserved))
+            buffer = self.world.buffer
+            held = sum(buffer.buffered_bytes(tp) for tp in self.world.tps)
+            assert (held, held) == (buffer.waiting_bytes, buffer.memory.alive)
+            assert buffer.memory.reserved >= 0
 
     def teardown(self) -> None:
         """Whatever happened, with everything assigned and resumed all that is owed comes."""

@@ -85,7 +85,7 @@ def test_leader_epoch_is_a_change() -> None:
 
 def test_partitions_without_room_stay_in_the_session() -> None:
     """While a partition has no room its broker is not asked at all, so that the session does not forget it."""
-    world = filled(2, max_partition_fetch_bytes=1)
+    world = filled(2, max_partition_fetch_bytes=120)
     for _ in range(3):
         world.logs[world.tps[0]].append(5)
     said = []
