@@ -155,7 +155,9 @@ class World:
         topics: dict[str | bytes, FetchableTopicResponse] = {}
         left = request.message.max_bytes
         for key, asked in view.rows.items():
-            data = self._read(asked, changes.get(f"p{asked.partition}", {}), left, first=not topics)
+            data = self._read(
+                asked, changes.get(f"p{asked.partition}", {}), left, first=left == request.message.max_bytes
+            )
             left -= len(data.records or b"")
             if view.incremental and not self._is_news(view, key, data):
                 continue
