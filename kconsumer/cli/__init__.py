@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from kconsumer import errors
 from kconsumer._version import VERSION
-from kconsumer.cli import assignors, consume
+from kconsumer.cli import assignors, consume, dump
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -55,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)
     assignors.add_parser(commands, common)
+    dump.add_parser(commands, common)
     return parser
 
 

@@ -89,8 +89,13 @@ def _escape(code: bytes) -> bytes:
 
 
 def _json_line(record: ConsumerRecord) -> bytes:
-    """One JSON object. Bytes that are not UTF-8 become {"base64": "..."}, so nothing is lost or ambiguous."""
-    fields = {
+    """One JSON object in a line."""
+    return json.dumps(json_fields(record), ensure_ascii=False).encode() + b"\n"
+
+
+def json_fields(record: ConsumerRecord) -> dict[str, object]:
+    """A record for JSON. Bytes that are not UTF-8 become {"base64": "..."}, so nothing is lost or ambiguous."""
+    return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -99,7 +104,6 @@ def _json_line(record: ConsumerRecord) -> bytes:
         "value": _json_value(record.value),
         "headers": [[name, _json_value(value)] for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _json_value(value: object) -> object:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,6 +240,26 @@ def test_a_compacted_topic(broker: Kafka, reader: New, topic_name: str) -> None:
     consumer.assign([TopicPartition(topic_name, 0)])
     consumer.seek(TopicPartition(topic_name, 0), middle)
     assert min(offset for offset in offsets if offset >= middle) == next(iter(consumer.poll(10))).offset
+
+
+def test_dump_shows_what_is_in_a_segment(broker: Kafka, reader: New, topic_name: str, run_folder: Path) -> None:
+    """`kconsumer dump` reads the broker's own file: every record that a consumer reads, and the markers it does not."""
+    broker.create_topic(topic_name)
+    broker.produce_transaction(topic_name, [b"a", b"b"])
+    broker.produce_transaction(topic_name, [b"c"], commit=False)
+    broker.produce(topic_name, [b"d"] * 100, compression="zstd")
+    (path,) = run_folder.glob(f"kafka-{broker.version}/node-1/data/{topic_name}-0/*.log")
+    command = [sys.executable, "-m", "kconsumer", "dump", "--records", "-f", "json", str(path)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    markers = {row["base_offset"]: row["control"] for row in rows if row["type"] == "batch" and row["control"]}
+    assert {2: ["commit"], 4: ["abort"]} == markers
+    read = read_all(reader(), topic_name, 1)[0]
+    dumped = [row for row in rows if row["type"] == "record" and row["offset"] not in markers]
+    assert [(row[0], row[2], row[4]) for row in read] == [
+        (row["offset"], row["timestamp"], row["value"].encode()) for row in dumped
+    ]
+    assert {topic_name} == {row["topic"] for row in dumped}
 
 
 def test_log_append_time(broker: Kafka, reader: New, topic_name: str) -> None:
