@@ -243,6 +243,21 @@ def test_subscription_changed_inside_a_callback(kafka: Kafka, topic: str, member
     assert {*tps(other, 0)} == consumer.assignment()
 
 
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
+    """An eager rebalance takes all partitions away, and with them that they were paused; a cooperative one leaves
+    those that stay as they were (Java testPauseStateNotPreservedByRebalance)."""
+    zero, one = tps(topic, 0, 1)
+    listener = Recorder()
+    consumer = member(assignors=[assignor])
+    consumer.subscribe([topic], listener=listener)
+    await_assignment(consumer, zero, one)
+    consumer.pause(zero)
+    consumer.enforce_rebalance()
+    poll_until(consumer, lambda: listener.count("assigned") == 2)
+    assert (frozenset() if assignor == EAGER else frozenset({zero})) == consumer.paused()
+
+
 # --- errors ---
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import groupby
 
 import pytest
@@ -72,6 +73,42 @@ def test_poll_returns_when_the_first_records_come(kafka: Kafka, topic_name: str,
     started = time.monotonic()
     assert [b"x"] == values(consumer.poll(30))
     assert time.monotonic() - started < 2
+
+
+def test_timeouts_in_every_form(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """Timeouts are seconds or timedeltas, never negative."""
+    kafka.create_topic(topic_name)
+    (tp,) = tps(topic_name, 0)
+    consumer = new_consumer(group_id=topic_name)
+    consumer.assign([tp])
+    started = time.monotonic()
+    assert not consumer.poll(timedelta(milliseconds=300))
+    assert 0.3 <= time.monotonic() - started < 0.6
+    consumer.commit({tp: 1}, timeout=timedelta(seconds=5))
+    assert 1 == consumer.committed([tp], timeout=5)[tp].offset
+    assert 0 == consumer.end_offsets([tp], timeout=timedelta(seconds=5))[tp]
+    for call in (lambda t: consumer.poll(t), lambda t: consumer.position(tp, timeout=t), consumer.list_topics):
+        with pytest.raises(ValueError, match="negative"):
+            call(timedelta(seconds=-1))
+    consumer.close(timedelta(seconds=5))
+
+
+def test_options_as_a_mapping(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """from_config takes Java's spellings and text values; the consumer behaves the same."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(5))
+    options = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": topic_name,
+        "auto.offset.reset": "earliest",
+        "max.poll.records": "2",
+        "enable_auto_commit": "false",
+        "value.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+    }
+    with Consumer.from_config(options, topic_name) as consumer:
+        assert ["0", "1"] == values(read(consumer, 2))
+        assert ["2", "3"] == values(read(consumer, 2))
+    assert {} == kafka.committed(topic_name, topic_name)
 
 
 # --- pause and resume ---

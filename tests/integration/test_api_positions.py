@@ -223,6 +223,18 @@ def test_committed_offset_comes_before_the_reset_policy(
     assert 0 == third.position(ten)
 
 
+@pytest.mark.parametrize(("policy", "count"), [("earliest", 10), ("latest", 0)])
+def test_committed_offset_outside_the_log(
+    ten: TopicPartition, topic_name: str, new_consumer: New, policy: str, count: int
+) -> None:
+    """A committed offset that the log does not have leads to the policy's offset."""
+    consumer = new_consumer(group_id=topic_name, auto_offset_reset=policy)
+    consumer.assign([ten])
+    consumer.commit({ten: 1000})
+    assert 1000 == consumer.position(ten)
+    assert count == len(poll_until(consumer, lambda: consumer.position(ten) == 10))
+
+
 # --- outside the log ---
 
 

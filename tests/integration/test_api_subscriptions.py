@@ -192,6 +192,24 @@ def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) ->
     assert {0: 4} == kafka.committed(topic_name, other)
 
 
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_topic_that_is_made_anew(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
+    """A topic deleted and created again under the same name is read from the policy's offset: what the old one's
+    positions and commits say is outside its log."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    consumer = member(topic_name) if subscribed else member()
+    if not subscribed:
+        consumer.assign(tps(topic_name, 0))
+    read(consumer, 10)
+    consumer.commit()
+    kafka.delete_topic(topic_name)
+    poll_until(consumer, lambda: not consumer.partitions_for(topic_name))
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"a", b"b", b"c"])
+    assert [b"a", b"b", b"c"] == values(read(consumer, 3))
+
+
 def test_close_after_the_topic_was_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
     """The automatic commit at close() does not wait for a deleted topic; other partitions are committed."""
     topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
