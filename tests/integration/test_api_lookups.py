@@ -125,7 +125,7 @@ def test_time_limits_of_lookups(new_consumer: New) -> None:
             started = time.monotonic()
             with pytest.raises(TimeoutError):
                 call(limit)
-            assert limit <= time.monotonic() - started < limit + 0.4
+            assert limit <= time.monotonic() - started < limit + 1.0
 
 
 # --- creating topics ---
