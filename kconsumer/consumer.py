@@ -85,6 +85,7 @@ class Consumer:
         self._engine = ClassicEngine(config, self._clock, loaded)
         self._engine.callbacks.belong_to(self)
         self._iteration = Iteration()
+        self._closing = False
         self._guard = Guard()
         if topics:
             self.subscribe(topics)
@@ -434,6 +435,10 @@ class Consumer:
             return
         timer = self._timer(timeout)
         self._guard.enter()
+        if self._closing:  # called by a callback that close() itself runs
+            self._guard.leave()
+            return
+        self._closing = True
         try:
             self._rewind()
             self._engine.close(timer, leave_group, auto_commit=auto_commit)

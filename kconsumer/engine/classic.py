@@ -70,6 +70,8 @@ class ClassicEngine(ClassicDriver):
             self._step(wait_ms, joining=True, fetching=True)
             self._run_callbacks()
             self.callbacks.run_commits()
+            if not self.ready_to_poll:  # a callback unsubscribed, or closed the consumer
+                return ConsumerRecords.EMPTY
             self._raise_errors()
             self._metrics.waited_until = self._clock.now()
             records = self._collect(max_records, max_bytes)
@@ -171,6 +173,8 @@ class ClassicEngine(ClassicDriver):
         if membership is None or not self.parts.subscription.is_group_managed:
             return
         callback = membership.leave_callback()
+        if self._giving_up:
+            callback = None  # the listener is just being told, and wants to leave for good
         error = self._run_callback(callback) if callback is not None else None
         with self.lock:
             request = membership.leave(reason, leave_group)
@@ -329,6 +333,7 @@ class ClassicEngine(ClassicDriver):
         finally:  # Ctrl-C ends the steps, but leaves neither thread nor sockets behind
             self.stop_heartbeats()
             with self.lock:
+                self.parts.subscription.unsubscribe()
                 self.parts.buffer.clear()
                 self.parts.client.close()
             if self.interceptors is not None:

@@ -21,7 +21,7 @@ from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.membership.classic import ClassicMembership, RebalanceCallback
+from kconsumer.membership.classic import CallbackKind, ClassicMembership, RebalanceCallback
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.requests.base import Promise, RequestManager
 
@@ -44,6 +44,7 @@ class ClassicDriver:
         self._wakeup = False
         self._wakeup_enabled = True
         self._in_callback = False
+        self._giving_up = False  # inside on_revoke or on_lost
         self._thread: HeartbeatThread | None = None
         self._thread_error: KafkaError | None = None
         self._metrics = ConsumerMetrics(parts.metrics)
@@ -155,14 +156,16 @@ class ClassicDriver:
             raise trouble
 
     def _run_callback(self, callback: RebalanceCallback) -> Exception | None:
+        before = self._in_callback, self._giving_up
         self._in_callback = True
+        self._giving_up |= callback.kind is not CallbackKind.ASSIGNED
         began = self._clock.now()
         try:
             self.callbacks.run(callback)
         except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
             return error
         finally:
-            self._in_callback = False
+            self._in_callback, self._giving_up = before
             if self.callbacks.listener is not None:
                 now = self._clock.now()
                 self._group().metrics.callback_ran(callback.kind.value, now - began, now)

@@ -258,6 +258,45 @@ def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
     assert (frozenset() if assignor == EAGER else frozenset({zero})) == consumer.paused()
 
 
+@pytest.mark.parametrize("how", ["close", "unsubscribe"])
+@pytest.mark.parametrize("kind", ["assigned", "revoked", "revoked at close"])
+def test_leaving_inside_a_callback(kafka: Kafka, topic: str, member: New, kind: str, how: str) -> None:
+    """close() and unsubscribe() leave the group for good also when a callback calls them: on_revoke runs once for each
+    on_assign, the poll around it returns nothing, and further use says what is wrong."""
+    kind, _, closing = kind.partition(" at ")
+    listener = Recorder(**{kind: lambda consumer, _partitions: getattr(consumer, how)()})
+    consumer = member()
+    consumer.subscribe([topic], listener=listener)
+    if kind == "revoked":
+        await_assignment(consumer, *tps(topic, 0, 1))
+    if closing:
+        consumer.close()
+    else:
+        if kind == "revoked":
+            consumer.enforce_rebalance()
+        started = time.monotonic()
+        assert not consumer.poll(30)
+        assert time.monotonic() - started < 10
+    assert ["assigned", "revoked"] == listener.kinds
+    assert "EMPTY" == kafka.group_state(topic)
+    with pytest.raises(StateError, match="closed" if closing or how == "close" else "subscribe"):
+        consumer.poll(0)
+
+
+@pytest.mark.parametrize("how", ["close", "unsubscribe"])
+def test_leaving_inside_a_commit_callback(topic: str, member: New, how: str) -> None:
+    """The same from the callback of a commit: the poll it runs in returns nothing, at once."""
+    consumer = member()
+    consumer.assign(tps(topic, 0))
+    consumer.commit_async({TopicPartition(topic, 0): 1}, lambda *_: getattr(consumer, how)())
+    consumer.pause(*tps(topic, 0))
+    started = time.monotonic()
+    assert not consumer.poll(30)
+    assert time.monotonic() - started < 10
+    with pytest.raises(StateError, match="closed" if how == "close" else "subscribe"):
+        consumer.poll(0)
+
+
 # --- errors ---
 
 
