@@ -346,10 +346,14 @@ cdef void append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
         p += 1
     if p == text.end:
         append(column, row, text.p, <int32_t> remaining(&text))
-        return
-    with gil:
-        made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
-        append(column, row, <const unsigned char*> PyBytes_AS_STRING(made), <int32_t> PyBytes_GET_SIZE(made))
+    else:
+        append_decoded(column, row, text)
+
+
+cdef void append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept with gil:
+    """A function of its own: one with Python objects takes the GIL whenever it is called."""
+    made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
+    append(column, row, <const unsigned char*> PyBytes_AS_STRING(made), <int32_t> PyBytes_GET_SIZE(made))
 
 
 cdef void fill_constants(Builder* builder, Piece* piece, Py_ssize_t first) noexcept nogil:
