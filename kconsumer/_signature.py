@@ -96,7 +96,7 @@ class ConsumerOptions(TypedDict, total=False):
     send_buffer_bytes: int
     """SO_SNDBUF; -1: the system's default."""
     receive_buffer_bytes: int
-    """SO_RCVBUF; -1: the system's default."""
+    """SO_RCVBUF, if you set it; else, and for -1, the system tunes it, which is faster."""
     metadata_max_age_ms: int
     """Refresh metadata at least this often; also how long a near replica is used."""
     metadata_recovery_strategy: str

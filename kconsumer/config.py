@@ -158,7 +158,9 @@ class _Table:
         kinds.int64(-1), 540_000, "Close a connection unused this long; -1: never."
     )
     send_buffer_bytes: int = _option(kinds.int32(-1), 131_072, "SO_SNDBUF; -1: the system's default.")
-    receive_buffer_bytes: int = _option(kinds.int32(-1), 65_536, "SO_RCVBUF; -1: the system's default.")
+    receive_buffer_bytes: int = _option(
+        kinds.int32(-1), 65_536, "SO_RCVBUF, if you set it; else, and for -1, the system tunes it, which is faster."
+    )
     metadata_max_age_ms: int = _option(
         kinds.int64(), 300_000,
         "Refresh metadata at least this often; also how long a near replica is used."

@@ -35,6 +35,7 @@ def config(**changes: Any) -> Any:
         "receive_buffer_bytes": -1,
         "metadata_cluster_check_enable": True,
         "metadata_recovery_strategy": "rebootstrap",
+        "explicit": frozenset(),
     }
     return SimpleNamespace(**{**options, **changes})
 

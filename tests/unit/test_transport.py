@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 from collections.abc import Iterator
 
 import pytest
 
+from kconsumer.config import ConsumerConfig
 from kconsumer.net.messages import broker_name, os_reason
-from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, resolve
+from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, connect_tcp, resolve
 
 
 @pytest.fixture
@@ -71,6 +73,22 @@ def test_socket_options(listener: socket.socket) -> None:
     transport.close()
     default.close()
     assert "<TcpTransport fd=-1>" == repr(transport)
+
+
+def test_receive_buffer_is_left_to_the_system_unless_set(listener: socket.socket) -> None:
+    """Only a receive_buffer_bytes that the user gave reaches the socket; the kernel tunes it otherwise."""
+    family, address = listener.family, listener.getsockname()
+    with socket.socket(family) as untouched:
+        tuned = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    found = []
+    for options in ({}, {"receive_buffer_bytes": 30_000}):
+        config = ConsumerConfig(bootstrap_servers="x:1", **options)
+        transport = connect_tcp("x", Address(family, address), config)
+        assert isinstance(transport, TcpTransport)
+        with socket.socket(fileno=os.dup(transport.fileno())) as same:
+            found.append(same.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+        transport.close()
+    assert [tuned, 2 * 30_000] == found  # Linux gives twice what is asked for
 
 
 def test_a_refused_connection(listener: socket.socket) -> None:
