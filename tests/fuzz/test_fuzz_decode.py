@@ -1,24 +1,41 @@
 """Hostile bytes against the batch decoder: everything parses or raises CorruptRecordError, and nothing else happens.
 
-Inputs are good batches of every codec with bytes changed, cut, repeated and spliced, with and without repaired sizes
-and checksums, so that damage gets past the outer checks. Seeds are fixed. `KCONSUMER_FUZZ_SECONDS` makes a run longer
+Inputs are good batches of every format and codec, and logs of transactions, with bytes changed, cut, repeated and
+spliced, with and without repaired sizes and checksums, inside and outside of compression, so that damage gets past the
+outer checks. Seeds are fixed. `KCONSUMER_FUZZ_SECONDS` makes a run longer
 (and its seeds follow on), which is worth it on the asan build.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
 import time
-from typing import NamedTuple
+import zlib
+from typing import Any, NamedTuple
 
 import pytest
 
 from kconsumer._core.crc import crc32c
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.errors import CorruptRecordError, RecordTooLargeError
-from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
+from kconsumer._core.run import RecordRun
+from kconsumer.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
+from kconsumer.testing.batches import (
+    CODECS,
+    Rec,
+    abort_marker,
+    build_batch,
+    build_message,
+    build_message_set,
+    commit_marker,
+    compress,
+    control_batch,
+    empty_batch,
+    encode_record,
+    frame_batch,
+)
 from kconsumer.types import TopicPartition
 
 TP = TopicPartition("fuzz", 0)
@@ -42,7 +59,23 @@ def seeds() -> list[bytes]:
     batches.append(build_batch(records, codec="snappy", snappy_framing="raw"))
     batches.append(control_batch("abort", 8, producer_id=1) + empty_batch(9, 20) + build_batch(records, base_offset=21))
     batches.append(frame_batch(b"\x0c\x00\x00\x00\x01\x01\x00" * 50, record_count=50, last_offset_delta=49))
+    for magic in (0, 1):
+        batches += [build_message_set(records, magic=magic, codec=codec) for codec in CODECS if codec != "zstd"]
+        batches.append(build_message_set(records, magic=magic, codec="snappy", snappy_framing="raw"))
+        batches.append(build_message_set([b"a"] * 40, magic=magic) + build_batch(records, base_offset=40))
+    batches.append(build_message_set(records, magic=0, codec="lz4", lz4_header="historical"))
+    batches.append(transactions())
     return batches
+
+
+def transactions() -> bytes:
+    """Three producers' batches between each other, some aborted."""
+
+    def of(producer_id: int, offset: int, **fields: Any) -> bytes:
+        return build_batch([b"x", b"y"], base_offset=offset, producer_id=producer_id, transactional=True, **fields)
+
+    parts = [of(1, 0), of(2, 2, codec="gzip"), abort_marker(4, 1), of(3, 5), of(1, 7), commit_marker(9, 2)]
+    return b"".join([*parts, abort_marker(10, 3), of(2, 11, codec="zstd"), commit_marker(13, 1), of(3, 14)])
 
 
 def change_byte(data: Buffer, rng: random.Random) -> None:
@@ -87,15 +120,37 @@ CHANGES = (change_byte, flip_bit, change_header, drop, insert, repeat, cut, spli
 
 
 def repair(data: Buffer) -> None:
-    """Make the first batch's size and checksum fit its bytes again."""
-    if len(data) > 61:
-        struct.pack_into(">i", data, 8, len(data) - 12)
+    """Make the first batch's size and checksum fit its bytes again, if it is all there is."""
+    if len(data) < 34:
+        return
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    if data[16] in (0, 1):
+        struct.pack_into(">I", data, 12, zlib.crc32(data[16:]))
+    elif len(data) > 61:
         data[16] = 2
         struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
 
 
+def damaged_inside(rng: random.Random) -> bytes:
+    """Records or messages damaged before they are compressed."""
+    magic, codec = rng.randrange(3), rng.choice(tuple(CODECS))
+    if magic == 2:
+        records = [Rec(b"value", b"key", [("h", b"x")]), Rec(None, None), Rec(b"v" * 100)]
+        body = bytearray(b"".join(encode_record(record, offset_delta=i) for i, record in enumerate(records)))
+        rng.choice(CHANGES)(body, rng)
+        packed = compress(codec, bytes(body))
+        return frame_batch(packed, attributes=CODECS[codec], record_count=rng.choice((3, 3, 2, 4)), last_offset_delta=2)
+    body = bytearray(build_message_set([b"value", (b"key", None), b"v" * 100], magic=magic))
+    rng.choice(CHANGES)(body, rng)
+    return build_message(
+        compress(codec, bytes(body)), magic=magic, offset=rng.choice((0, 2, 9)), attributes=CODECS[codec]
+    )
+
+
 def damaged(seed: int) -> tuple[bytes, random.Random]:
     rng = random.Random(seed)
+    if rng.random() < 0.2:
+        return damaged_inside(rng), rng
     data = bytearray(rng.choice(SEEDS))
     for _ in range(rng.choice((1, 1, 2, 4))):
         if data:
@@ -116,7 +171,15 @@ def read_all(data: bytes, rng: random.Random) -> Outcome:
     """Take everything in pieces and look at every attribute, up to an error of the two allowed kinds."""
     count = 0
     of_log = rng.random() < 0.5
-    fetch = PartitionFetch(TP, data, rng.choice((0, 0, 6, 1 << 40)), check_crcs=rng.random() < 0.3, log_bytes=of_log)
+    fetch = PartitionFetch(
+        TP,
+        data,
+        rng.choice((0, 0, 6, 1 << 40)),
+        check_crcs=rng.random() < 0.3,
+        log_bytes=of_log,
+        read_committed=rng.random() < 0.5,
+        aborted_transactions=[(rng.randint(-1, 3), rng.randint(-1, 12)) for _ in range(rng.randrange(4))],
+    )
     try:
         while not fetch.exhausted:
             position = fetch.next_offset
@@ -128,9 +191,26 @@ def read_all(data: bytes, rng: random.Random) -> Outcome:
                 repr(record)
                 count += 1
             assert len(run) == len(list(run))
+            if rng.random() < 0.2:
+                go_back(run, rng)
     except (CorruptRecordError, RecordTooLargeError) as error:
         return Outcome(count, error)
     return Outcome(count, None)
+
+
+def go_back(run: RecordRun, rng: random.Random) -> None:
+    """A deserializer fails somewhere in the run, and the fetch goes back to that record; or it does not."""
+    left = rng.randrange(len(run) + 1)
+
+    def convert(_topic: str, _headers: object, data: bytes | None) -> bytes | None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError("not this one")
+        return data
+
+    with contextlib.suppress(RecordDeserializationError):
+        run.deserialize(None, convert)
 
 
 @pytest.mark.parametrize("part", range(8))
