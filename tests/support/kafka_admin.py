@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+METADATA_TRY_S = 5
 ADMIN_TIMEOUT_S = 30
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -98,7 +99,15 @@ class Kafka:
 
     def metadata(self, topic: str | None = None) -> Any:
         """confluent-kafka's ClusterMetadata, asked anew."""
-        return self.admin.list_topics(topic, timeout=ADMIN_TIMEOUT_S)
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while True:
+            try:
+                return self.admin.list_topics(topic, timeout=METADATA_TRY_S)
+            except KafkaException:
+                # librdkafka may wait for a broker that was killed under it; a new client asks another one.
+                if time.monotonic() > deadline:
+                    raise
+                self._admin = None
 
     def wait_for_partitions(self, name: str, count: int) -> None:
         """Wait until metadata shows `count` partitions of a topic, each with a leader."""
