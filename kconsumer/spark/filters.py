@@ -1,0 +1,140 @@
+"""What filters that Spark pushes down say about topics, partitions, offsets and timestamps of a batch.
+
+Works on the attributes of pyspark's Filter objects, by class name, so that pyspark is not needed here. A filter that
+is settled by choosing ranges alone is dropped; every other one goes back to Spark, which applies it to the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["Constraints", "push"]
+
+ALWAYS_THERE = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns that are never null
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The records wanted, as far as ranges can express it.
+
+    `topics` and `partitions`: None is any. Offsets from `start` up to, not including, `end`. Timestamps (ms) from
+    `from_ms`; from `until_ms` on nothing is wanted.
+    """
+
+    topics: tuple[tuple[str, Any], ...] = ()  # (operator, operand), all of which hold
+    partitions: tuple[tuple[str, Any], ...] = ()
+    start: int = 0
+    end: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether any record of this partition may be wanted."""
+        return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
+            TESTS[name](partition, operand) for name, operand in self.partitions
+        )
+
+
+TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": lambda a, b: bool(a == b),
+    "EqualNullSafe": lambda a, b: bool(a == b),
+    "In": lambda a, b: a in b,
+    "GreaterThan": lambda a, b: bool(a > b),
+    "GreaterThanOrEqual": lambda a, b: bool(a >= b),
+    "LessThan": lambda a, b: bool(a < b),
+    "LessThanOrEqual": lambda a, b: bool(a <= b),
+    "StringStartsWith": lambda a, b: bool(a.startswith(b)),
+    "StringEndsWith": lambda a, b: bool(a.endswith(b)),
+    "StringContains": lambda a, b: b in a,
+    "NotEqualTo": lambda a, b: bool(a != b),
+    "NotIn": lambda a, b: a not in b,
+}
+STRINGS = ("StringStartsWith", "StringEndsWith", "StringContains")
+
+
+def push(filters: Iterable[Any]) -> tuple[Constraints, list[Any]]:
+    """What the filters say, and those that Spark has still to apply."""
+    constraints, rest = Constraints(), []
+    for item in filters:
+        narrowed, settled = _one(constraints, item)
+        constraints = narrowed
+        if not settled:
+            rest.append(item)
+    return constraints, rest
+
+
+def _one(known: Constraints, item: Any) -> tuple[Constraints, bool]:
+    """`known` narrowed by a filter, and whether that settles it."""
+    name, column, operand = _read(item)
+    if name == "IsNotNull":
+        return known, column in ALWAYS_THERE
+    if name not in TESTS or operand is None:
+        return known, False
+    if column in ("topic", "partition"):
+        if column == "partition" and name in STRINGS:
+            return known, False
+        operand = tuple(operand) if name in ("In", "NotIn") else operand
+        if column == "topic":
+            return _with(known, topics=(*known.topics, (name, operand))), True
+        return _with(known, partitions=(*known.partitions, (name, operand))), True
+    if column == "offset":
+        return _offsets(known, name, operand)
+    if column == "timestamp" and isinstance(operand, datetime):
+        return _times(known, name, operand), False
+    return known, False
+
+
+def _read(item: Any) -> tuple[str, str, Any]:
+    """Class name, column and operand; the name of a negation begins with Not."""
+    name, column = type(item).__name__, getattr(item, "attribute", None)
+    if name == "Not":
+        inner, where, operand = _read(item.child)
+        return (f"Not{inner}", where, operand) if inner in ("EqualTo", "In") else ("", "", None)
+    if not column or len(column) != 1:
+        return "", "", None
+    return name, column[0], getattr(item, "value", None)
+
+
+def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, bool]:
+    if name in ("EqualTo", "EqualNullSafe"):
+        low, high = operand, operand + 1
+    elif name == "In":
+        if not operand:
+            return _with(known, end=0), True
+        known = _with(known, start=max(known.start, min(operand)), end=_least(known.end, max(operand) + 1))
+        return known, len(set(operand)) == 1
+    elif name in ("GreaterThan", "GreaterThanOrEqual"):
+        low, high = operand + (name == "GreaterThan"), None
+    elif name in ("LessThan", "LessThanOrEqual"):
+        low, high = 0, operand + (name == "LessThanOrEqual")
+    else:
+        return known, False
+    return _with(known, start=max(known.start, low), end=_least(known.end, high)), True
+
+
+def _times(known: Constraints, name: str, operand: datetime) -> Constraints:
+    """Bounds in whole ms; timestamps are in ms, operands in microseconds."""
+    moment = operand if operand.tzinfo else operand.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    up, past = -(-micros // 1000), micros // 1000 + 1  # the first ms not before, and the first one after
+    if name in ("EqualTo", "EqualNullSafe", "GreaterThanOrEqual"):
+        known = _with(known, from_ms=max(up, known.from_ms if known.from_ms is not None else up))
+    if name == "GreaterThan":
+        known = _with(known, from_ms=max(past, known.from_ms if known.from_ms is not None else past))
+    if name in ("EqualTo", "EqualNullSafe", "LessThanOrEqual"):
+        known = _with(known, until_ms=_least(known.until_ms, past))
+    if name == "LessThan":
+        known = _with(known, until_ms=_least(known.until_ms, up))
+    return known
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _with(known: Constraints, **changed: Any) -> Constraints:
+    return Constraints(**{**known.__dict__, **changed})

@@ -1,0 +1,175 @@
+"""Offsets of many partitions: their one JSON form, the points a query may start or end at, and how two states differ.
+
+Decides spelling and arithmetic only; what a broker's offsets are is asked elsewhere (`admin.py`). The JSON form is that
+of Spark's own source, `{"topic":{"0":23}}`; Spark compares offsets as text, so keys are always in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kconsumer.errors import ConfigError
+from kconsumer.types import TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Limit",
+    "Named",
+    "Specific",
+    "Timestamp",
+    "Timestamps",
+    "as_document",
+    "changes",
+    "from_document",
+    "from_json",
+    "must_cover",
+    "parse_offsets",
+    "parse_partitions",
+    "parse_timestamps",
+    "to_json",
+]
+
+EARLIEST, LATEST = -2, -1  # in place of an offset, as in ListOffsets
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Named:
+    """EARLIEST or LATEST, of every partition."""
+
+    sentinel: int
+
+
+@dataclass(frozen=True)
+class Specific:
+    """An offset (or EARLIEST, LATEST) for each partition."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """The first record of this time (ms) or later, in every partition."""
+
+    ms: int
+
+
+@dataclass(frozen=True)
+class Timestamps:
+    """The first record of a time (ms) or later, for each partition."""
+
+    ms: Mapping[TopicPartition, int]
+
+
+Limit = Named | Specific | Timestamp | Timestamps
+
+
+def as_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """What `json.dumps` makes the canonical text of: topics in order, partitions by number."""
+    document: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        document.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return document
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> str:
+    """The canonical text."""
+    return json.dumps(as_document(offsets), separators=(",", ":"))
+
+
+def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """What `as_document` gave, or an offset that Spark kept in a checkpoint."""
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in document.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def from_json(text: str) -> dict[TopicPartition, int]:
+    """The offsets of a text."""
+    return from_document(json.loads(text))
+
+
+def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
+    """The value of startingOffsets or endingOffsets in JSON. ConfigError."""
+    found = _parse(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
+    for tp, offset in found.items():
+        if offset < EARLIEST:
+            raise ConfigError(f"option {name}: {offset} of {tp} is no offset; -2 is earliest, -1 latest")
+    return found
+
+
+def parse_timestamps(name: str, text: str) -> dict[TopicPartition, int]:
+    """The value of startingOffsetsByTimestamp or endingOffsetsByTimestamp. ConfigError."""
+    return _parse(name, text, '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789}}')
+
+
+def _parse(name: str, text: str, example: str) -> dict[TopicPartition, int]:
+    try:
+        document = json.loads(text)
+        return {
+            _partition(topic, partition): _integer(value)
+            for topic, partitions in document.items()
+            for partition, value in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigError(f"Expected e.g. {example} for option {name}, got {text}") from None
+
+
+def parse_partitions(name: str, text: str) -> frozenset[TopicPartition]:
+    """The value of assign. ConfigError."""
+    try:
+        document = json.loads(text)
+        found = {_partition(topic, partition) for topic, listed in document.items() for partition in listed}
+    except (ValueError, AttributeError, TypeError):
+        found = set()
+    if not found:
+        raise ConfigError(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}} for option {name}, got {text}')
+    return frozenset(found)
+
+
+def _partition(topic: str, partition: Any) -> TopicPartition:
+    number = _integer(int(partition) if isinstance(partition, str) else partition)
+    if number < 0:
+        raise ValueError
+    return TopicPartition(topic, number)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > INT64_MAX:
+        raise ValueError
+    return value
+
+
+class Changes(NamedTuple):
+    """How a later state of offsets differs from an earlier one."""
+
+    added: frozenset[TopicPartition]
+    deleted: frozenset[TopicPartition]
+    went_back: dict[TopicPartition, tuple[int, int]]  # (earlier offset, later offset)
+
+
+def changes(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> Changes:
+    """Partitions that came, that went, and that now end before where they were."""
+    back = {tp: (before[tp], end) for tp, end in after.items() if tp in before and end < before[tp]}
+    return Changes(frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), back)
+
+
+def must_cover(given: Iterable[TopicPartition], assigned: Iterable[TopicPartition], error: str, option: str) -> None:
+    """ConfigError with the class name of Spark's error unless both name the same partitions."""
+    named, there = set(given), set(assigned)
+    if named != there:
+        hint = " Use -1 for latest, -2 for earliest, if you don't care." if "TIMESTAMP" not in error else ""
+        raise ConfigError(
+            f"[{error}] {option} names partitions, so it must specify all TopicPartitions and no others.{hint}"
+            f" Specified: {_list(named)}; assigned: {_list(there)}"
+        )
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(partitions)) + "]"

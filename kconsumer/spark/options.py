@@ -1,0 +1,371 @@
+"""The options of the source in one table, and the checked, frozen result of filling it in.
+
+Decides names, defaults and what is refused; names and meanings are those of Spark's own `kafka` source, rows marked
+`own` are ours. Nothing is asked of a broker here, and pyspark plays no part. What an option does is decided by the
+code that reads it; what `kafka.*` keys may hold is decided by `ConsumerConfig`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from kconsumer import ConsumerConfig
+from kconsumer.errors import ConfigError
+from kconsumer.spark import offsets
+from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
+from kconsumer.spark.strategy import Assign, Strategy, Subscribe, SubscribePattern
+from kconsumer.types import TopicPartition
+
+__all__ = ["OPTIONS", "SourceConfig", "SourceOption", "parse"]
+
+Mode = Literal["batch", "stream"]
+log = logging.getLogger(__name__)
+
+
+class SourceOption(NamedTuple):
+    """One row: name as users write it, how its text is read, default, where it works, what it means."""
+
+    name: str
+    read: Callable[[str, str], Any]  # (name, text) -> value; ConfigError
+    default: Any
+    mode: Literal["both", "batch", "stream"]
+    meaning: str
+    own: bool = False
+    takes: str = ""
+
+
+def _refuse(name: str, text: str, takes: str) -> ConfigError:
+    return ConfigError(f"option {name}={text!r} is not allowed: it takes {takes}")
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise _refuse(name, text, "text that is not empty")
+    return text
+
+
+def _boolean(name: str, text: str) -> bool:
+    # As strict as Scala's toBoolean: no "1", no "yes".
+    if text.lower() not in ("true", "false"):
+        raise _refuse(name, text, "true or false")
+    return text.lower() == "true"
+
+
+def _at_least(least: int) -> Callable[[str, str], int]:
+    def read(name: str, text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+            raise _refuse(name, text, "a whole number")
+        if int(text) < least:
+            raise ConfigError(f"{name} must be {'positive' if least == 1 else f'at least {least}'}, not {text}")
+        return int(text)
+
+    return read
+
+
+def _timestamp(name: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ConfigError(f"Expected a single long value (milliseconds since 1970) for {name}, got {text!r}")
+    return int(text)
+
+
+UNITS_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+
+
+def _duration(name: str, text: str) -> int:
+    match = re.fullmatch(r"\s*(-?[0-9]+)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in UNITS_MS:
+        raise _refuse(name, text, "a time such as 500ms, 30s, 15m, 1h, 2d")
+    return int(int(match[1]) * UNITS_MS[match[2]])
+
+
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text.strip().lower() not in words:
+            raise _refuse(name, text, "one of " + ", ".join(words))
+        return text.strip().lower()
+
+    return read
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise _refuse(name, text, "names with commas between them")
+    return found
+
+
+def _point(name: str, text: str) -> Limit:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Named(EARLIEST if word == "earliest" else LATEST)
+    return Specific(offsets.parse_offsets(name, text))
+
+
+def _times(name: str, text: str) -> dict[TopicPartition, int]:
+    return offsets.parse_timestamps(name, text)
+
+
+POSITIVE, DIGITS = "a whole number above 0", "a whole number"
+BOOLEAN = "true, false"
+
+# fmt: off
+ROWS = (
+    SourceOption("subscribe", lambda _, text: text, None, "both",
+                 "Topics to read, with commas between them.", takes="topic,topic"),
+    SourceOption("subscribePattern", lambda _, text: text, None, "both",
+                 "Topics that contain a match of this regular expression; brokers' internal topics never.",
+                 takes="a regular expression"),
+    SourceOption("assign", lambda _, text: text, None, "both",
+                 "Partitions to read.", takes='{"topic":[0,1]}'),
+    SourceOption("startingTimestamp", _timestamp, None, "both",
+                 "Start at the first record of this time or later, in ms; goes before the next two.", takes="ms"),
+    SourceOption("startingOffsetsByTimestamp", _times, None, "both",
+                 "The same for each partition; names every partition.", takes='{"topic":{"0":ms}}'),
+    SourceOption("startingOffsets", _point, None, "both",
+                 "Where to start: latest in a stream, earliest in a batch unless said. In JSON -2 is earliest, "
+                 "-1 latest. A stream that has a checkpoint goes on from there.",
+                 takes='earliest, latest, {"topic":{"0":23}}'),
+    SourceOption("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error", "both",
+                 "What to do where no record is of the starting time or later.", takes="error, latest"),
+    SourceOption("endingTimestamp", _timestamp, None, "batch",
+                 "End before the first record of this time or later, in ms; goes before the next two.", takes="ms"),
+    SourceOption("endingOffsetsByTimestamp", _times, None, "batch",
+                 "The same for each partition.", takes='{"topic":{"0":ms}}'),
+    SourceOption("endingOffsets", _point, None, "batch",
+                 "Where to end, exclusive; latest unless said.", takes='latest, {"topic":{"0":23}}'),
+    SourceOption("failOnDataLoss", _boolean, True, "both",
+                 "Fail when records may have been lost: deleted before they were read, topics or partitions gone.",
+                 takes=BOOLEAN),
+    SourceOption("includeHeaders", _boolean, False, "both", "Add the column `headers`.", takes=BOOLEAN),
+    SourceOption("minPartitions", _at_least(1), None, "both",
+                 "Cut large partitions in pieces until there are about this many tasks.", takes=POSITIVE),
+    SourceOption("maxRecordsPerPartition", _at_least(1), None, "both",
+                 "Cut partitions with more offsets than this into several tasks.", takes=POSITIVE),
+    SourceOption("maxOffsetsPerTrigger", _at_least(1), None, "stream",
+                 "Most offsets in one micro-batch, shared out in proportion to what there is.", takes=POSITIVE),
+    SourceOption("minOffsetsPerTrigger", _at_least(0), None, "stream",
+                 "Wait for this many new offsets before a micro-batch.", takes=DIGITS),
+    SourceOption("maxTriggerDelay", _duration, 15 * 60_000, "stream",
+                 "Wait no longer than this for minOffsetsPerTrigger.", takes="500ms, 30s, 15m, 1h"),
+    SourceOption("kafkaConsumer.pollTimeoutMs", _at_least(1), 120_000, "both",
+                 "How long a task waits for records before it fails.", takes="ms"),
+    SourceOption("fetchOffset.numRetries", _at_least(0), 3, "both",
+                 "Attempts to look offsets up on the driver.", takes=DIGITS),
+    SourceOption("fetchOffset.retryIntervalMs", _at_least(0), 1000, "both",
+                 "Pause between these attempts.", takes="ms"),
+    SourceOption("groupIdPrefix", _text, None, "both",
+                 "Start of the generated client id; no consumer group is made.", takes="text"),
+    # --- ours ---
+    SourceOption("columns", _names, None, "both",
+                 "Only these columns, in this order; others are not decoded. `.schema(...)` does the same.",
+                 True, "name,name"),
+    SourceOption("headers", _one_of("array", "map"), "array", "both",
+                 "Form of the column `headers`: an array of structs, or a map in which the last value of a key wins.",
+                 True, "array, map"),
+    SourceOption("valueFormat", _one_of("raw", "string"), "raw", "both",
+                 "`string`: key and value are UTF-8 text; a record that is not is corrupt (see onCorrupt).",
+                 True, "raw, string"),
+    SourceOption("maxBytesPerTrigger", _at_least(1), None, "stream",
+                 "Most bytes of keys and values in one micro-batch, estimated from a sample of each partition.",
+                 True, POSITIVE),
+    SourceOption("planner", _text, "spark", "both",
+                 "How partitions become tasks: spark (as Spark's own source does), even, bytes, or a plugin's name.",
+                 True, "a name"),
+    SourceOption("onDataLoss", _one_of("fail", "warn", "deadletter"), None, "both",
+                 "Instead of failOnDataLoss: fail, log a warning, or also write what is gone to deadLetterPath.",
+                 True, "fail, warn, deadletter"),
+    SourceOption("onCorrupt", _one_of("fail", "skip", "deadletter"), "fail", "both",
+                 "A batch that fails its CRC or cannot be decoded, a value that is not text: fail, leave it out and "
+                 "count it, or write it to deadLetterPath as well.", True, "fail, skip, deadletter"),
+    SourceOption("deadLetterPath", _text, None, "both",
+                 "Folder for dead letters, reachable by every executor.", True, "a path"),
+    SourceOption("commitGroupId", _text, None, "stream",
+                 "Commit the offsets of finished micro-batches to this group, for lag tools. It must have no members.",
+                 True, "a group id"),
+    SourceOption("timestampOrder", _one_of("any", "monotonic"), "any", "batch",
+                 "`monotonic`: timestamps never go back in a partition, so an upper bound in a filter ends reading.",
+                 True, "any, monotonic"),
+    SourceOption("batchRows", _at_least(1), 20_000, "both", "Most rows of one Arrow batch.", True, POSITIVE),
+    SourceOption("batchBytes", _at_least(1), 4 << 20, "both", "About the most bytes of one Arrow batch.",
+                 True, POSITIVE),
+)
+# fmt: on
+
+OPTIONS: dict[str, SourceOption] = {row.name.lower(): row for row in ROWS}
+STRATEGIES = ("subscribe", "subscribepattern", "assign")
+
+REFUSED = {
+    "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead; where a stream"
+    " goes on is kept by the source, not by Kafka",
+    "key.deserializer": "keys are read as bytes; use DataFrame operations, or valueFormat, to decode them",
+    "value.deserializer": "values are read as bytes; use DataFrame operations, or valueFormat, to decode them",
+    "enable.auto.commit": "the source commits no offsets by itself; see commitGroupId",
+    "interceptor.classes": "the source always reads keys and values as bytes",
+}
+NO_EFFECT = {"max.poll.records", "receive.buffer.bytes", "group.id", "partition.assignment.strategy"}
+IGNORED_IN_BATCH = ("minoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertrigger", "maxbytespertrigger")
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """What a query reads and how: checked, picklable, the same on the driver and on executors.
+
+    `kafka` holds Java keys as the client takes them (`ConsumerConfig.from_mapping`), `bootstrap.servers` included.
+    """
+
+    strategy: Strategy
+    starting: Limit
+    ending: Limit
+    starting_strategy: str
+    kafka: Mapping[str, str]
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of an option of the table, by its name as users write it."""
+        return self.values[name.lower()]
+
+    @property
+    def on_data_loss(self) -> str:
+        """`fail`, `warn` or `deadletter`."""
+        given: str | None = self["onDataLoss"]
+        return given or ("fail" if self["failOnDataLoss"] else "warn")
+
+    @property
+    def fails_on_data_loss(self) -> bool:
+        """Whether lost records fail the query."""
+        return self.on_data_loss == "fail"
+
+    @property
+    def isolation_level(self) -> str:
+        """As the client takes it; Java's default unless the user said otherwise."""
+        return self.kafka.get("isolation.level", "read_uncommitted").lower()
+
+    def client_options(self) -> dict[str, Any]:
+        """What a `Consumer` is made with, snake_case."""
+        options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
+        options.setdefault("allow_auto_create_topics", False)
+        return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}
+
+
+def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
+    """Check everything that can be checked without a broker. ConfigError says what to change."""
+    given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
+    kafka = {key[len("kafka.") :]: value for key, value in given.items() if key.startswith("kafka.")}
+    own = {key: value for key, value in given.items() if not key.startswith("kafka.")}
+    strategy = _strategy(own)
+    _check_kafka(kafka)
+    values = {key: row.default for key, row in OPTIONS.items()}
+    if mode == "stream":
+        _refuse_endings(own)
+    for key, text in own.items():
+        if key in OPTIONS and not (mode == "batch" and key in IGNORED_IN_BATCH):
+            values[key] = OPTIONS[key].read(OPTIONS[key].name, text)
+    _check_together(values, own, mode)
+    _warn(own, kafka, mode)
+    starting = _limit(values, "starting", LATEST if mode == "stream" else EARLIEST)
+    ending = _limit(values, "ending", LATEST)
+    if mode == "batch":
+        _check_batch(starting, ending)
+    return SourceConfig(strategy, starting, ending, values["startingoffsetsbytimestampstrategy"], kafka, values)
+
+
+def _strategy(own: Mapping[str, str]) -> Strategy:
+    chosen = [key for key in STRATEGIES if key in own]
+    names = ", ".join(OPTIONS[key].name for key in STRATEGIES)
+    if not chosen:
+        raise ConfigError(f"One of the following options must be specified for Kafka source: {names}")
+    if len(chosen) > 1:
+        raise ConfigError(f"Only one of the following options can be specified for Kafka source: {names}")
+    (key,), text = chosen, own[chosen[0]]
+    if key == "assign":
+        if not text.strip().startswith("{"):
+            raise ConfigError(f"No topicpartitions to assign as specified value for option 'assign' is {text!r}")
+        return Assign(offsets.parse_partitions("assign", text))
+    if key == "subscribe":
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            raise ConfigError(f"No topics to subscribe to as specified value for option 'subscribe' is {text!r}")
+        return Subscribe(topics)
+    if not text.strip():
+        raise ConfigError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is {text!r}")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"option subscribePattern={text!r} is no regular expression: {error}") from None
+    return SubscribePattern(text)
+
+
+def _check_kafka(kafka: Mapping[str, str]) -> None:
+    for key, advice in REFUSED.items():
+        if key in kafka:
+            raise ConfigError(f"Kafka option '{key}' is not supported: {advice}")
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise ConfigError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer")
+    try:
+        ConsumerConfig.from_mapping({key: value for key, value in kafka.items() if key != "group.id"})
+    except ConfigError as error:
+        raise ConfigError(f"in the options that start with 'kafka.': {error}") from None
+
+
+def _refuse_endings(own: Mapping[str, str]) -> None:
+    if "endingoffsets" in own:
+        raise ConfigError("ending offset not valid in streaming queries: leave endingOffsets out")
+    for key in ("endingoffsetsbytimestamp", "endingtimestamp"):
+        if key in own:
+            raise ConfigError(f"ending timestamp not valid in streaming queries: leave {OPTIONS[key].name} out")
+
+
+def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mode) -> None:
+    least, most = values["minoffsetspertrigger"], values["maxoffsetspertrigger"]
+    if mode == "stream" and least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most});"
+            " lower minOffsetsPerTrigger"
+        )
+    if "failondataloss" in own and values["ondataloss"] is not None:
+        raise ConfigError("failOnDataLoss and onDataLoss say the same thing twice: give one of them")
+    letters = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]
+    if letters and values["deadletterpath"] is None:
+        raise ConfigError(f"{OPTIONS[letters[0]].name}=deadletter needs deadLetterPath, the folder to write to")
+
+
+def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
+    """By the source's precedence: one timestamp, timestamps, offsets, default."""
+    if values[f"{side}timestamp"] is not None:
+        return Timestamp(values[f"{side}timestamp"])
+    if values[f"{side}offsetsbytimestamp"] is not None:
+        return Timestamps(values[f"{side}offsetsbytimestamp"])
+    given: Limit | None = values[f"{side}offsets"]
+    return Named(default) if given is None else given
+
+
+def _check_batch(starting: Limit, ending: Limit) -> None:
+    if starting == Named(LATEST):
+        raise ConfigError("starting offset can't be latest for batch queries on Kafka")
+    if ending == Named(EARLIEST):
+        raise ConfigError("ending offset can't be earliest for batch queries on Kafka")
+    for limit, wrong, text in ((starting, LATEST, "starting offset"), (ending, EARLIEST, "ending offset")):
+        for tp, offset in limit.offsets.items() if isinstance(limit, Specific) else ():
+            if offset == wrong:
+                word = "latest" if wrong == LATEST else "earliest"
+                raise ConfigError(f"{text} for {tp} can't be {word} for batch queries on Kafka")
+
+
+def _warn(own: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> None:
+    if mode == "batch":
+        for key in IGNORED_IN_BATCH:
+            if key in own:
+                log.warning("option %s has no effect in batch queries", OPTIONS[key].name)
+    if "group.id" in kafka:
+        log.warning(
+            "kafka.group.id=%s has no effect: this source makes no consumer group; see commitGroupId", kafka["group.id"]
+        )
+        if "groupidprefix" in own:
+            log.warning("groupIdPrefix has no effect beside kafka.group.id")
+    for key in own:
+        if key not in OPTIONS and key != "path":
+            log.warning("unknown option %s is ignored", key)

@@ -1,0 +1,102 @@
+"""The columns of the source: names, Spark types, and how Arrow batches must look for Spark to take them.
+
+Decides which columns a query gets: those of Spark's own source, or the ones a user names. Spark compares the first
+batch with its own schema in names, order, types and nullability, so nothing here may be merely compatible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.options import SourceConfig
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["COLUMNS", "TYPES", "Projection", "default_projection", "project"]
+
+# Column -> its type as Spark writes it.
+TYPES: dict[str, str] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+COLUMNS = tuple(TYPES)
+HEADERS_MAP = "map<string,binary>"
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The columns of a query in order, and the form of those that have a choice. Picklable."""
+
+    columns: tuple[str, ...]
+    text: bool = False  # key and value as string
+    headers_map: bool = False
+
+    def type_of(self, column: str) -> str:
+        """The Spark type of a column."""
+        if self.text and column in ("key", "value"):
+            return "string"
+        if self.headers_map and column == "headers":
+            return HEADERS_MAP
+        return TYPES[column]
+
+    @property
+    def ddl(self) -> str:
+        """The schema as Spark parses it."""
+        return ", ".join(f"{column} {self.type_of(column)}" for column in self.columns)
+
+    def arrow_schema(self) -> pyarrow.Schema:
+        """What every batch must have."""
+        import pyarrow as pa
+
+        arrow: dict[str, Any] = {
+            "binary": pa.binary(),
+            "string": pa.string(),
+            "int": pa.int32(),
+            "bigint": pa.int64(),
+            "timestamp": pa.timestamp("us", tz="UTC"),
+            TYPES["headers"]: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            HEADERS_MAP: pa.map_(pa.string(), pa.binary()),
+        }
+        return pa.schema([(column, arrow[self.type_of(column)]) for column in self.columns])
+
+
+def default_projection(config: SourceConfig) -> Projection:
+    """The columns without a schema of the user's: all, headers only when asked for, or those of `columns`."""
+    text, as_map = config["valueFormat"] == "string", config["headers"] == "map"
+    chosen: Sequence[str] | None = config["columns"]
+    if chosen is None:
+        chosen = COLUMNS if config["includeHeaders"] or as_map else COLUMNS[:-1]
+    return Projection(tuple(_known(name) for name in chosen), text, as_map)
+
+
+def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
+    """The columns of a schema given with `.schema(...)`, as (name, Spark type) in order. ConfigError."""
+    base = default_projection(config)
+    found = Projection(tuple(_known(name) for name, _ in wanted), base.text, base.headers_map)
+    if not wanted:
+        raise ConfigError(f"the schema names no column; there are {', '.join(COLUMNS)}")
+    for name, kind in wanted:
+        if name not in found.columns:
+            raise ConfigError(f"write the column {name} of the schema as {_known(name)}")
+        if kind != found.type_of(name):
+            raise ConfigError(f"the column {name} is of type {found.type_of(name)}, not {kind}; cast it after loading")
+    if len(set(found.columns)) != len(found.columns):
+        raise ConfigError("the schema names a column twice")
+    return found
+
+
+def _known(name: str) -> str:
+    for column in COLUMNS:
+        if column.lower() == name.lower():
+            return column
+    raise ConfigError(f"the source has no column {name!r}; it has {', '.join(COLUMNS)}")

@@ -1,0 +1,64 @@
+"""The columns of the Spark source."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.options import parse
+from kconsumer.spark.schema import default_projection, project
+
+MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+
+
+def test_default_columns_are_those_of_spark() -> None:
+    """Seven columns, and headers when asked for."""
+    seven = (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+    assert seven == default_projection(parse(MINIMAL, "batch")).ddl
+    with_headers = default_projection(parse({**MINIMAL, "includeHeaders": "true"}, "batch")).ddl
+    assert seven + ", headers array<struct<key:string,value:binary>>" == with_headers
+
+
+def test_arrow_types_are_to_the_letter() -> None:
+    """Microseconds in UTC, plain types, everything nullable."""
+    schema = default_projection(parse({**MINIMAL, "includeHeaders": "true"}, "batch")).arrow_schema()
+    assert ["binary", "binary", "string", "int32", "int64", "timestamp[us, tz=UTC]", "int32"] == [
+        str(field.type) for field in schema
+    ][:7]
+    assert pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])) == schema.field("headers").type
+    assert all(field.nullable for field in schema)
+
+
+def test_text_and_header_map() -> None:
+    """valueFormat=string makes key and value text, headers=map a map, which asks for the column, too."""
+    projection = default_projection(parse({**MINIMAL, "valueFormat": "string", "headers": "map"}, "batch"))
+    assert ("string", "string", "map<string,binary>") == tuple(map(projection.type_of, ("key", "value", "headers")))
+    assert "headers" == projection.columns[-1]
+
+
+def test_chosen_columns() -> None:
+    """`columns` and a schema choose columns and their order."""
+    assert (
+        "offset bigint, value binary" == default_projection(parse({**MINIMAL, "columns": "offset,VALUE"}, "batch")).ddl
+    )
+    wanted = [("offset", "bigint"), ("headers", "array<struct<key:string,value:binary>>")]
+    assert ("offset", "headers") == project(parse(MINIMAL, "batch"), wanted).columns
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ([], "names no column"),
+        ([("price", "double")], "no column 'price'; it has key, value"),
+        ([("value", "string")], "value is of type binary, not string; cast it"),
+        ([("Offset", "bigint")], "write the column Offset of the schema as offset"),
+        ([("offset", "bigint"), ("offset", "bigint")], "twice"),
+    ],
+)
+def test_schemas_that_do_not_fit(wanted: list[tuple[str, str]], words: str) -> None:
+    """A user's schema is checked here, since Spark does not."""
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        project(parse(MINIMAL, "batch"), wanted)
