@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from kconsumer import ConsumerConfig
+from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
