@@ -20,6 +20,7 @@ from kconsumer.membership.classic import JOIN_REACTIONS, SYNC_REACTIONS
 from kconsumer.membership.heartbeat import HEARTBEAT_REACTIONS
 from kconsumer.net.connection import TRANSITIONS as CONNECTION
 from kconsumer.requests.commits import COMMIT_REACTIONS, FETCH_REACTIONS
+from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.types import OffsetReset
@@ -190,7 +191,8 @@ An event that does not fit the state raises `StateError`.
 """
 
 REACTIONS_TEXT = """
-Codes that are not listed are raised from the caller's next `poll` (or from the call that asked).
+Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), except for ListOffsets
+and OffsetForLeaderEpoch: there they are asked again, and logged.
 
 - *retry*: ask again after `retry_backoff_ms`; *retry now*: without it.
 - *coordinator*: look the coordinator up again, then retry.
@@ -207,6 +209,8 @@ ERRORS = [
     ("Heartbeat", "membership/heartbeat.py", HEARTBEAT_REACTIONS),
     ("OffsetCommit, per partition", "requests/commits.py", COMMIT_REACTIONS),
     ("OffsetFetch, per partition", "requests/commits.py", FETCH_REACTIONS),
+    ("ListOffsets, per partition", "requests/reactions.py", LIST_OFFSETS_REACTIONS),
+    ("OffsetForLeaderEpoch, per partition", "requests/reactions.py", LEADER_EPOCH_REACTIONS),
     ("Fetch, per partition", "fetching/reactions.py", FETCH),
 ]
 

@@ -72,14 +72,21 @@ class ClassicEngine(ClassicDriver):
             self.callbacks.run_commits()
             if not self.ready_to_poll:  # a callback unsubscribed, or closed the consumer
                 return ConsumerRecords.EMPTY
-            self._raise_errors()
+            self._raise_errors(positions=True)
             self._metrics.waited_until = self._clock.now()
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
+            self._raise_lasting_error()
             wait_ms = timer.remaining_ms()
             if wait_ms <= 0:
                 return ConsumerRecords.EMPTY
+
+    def _raise_lasting_error(self) -> None:
+        """There is nothing to return, and some partition waits for the user: every such poll says so."""
+        error = self.parts.offsets.lasting_error()
+        if error is not None:
+            raise error
 
     def _begin_poll(self) -> None:
         self.callbacks.run_commits()
@@ -250,7 +257,7 @@ class ClassicEngine(ClassicDriver):
                 raise self.timeout_error(f"finding the position of {tp}", [tp.topic])
             self._raise_wakeup()
             self._step(timer.remaining_ms())
-            self._raise_errors()
+            self._raise_errors(positions=True)
 
     def group_metadata(self) -> GroupMetadata:
         """Group id, generation and member id."""

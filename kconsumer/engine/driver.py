@@ -50,11 +50,9 @@ class ClassicDriver:
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick.append
         self._service_at = 0.0  # until then, and while data is buffered, no manager needs to be polled
-        self._errors: list[Callable[[], KafkaError | None]] = [
-            parts.metadata.take_error,
-            parts.offsets.take_error,
-            parts.positions.take_error,
-        ]
+        self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
+        # Only for calls that need positions: whoever looks for the end of a truncated log must be told the end.
+        self._position_errors = [parts.offsets.take_error, parts.positions.take_error]
         self.membership: ClassicMembership | None = None
         self._managers: list[RequestManager] = [parts.metadata, parts.positions, parts.offsets]
         if parts.group is not None:
@@ -171,11 +169,11 @@ class ClassicDriver:
                 self._group().metrics.callback_ran(callback.kind.value, now - began, now)
         return None
 
-    def _raise_errors(self) -> None:
+    def _raise_errors(self, *, positions: bool = False) -> None:
         if self._thread_error is not None:
             error, self._thread_error = self._thread_error, None
             raise error
-        for take in self._errors:
+        for take in [*self._errors, *self._position_errors] if positions else self._errors:
             trouble = take()
             if trouble is not None:
                 raise trouble

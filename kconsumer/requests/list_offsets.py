@@ -1,7 +1,7 @@
 """ListOffsets: how the question is built, what the answer means, and the questions users ask with it.
 
-Decides which partition errors are asked again, which fail the question and which mean "no such offset".
-Resets of positions, the consumer's own use of ListOffsets, are in `requests/offsets.py`.
+The reactions to partition errors are a table in `requests/reactions.py`. Resets of positions, the consumer's own use
+of ListOffsets, are in `requests/offsets.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.requests.base import FOREVER, Backoff, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
 from kconsumer.requests.metadata import MetadataManager
+from kconsumer.requests.reactions import ACCEPT, LIST_OFFSETS_REACTIONS, NOTHING, REFUSE, reaction_to, refusal
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster
@@ -22,7 +23,7 @@ from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+ASKED = "looking up an offset"
 
 OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
 
@@ -40,13 +41,7 @@ class Answer:
     @property
     def refusal(self) -> TopicAuthorizationError | None:
         """The error to raise when topics were refused."""
-        return refusal(tp.topic for tp in self.refused) if self.refused else None
-
-
-def refusal(topics: Iterable[str]) -> TopicAuthorizationError:
-    """The error for topics that may not be read."""
-    names = frozenset(topics)
-    return TopicAuthorizationError(", ".join(sorted(names)), topics=names)
+        return refusal(ASKED, dict.fromkeys(self.refused)) if self.refused else None
 
 
 def by_leader(
@@ -114,12 +109,13 @@ def read_answer(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) 
             if tp not in missing:
                 continue
             del missing[tp]
-            if row.error_code == TOPIC_AUTHORIZATION:
+            reaction = reaction_to(LIST_OFFSETS_REACTIONS, row.error_code, tp, ASKED)
+            if reaction is REFUSE:
                 answer.refused.append(tp)
-            elif row.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT or (not row.error_code and row.offset < 0):
+            elif reaction is NOTHING or (reaction is ACCEPT and row.offset < 0):
                 answer.none.append(tp)
-            elif row.error_code:
-                answer.retry[tp] = error_for(row.error_code, str(tp))
+            elif reaction is not ACCEPT:
+                answer.retry[tp] = error_for(row.error_code, f"{ASKED} of {tp}")
             else:
                 epoch = row.leader_epoch if row.leader_epoch >= 0 else None
                 answer.found[tp] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)

@@ -90,13 +90,21 @@ class OffsetsManager:
         return wait
 
     def take_error(self) -> KafkaError | None:
-        """An error for the user's next call, once: a refused topic, a truncated log, a partition without an
-        offset to start from. Not given any more when its partitions have been moved or taken away
-        meanwhile."""
-        if self._error is None:
+        """An error for the user's next call: a refused topic, a failed login, once; a truncated log, each time it is
+        found. Not given any more when its partitions have been moved or taken away meanwhile."""
+        if self._error is not None:
+            (error, partitions), self._error = self._error, None
+            if self._still_waiting(partitions):
+                return error
+        if not self._validator.cut_again:
             return None
-        (error, partitions), self._error = self._error, None
-        return error if self._still_waiting(partitions) else None
+        self._validator.cut_again = False
+        return self.lasting_error()
+
+    def lasting_error(self) -> KafkaError | None:
+        """What keeps partitions from being read until the user acts: logs that were truncated below their positions
+        while there is no reset policy. Given as long as that is so."""
+        return self._validator.truncation()
 
     def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
         states = (self._subscription.find(tp) for tp in partitions)

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: was the log cut below a position? (KIP-320)
 
-Decides which partition errors are asked again and when a truncation is the user's to handle. What a good
-answer does to a position is decided in `state/subscription.py`.
+Decides when to ask and for how long a truncation is the user's to handle. The reactions to partition errors are a table
+in `requests/reactions.py`; what an answer does to a position is decided in `state/subscription.py`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
+from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.requests.base import Reply, UnsentRequest
-from kconsumer.requests.list_offsets import by_topic, refusal
-from kconsumer.requests.lookups import TOPIC_AUTHORIZATION
+from kconsumer.requests.list_offsets import by_topic
 from kconsumer.requests.metadata import MetadataManager
+from kconsumer.requests.reactions import ACCEPT, LEADER_EPOCH_REACTIONS, REFUSE, reaction_to, refusal
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
     EpochEndOffset,
@@ -23,17 +23,22 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kconsumer.state.partition import FetchPosition
+from kconsumer.state.partition import AWAIT_VALIDATION, FetchPosition
 from kconsumer.state.subscription import SubscriptionState, Truncation, truncation_error
 from kconsumer.types import TopicPartition
 
 _log = logging.getLogger(__name__)
 
+ASKED = "checking the position"
+
 Positions = Mapping[TopicPartition, FetchPosition]
 
 
 class Validator:
-    """Validates the positions that await it. `fail` keeps an error for the user."""
+    """Validates the positions that await it. `fail` keeps an error for the user.
+
+    `cut_again`: a truncation was found, or found once more, since somebody set this to False.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,8 @@ class Validator:
         self._subscription = subscription
         self._metadata = metadata
         self._fail = fail
+        self._truncations: dict[TopicPartition, Truncation] = {}
+        self.cut_again = False
         self._retry_backoff_ms: float = config.retry_backoff_ms
         self._request_timeout_ms: float = config.request_timeout_ms
 
@@ -92,7 +99,7 @@ class Validator:
     def _read(self, response: OffsetForLeaderEpochResponse, positions: Positions, now: float) -> None:
         missing = dict(positions)
         retry: dict[TopicPartition, KafkaError] = {}
-        refused: list[TopicPartition] = []
+        refused: dict[TopicPartition, int | None] = {}
         truncations: dict[TopicPartition, Truncation] = {}
         for topic in response.topics:
             for row in topic.partitions:
@@ -100,15 +107,16 @@ class Validator:
                 position = missing.pop(tp, None)
                 if position is None:
                     continue
-                if row.error_code == TOPIC_AUTHORIZATION:
-                    refused.append(tp)
-                elif row.error_code:
-                    retry[tp] = error_for(row.error_code, str(tp))
+                reaction = reaction_to(LEADER_EPOCH_REACTIONS, row.error_code, tp, ASKED)
+                if reaction is REFUSE:
+                    refused[tp] = position.offset
+                elif reaction is not ACCEPT:
+                    retry[tp] = error_for(row.error_code, f"{ASKED} of {tp} at offset {position.offset}")
                 elif (cut := self._complete(tp, position, row)) is not None:
                     truncations[tp] = cut
         retry |= {tp: KafkaError(f"the broker's answer leaves out {tp}") for tp in missing}
         if refused:
-            error = refusal(tp.topic for tp in refused)
+            error = refusal(ASKED, refused)
             retry |= dict.fromkeys(refused, error)
             self._fail(error, refused)
         if retry:
@@ -127,10 +135,24 @@ class Validator:
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
-        """Without a reset policy the user decides; until then the error comes back after each backoff."""
-        error = truncation_error(truncations)
-        self._fail(error, truncations)
-        self._subscription.set_next_retry(truncations, now + self._retry_backoff_ms, str(error))
+        """Without a reset policy the user decides. The log is looked at again after each backoff: another leader may
+        have it whole."""
+        self._truncations |= truncations
+        self.cut_again = True
+        self._subscription.set_next_retry(truncations, now + self._retry_backoff_ms, str(truncation_error(truncations)))
+
+    def truncation(self) -> LogTruncationError | None:
+        """The error for all logs found cut whose positions still wait for the user; not for paused partitions."""
+        if not self._truncations:
+            return None
+        self._truncations = {tp: cut for tp, cut in self._truncations.items() if self._stands(tp, cut)}
+        find = self._subscription.find
+        cuts = {tp: cut for tp, cut in self._truncations.items() if (state := find(tp)) and not state.paused}
+        return truncation_error(cuts) if cuts else None
+
+    def _stands(self, tp: TopicPartition, cut: Truncation) -> bool:
+        state = self._subscription.find(tp)
+        return state is not None and state.fetch_state is AWAIT_VALIDATION and state.position == cut.position
 
 
 def _row(tp: TopicPartition, position: FetchPosition) -> OffsetForLeaderPartition:

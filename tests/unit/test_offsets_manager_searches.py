@@ -113,7 +113,7 @@ def test_a_refused_topic_fails_the_question() -> None:
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
-    with pytest.raises(TopicAuthorizationError, match="a: ") as caught:
+    with pytest.raises(TopicAuthorizationError, match="of a-0: ") as caught:
         promise.result()
     assert {"a"} == caught.value.topics
     assert (None, FOREVER) == (case.manager.take_error(), case.waits(2.0))

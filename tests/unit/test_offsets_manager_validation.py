@@ -172,6 +172,56 @@ def test_without_policy_truncation_is_raised_until_sought() -> None:
     assert (None, FOREVER) == (case.manager.take_error(), case.waits(1000.0))
 
 
+def cut(case: Case) -> None:
+    """Both partitions turn out to be cut at 40, without a policy."""
+    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (40, 1)}), 5.0)
+
+
+def lasting(case: Case) -> set[Any]:
+    """The partitions of the error that lasts."""
+    error = case.manager.lasting_error()
+    assert error is None or isinstance(error, LogTruncationError)
+    return set() if error is None else set(error.offsets)
+
+
+def test_a_truncation_lasts_until_sought() -> None:
+    """Whoever asks is told, as often as he asks, of the partitions whose positions the user has not moved yet."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
+    case.subscription.seek(A0, 40)
+    assert {A1} == lasting(case)
+    error = case.manager.take_error()
+    assert isinstance(error, LogTruncationError)
+    assert ({A1: 50}, {A1: OffsetAndMetadata(40, "", 1)}) == (error.offsets, error.divergent_offsets)
+    assert "a-1 at offset 50" in str(error)
+    case.subscription.assign([A0])
+    assert set() == lasting(case)
+
+
+def test_a_truncation_is_silent_while_paused() -> None:
+    """A paused partition has no turn to be raised in; after resume it has."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    case.subscription.pause(A0)
+    case.subscription.pause(A1)
+    assert (None, set()) == (case.manager.take_error(), lasting(case))
+    case.subscription.resume(A1)
+    assert {A1} == lasting(case)
+
+
+def test_a_truncation_lasts_while_its_leader_is_away() -> None:
+    """A failure of a later look at the log does not make it whole; a leader that has all of it does."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    again = case.ask(5.0 + RETRY_MS)
+    fail(again, BrokerConnectionError("lost"), 110.0)
+    assert {A0, A1} == lasting(case)
+    case.move_leaders({"a-0": 3, "a-1": 3}, 5)
+    answer(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
+    assert ({A1}, [A0]) == (lasting(case), case.subscription.fetchable())
+
+
 @pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
 def test_partition_errors_are_retried(code: int) -> None:
     """Errors of one partition are asked again after the backoff with fresh metadata; others go on."""
