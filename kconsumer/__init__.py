@@ -1,5 +1,9 @@
 """The Kafka consumer for Python: see `Consumer`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kconsumer import assignors, errors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
@@ -22,6 +26,9 @@ from kconsumer.types import (
     TopicPartition,
 )
 
+if TYPE_CHECKING:
+    from kconsumer.ranges import RangeClient, read_range, read_topic
+
 __all__ = [
     "Assignment",
     "Assignor",
@@ -38,6 +45,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "PartitionInfo",
     "PartitionStatus",
+    "RangeClient",
     "RebalanceListener",
     "RebalanceProtocol",
     "Subscription",
@@ -47,4 +55,15 @@ __all__ = [
     "assignors",
     "decode_batches",
     "errors",
+    "read_range",
+    "read_topic",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What not every program needs is loaded when it is first asked for."""
+    if name in ("RangeClient", "read_range", "read_topic"):
+        from kconsumer import ranges
+
+        return getattr(ranges, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

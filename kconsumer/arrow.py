@@ -6,7 +6,7 @@ pandas, nanoarrow); none of them is imported before a `to_…` method asks for i
 The columns are `COLUMNS`: key and value binary, topic utf8, partition int32, offset int64, timestamp in ms UTC (-1 ms
 for a record without one), timestamp_type int8 (-1 none, 0 create, 1 log append), headers a list of (key utf8, value
 binary), leader_epoch int32. Null are only keys, values, values of headers and leader epochs. Deserializers play no part
-here: keys and values are the bytes that were written.
+here: keys and values are the bytes that were written. `SparkBatch` has them as Apache Spark's Kafka source does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
 from kconsumer._core.columns import COLUMNS, Columns, build
 from kconsumer._core.run import RecordRun
+from kconsumer._core.spark import NAMES as SPARK_NAMES
+from kconsumer._core.spark import spark_columns, spark_schema
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-__all__ = ["COLUMNS", "RecordBatch", "Table", "choose"]
+__all__ = ["COLUMNS", "SPARK_COLUMNS", "RecordBatch", "SparkBatch", "Table", "choose", "choose_spark"]
+
+SPARK_COLUMNS = tuple(SPARK_NAMES.values())
+_OURS = {theirs: ours for ours, theirs in SPARK_NAMES.items()}
 
 
 def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -41,6 +46,19 @@ def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
     if not chosen:
         raise ValueError("no columns were chosen; leave columns out for all of them")
     return chosen
+
+
+def choose_spark(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """What `choose` does, of Spark's names; gives ours."""
+    if columns is None:
+        return tuple(SPARK_NAMES)
+    if isinstance(columns, str):
+        return choose(columns)
+    named = list(columns)
+    for name in named:
+        if name not in _OURS:
+            raise ValueError(f"Spark's schema has no column {name!r}; it has {', '.join(SPARK_COLUMNS)}")
+    return choose(_OURS[name] for name in named)
 
 
 class RecordBatch:
@@ -121,6 +139,35 @@ class RecordBatch:
 
     def __repr__(self) -> str:
         return f"<RecordBatch: {self.num_rows} rows of {', '.join(self.columns)}>"
+
+
+class SparkBatch(RecordBatch):
+    """The rows of a batch in the exact schema of Spark's Kafka source: `SPARK_COLUMNS`, timestamps in microseconds,
+    timestampType int32, headers null for a record that has none."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, batch: RecordBatch) -> None:
+        super().__init__(spark_columns(batch._columns), batch._next_offsets)
+        self._names = batch.columns
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(SPARK_NAMES[name] for name in self._names)
+
+    def __arrow_c_schema__(self) -> Any:
+        """The columns' names and types, as an `arrow_schema` capsule."""
+        return spark_schema(self._names)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Schema and rows, as capsules; as often as wanted. A requested schema is for the reader to cast to."""
+        return spark_schema(self._names), array_capsule(self._columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The rows, as a stream of one array. This one needs pyarrow."""
+        library = _library("pyarrow")
+        return library.Table.from_batches([self.to_pyarrow()]).__arrow_c_stream__(requested_schema)
 
 
 class Table:

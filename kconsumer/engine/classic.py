@@ -19,13 +19,13 @@ from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import Promise, Reply, UnsentRequest
+from kconsumer.requests.lookups import TopicTable
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import (
     GroupMetadata,
     MetricName,
     OffsetAndMetadata,
     OffsetAndTimestamp,
-    PartitionInfo,
     PartitionStatus,
     TopicPartition,
 )
@@ -277,11 +277,11 @@ class ClassicEngine(ClassicDriver):
             promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
         return self.wait(promise, timer, what, {tp.topic for tp in timestamps})
 
-    def topics(self, names: Collection[str] | None, timer: Timer) -> dict[str, tuple[PartitionInfo, ...]]:
-        """The partitions of these topics, or of all; from the cache where it knows them."""
+    def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> TopicTable:
+        """The partitions of these topics, or of all; from the cache where it knows them, unless `fresh`."""
         with self.lock:
-            promise = self.parts.metadata.require(names, timer.deadline)
-        return dict(sorted(self.wait(promise, timer, "fetching metadata").items()))
+            promise = self.parts.metadata.require(names, timer.deadline, fresh=fresh)
+        return self.wait(promise, timer, "fetching metadata")
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """The end of the partition minus the position; None, and asked for, while the end is not known."""

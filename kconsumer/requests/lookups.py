@@ -22,7 +22,11 @@ UNKNOWN_TOPIC = 3
 INVALID_TOPIC = 17
 TOPIC_AUTHORIZATION = 29
 
-TopicTable = dict[str, tuple[PartitionInfo, ...]]
+
+class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
+    """The partitions of topics. `internal`: those topics among them that Kafka made for itself."""
+
+    internal: frozenset[str] = frozenset()
 
 
 class TopicLookups:
@@ -34,10 +38,10 @@ class TopicLookups:
         self._rng = rng
         self._lookups: list[_Lookup] = []
 
-    def require(self, topics: Collection[str] | None, deadline: float) -> Promise[TopicTable]:
+    def require(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
         """See `MetadataManager.require`."""
         promise: Promise[TopicTable] = Promise()
-        if topics is not None and self._cluster.knows(topics):
+        if topics is not None and not fresh and self._cluster.knows(topics):
             promise.keep(_table(self._cluster, topics))
             return promise
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
@@ -117,7 +121,9 @@ class _Lookup:
 
 
 def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
-    return {topic: cluster.partitions_for(topic) or () for topic in sorted(topics)}
+    table = TopicTable({topic: cluster.partitions_for(topic) or () for topic in sorted(topics)})
+    table.internal = cluster.internal_topics & table.keys()
+    return table
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool) -> MetadataRequest:

@@ -130,13 +130,15 @@ class MetadataManager:
         self._watched.subtract(set(topics))
         self._watched += Counter()  # drops those at zero
 
-    def require(self, topics: Collection[str] | None = None, deadline: float = FOREVER) -> Promise[TopicTable]:
+    def require(
+        self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
+    ) -> Promise[TopicTable]:
         """The partitions of these topics (None: of all topics), as a mapping; topics that do not exist are
-        left out. From the cache if all are there, otherwise asked for apart from the cache.
+        left out. From the cache if all are there, unless `fresh`; otherwise asked for apart from the cache.
 
         Fails with TimeoutError at `deadline` (ms), or with a topic's error (InvalidTopicError, …).
         """
-        return self._lookups.require(topics, deadline)
+        return self._lookups.require(topics, deadline, fresh=fresh)
 
     def see_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
         """A leader epoch met in a commit or an answer; if it is news, metadata is asked for."""

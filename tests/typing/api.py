@@ -21,12 +21,15 @@ from kconsumer import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
+    RangeClient,
     RebalanceListener,
     RebalanceProtocol,
     Subscription,
     TimestampType,
     TopicPartition,
     decode_batches,
+    read_range,
+    read_topic,
 )
 from kconsumer.errors import CommitFailedError, KafkaError, RecordDeserializationError, WakeupError
 
@@ -184,3 +187,17 @@ def without_a_broker(data: bytes) -> None:
     ConsumerConfig(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[arg-type]  # not a number
     assert_type(config.session_timeout_ms, int)
     assert_type(config.group_id, str | None)
+
+
+def without_a_group() -> None:
+    """Ranges and whole topics; points are offsets, words or moments."""
+    with RangeClient(bootstrap_servers="a:9092", isolation_level="read_committed") as client:
+        reader = client.read_range(("orders", 0), "earliest", 10, columns=["value"], schema="spark")
+        for batch in reader:
+            assert_type(batch.num_rows, int)
+        assert_type(reader.skipped, dict[str, int])
+        client.commit("g", {TopicPartition("orders", 0): 10})
+        client.read_range(("orders", 0), 0, 1, schema="flink")  # type: ignore[arg-type]  # no such schema
+        assert_type(client.topics()["orders"].internal, bool)
+    read_range(("orders", 0), 0, "latest", bootstrap_servers="a:9092", on_data_loss="skip").close()
+    assert_type(read_topic("orders", bootstrap_servers="a:9092").num_rows, int)

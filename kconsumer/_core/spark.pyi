@@ -1,0 +1,8 @@
+from typing import Any
+
+from kconsumer._core.columns import Columns
+
+NAMES: dict[str, str]
+
+def spark_columns(columns: Columns) -> Columns: ...
+def spark_schema(names: tuple[str, ...]) -> Any: ...

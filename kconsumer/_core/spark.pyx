@@ -1,0 +1,181 @@
+"""Columns as Apache Spark's Kafka source has them: microseconds, its names, int32 types, null for no headers.
+
+Decides nothing but the layout: takes finished Columns and makes new ones that share every block which is the same in
+both. Spark compares a batch's schema with its own to the letter, so nothing here may be cast on the way.
+"""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from kconsumer._core.arrow import schema_capsule
+from kconsumer._core.columns cimport (
+    KC_HEADERS,
+    KC_TIMESTAMP,
+    KC_TIMESTAMP_TYPE,
+    MOST_CHILDREN,
+    Column,
+    Columns,
+    kc_count_up,
+    kinds_of,
+)
+
+
+cdef extern from "arrow_abi.h" nogil:
+    struct ArrowSchema:
+        const char* format
+        const char* name
+        int64_t n_children
+        ArrowSchema** children
+
+
+# Ours -> Spark's; in the order of Spark's schema. There is no leader_epoch in it.
+NAMES = {
+    "key": "key",
+    "value": "value",
+    "topic": "topic",
+    "partition": "partition",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestamp_type": "timestampType",
+    "headers": "headers",
+}
+
+
+cdef Column* like(const Column* column) noexcept nogil:
+    """A column of the same rows, with one reference, whose first two blocks are still to be given; NULL without
+    memory."""
+    cdef Column* made = <Column*> calloc(1, sizeof(Column))
+    if made != NULL:
+        made.references = 1
+        made.length = column.length
+        made.n_buffers = 2
+    return made
+
+
+cdef Column* microseconds(const Column* column) noexcept nogil:
+    """Milliseconds times 1000; times beyond what 64 bits hold become the last one that they hold."""
+    cdef Column* made = like(column)
+    cdef const int64_t* given = <const int64_t*> column.buffers[1]
+    cdef int64_t* times = <int64_t*> malloc(<size_t> column.length * sizeof(int64_t) + 8)
+    cdef int64_t row, time
+    if made == NULL or times == NULL:
+        free(made)
+        free(times)
+        return NULL
+    for row in range(column.length):
+        time = given[row]
+        if time > INT64_MAX // 1000:
+            times[row] = INT64_MAX
+        elif time < -(INT64_MAX // 1000):
+            times[row] = INT64_MIN
+        else:
+            times[row] = time * 1000
+    made.buffers[1] = times
+    return made
+
+
+cdef Column* widened(const Column* column) noexcept nogil:
+    """int8 as int32."""
+    cdef Column* made = like(column)
+    cdef const int8_t* given = <const int8_t*> column.buffers[1]
+    cdef int32_t* wide = <int32_t*> malloc(<size_t> column.length * sizeof(int32_t) + 8)
+    cdef int64_t row
+    if made == NULL or wide == NULL:
+        free(made)
+        free(wide)
+        return NULL
+    for row in range(column.length):
+        wide[row] = given[row]
+    made.buffers[1] = wide
+    return made
+
+
+cdef Column* null_if_empty(const Column* column) noexcept nogil:
+    """Lists, null where they were empty."""
+    cdef Column* made = like(column)
+    cdef const int32_t* ends = <const int32_t*> column.buffers[1]
+    cdef size_t ends_size = <size_t> (column.length + 1) * sizeof(int32_t)
+    cdef size_t bits_size = <size_t> (column.length // 8 + 1)
+    cdef int32_t* copied = <int32_t*> malloc(ends_size)
+    cdef uint8_t* valid = <uint8_t*> malloc(bits_size)
+    cdef int64_t row
+    if made == NULL or copied == NULL or valid == NULL:
+        free(made)
+        free(copied)
+        free(valid)
+        return NULL
+    memcpy(copied, ends, ends_size)
+    memset(valid, 0, bits_size)
+    made.nulls = column.length
+    for row in range(column.length):
+        if ends[row] != ends[row + 1]:
+            valid[row >> 3] |= <uint8_t> (1 << (row & 7))
+            made.nulls -= 1
+    made.buffers[0] = valid
+    made.buffers[1] = copied
+    share(made, column.children[0])
+    return made
+
+
+cdef void share(Column* parent, Column* child) noexcept nogil:
+    kc_count_up(&child.references)
+    parent.children[parent.n_children] = child
+    parent.n_children += 1
+
+
+cdef Column* converted(int kind, const Column* column) noexcept nogil:
+    if kind == KC_TIMESTAMP:
+        return microseconds(column)
+    if kind == KC_TIMESTAMP_TYPE:
+        return widened(column)
+    return null_if_empty(column)
+
+
+def spark_columns(Columns columns not None):
+    """The same rows in Spark's layout. ValueError if `leader_epoch` is among the columns, which Spark does not have."""
+    cdef Columns made = Columns.__new__(Columns)
+    cdef int kinds[MOST_CHILDREN]
+    cdef Column* child
+    cdef int i, count = kinds_of(columns.names, kinds)
+    for name in columns.names:
+        if name not in NAMES:
+            raise ValueError(f"Spark's Kafka source has no column {name!r}; it has {', '.join(NAMES.values())}")
+    made.names = tuple(["spark " + NAMES[name] for name in columns.names])  # no other schema has these: not mixed up
+    kc_count_up(&columns.offsets.references)
+    made.offsets = columns.offsets
+    made.root = like(columns.root)
+    if made.root == NULL:
+        raise MemoryError()
+    made.root.n_buffers = 1
+    for i in range(count):
+        child = columns.root.children[i]
+        if kinds[i] == KC_TIMESTAMP or kinds[i] == KC_TIMESTAMP_TYPE or kinds[i] == KC_HEADERS:
+            child = converted(kinds[i], child)
+            if child == NULL:
+                raise MemoryError()
+            made.root.children[made.root.n_children] = child
+            made.root.n_children += 1
+        else:
+            share(made.root, child)
+    return made
+
+
+def spark_schema(tuple names not None):
+    """A new `arrow_schema` capsule of rows in Spark's layout; `names` are ours."""
+    cdef int kinds[MOST_CHILDREN]
+    cdef int i, count = kinds_of(names, kinds)
+    cdef ArrowSchema* child
+    capsule = schema_capsule(names)
+    schema = <ArrowSchema*> PyCapsule_GetPointer(capsule, "arrow_schema")
+    for i in range(count):
+        child = schema.children[i]
+        if kinds[i] == KC_TIMESTAMP:
+            child.format = "tsu:UTC"
+        elif kinds[i] == KC_TIMESTAMP_TYPE:
+            child.name = "timestampType"
+            child.format = "i"
+        elif kinds[i] == KC_HEADERS:
+            child.children[0].name = "element"
+    return capsule

@@ -1,0 +1,40 @@
+"""Points in a partition: what users give, and the offset that each stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from kconsumer.consumer import Consumer
+from kconsumer.types import TopicPartition
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+Point = str | int | datetime
+Offsets = Mapping[TopicPartition, int]
+
+
+def check(point: Point) -> None:
+    """ValueError unless it is EARLIEST, LATEST, an offset or a moment with a time zone."""
+    if isinstance(point, datetime):
+        if point.tzinfo is None:
+            raise ValueError(f"{point!r} has no time zone")
+    elif isinstance(point, int):
+        if point < 0:
+            raise ValueError(f"not an offset: {point}")
+    elif point not in (EARLIEST, LATEST):
+        raise ValueError(f"{point!r} is neither earliest, latest, an offset nor a datetime")
+
+
+def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
+    """The offset in each partition that a point stands for; `first` and `last` are where partitions begin and end.
+
+    A moment is the first record of that time or later, the end if there is none. Offsets are taken as they are.
+    """
+    if isinstance(point, datetime):
+        found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))
+        return {tp: last[tp] if at is None else at.offset for tp, at in found.items()}
+    if isinstance(point, int):
+        return dict.fromkeys(first, point)
+    return dict(first if point == EARLIEST else last)

@@ -1,0 +1,67 @@
+"""Offsets without a record: added up in order, explained by what was skipped, never more than a bounded list."""
+
+from __future__ import annotations
+
+import random
+
+from kconsumer.ranges import gaps as gaps_module
+from kconsumer.ranges.gaps import Gap, Gaps
+
+
+def explained(gaps: list[tuple[int, int]], skipped: list[tuple[int, int, str]]) -> list[Gap]:
+    """What one call makes of these."""
+    found = Gaps()
+    found.explain(gaps, skipped)
+    return found.first
+
+
+def test_neighbours_of_one_reason_are_one_gap() -> None:
+    """A gap that goes on where the last one ended grows it; an empty one is none."""
+    found = Gaps()
+    for start, end, reason in (
+        (0, 2, "aborted"),
+        (2, 5, "aborted"),
+        (5, 6, "control"),
+        (6, 6, "control"),
+        (8, 9, "control"),
+    ):
+        found.add(start, end, reason)
+    assert [Gap(0, 5, "aborted"), Gap(5, 6, "control"), Gap(8, 9, "control")] == found.first
+    assert {"aborted": 5, "control": 2} == found.counts
+
+
+def test_what_was_skipped_explains_part_of_a_gap() -> None:
+    """The rest of the gap was compacted away; what was skipped outside of gaps does not count."""
+    skipped = [(3, 5, "aborted"), (5, 6, "control"), (8, 12, "control"), (20, 21, "control")]
+    expected = [Gap(2, 3, "compaction"), Gap(3, 5, "aborted"), Gap(5, 6, "control"), Gap(6, 7, "compaction")]
+    assert expected == explained([(2, 7)], skipped)
+    assert [Gap(9, 12, "control"), Gap(12, 13, "compaction")] == explained([(9, 13)], skipped)
+
+
+def test_one_skipped_stretch_over_several_gaps() -> None:
+    """A stretch that ends beyond a gap explains the next one, too."""
+    assert [Gap(1, 2, "aborted"), Gap(3, 4, "aborted")] == explained([(1, 2), (3, 4)], [(0, 9, "aborted")])
+
+
+def test_every_offset_has_its_reason() -> None:
+    """Against a slow oracle that looks at one offset after the other."""
+    rng = random.Random(7)
+    for _ in range(300):
+        reason_of = {n: rng.choice(["control", "aborted", ""]) for n in range(40)}
+        missing = [n for n in range(40) if rng.random() < 0.6]
+        skipped = [(n, n + 1, reason) for n, reason in reason_of.items() if reason]
+        rng.shuffle(skipped)
+        pieces = [(n, n + 1) for n in missing]
+        gaps = [piece for piece in pieces if piece[0] - 1 not in missing]
+        gaps = [(start, next(n for n in range(start, 41) if n not in missing)) for start, _ in gaps]
+        found = {n: gap.reason for gap in explained(gaps, skipped) for n in range(gap.start, gap.end)}
+        assert {n: reason_of[n] or "compaction" for n in missing} == found
+
+
+def test_a_bounded_list() -> None:
+    """Beyond MOST_GAPS they are counted, not kept."""
+    found = Gaps()
+    for n in range(gaps_module.MOST_GAPS + 5):
+        found.add(2 * n, 2 * n + 1, "compaction")
+    assert (gaps_module.MOST_GAPS, False) == (len(found.first), found.complete)
+    assert {"compaction": gaps_module.MOST_GAPS + 5} == found.counts
