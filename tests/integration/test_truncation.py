@@ -1,0 +1,250 @@
+"""An unclean election cuts a log below what consumers have read of it: nobody reads on as if nothing had happened.
+
+Two partitions, replicated twice. Their follower is frozen, the leader goes on alone and dies, and the follower, which
+has missed the second half, is made leader. It then writes other records where the lost ones were: more of them in one
+partition, so that the position lies inside the new log, fewer in the other, so that it lies beyond its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as ElectedPartition
+from confluent_kafka.admin import NewTopic
+
+from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kconsumer.errors import LogTruncationError
+from kconsumer.fetching.buffer import FetchChain
+from kconsumer.fetching.session import Asked, FetchSession
+from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
+from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.kafka_admin import wait_until
+
+TOPIC = "cut"
+LONG, SHORT = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+BOTH = [LONG, SHORT]
+KEPT, READ = 10, 20  # where the logs part, and up to where consumers had read
+NEW_END = {LONG: 30, SHORT: 15}
+LEADER, FOLLOWER = 1, 2
+
+
+@dataclass
+class Accident:
+    """A cluster, and consumers by the name of their reset policy that had read both partitions to the end before it.
+
+    `epoch`: the leader epoch of the records that were kept; `expected`: what a consumer has to read afterwards.
+    """
+
+    cluster: KafkaCluster
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    epoch: int | None = None
+    expected: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def write(self, word: str, tp: TopicPartition, start: int, end: int, acks: str = "all") -> None:
+        """Records that tell their offsets, and when they were written."""
+        values = [b"%s-%d" % (word.encode(), offset) for offset in range(start, end)]
+        self.cluster.produce(tp.topic, values, partition=tp.partition, config={"acks": acks})
+
+    def consumer(self, policy: str, **options: Any) -> Consumer:
+        """A consumer of both partitions that commits what it is told to."""
+        consumer = Consumer(
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            auto_offset_reset=policy,
+            enable_auto_commit=False,
+            request_timeout_ms=5_000,
+            **options,
+        )
+        consumer.assign(BOTH)
+        return consumer
+
+
+def polled(consumer: Consumer, despite: TopicPartition | None) -> Iterable[ConsumerRecord]:
+    """What a poll returns; nothing if it raises because of that partition alone."""
+    try:
+        return consumer.poll(0.5)
+    except LogTruncationError as error:
+        if [despite] != list(error.offsets):
+            raise
+        return ()
+
+
+def read(
+    consumer: Consumer, counts: dict[TopicPartition, int], despite: TopicPartition | None = None
+) -> dict[TopicPartition, list[tuple[int, bytes]]]:
+    """So many records, and whatever comes with them. `despite`: a partition that is still to be told as cut between."""
+    found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in counts}
+    deadline = time.monotonic() + 40
+    while any(len(found[tp]) < count for tp, count in counts.items()):
+        for record in polled(consumer, despite):
+            found[record.topic_partition].append((record.offset, record.value or b""))
+        assert time.monotonic() < deadline, {str(tp): len(values) for tp, values in found.items()}
+    return found
+
+
+def in_sync(cluster: KafkaCluster) -> list[set[int]]:
+    """The in-sync replicas of each partition."""
+    partitions = cluster.metadata(TOPIC).topics[TOPIC].partitions
+    return [set(partitions[tp.partition].isrs) for tp in BOTH]
+
+
+def strike(accident: Accident) -> None:
+    """Let everything happen. The consumers have read what will be lost; all but `earliest` sleep through it."""
+    cluster = accident.cluster
+    options = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    layout = [[LEADER, FOLLOWER]] * len(BOTH)
+    topic = NewTopic(TOPIC, len(BOTH), replica_assignment=layout, config=options)
+    cluster.admin.create_topics([topic])[TOPIC].result(30)
+    cluster.wait_for_partitions(TOPIC, len(BOTH))
+    for tp in BOTH:
+        accident.write("kept", tp, 0, KEPT)
+    cluster.node(FOLLOWER).pause()
+    wait_until(lambda: in_sync(cluster) == [{LEADER}] * 2, 30, "a leader without follower")
+    for tp in BOTH:
+        accident.write("lost", tp, KEPT, READ, acks="1")
+    for policy, consumer in accident.consumers.items():
+        consumer.seek_to_beginning(*BOTH)
+        found = read(consumer, dict.fromkeys(BOTH, READ))
+        assert [b"lost-19"] * 2 == [values[-1][1] for values in found.values()]
+        if policy == "none":
+            consumer.commit()
+            accident.epoch = consumer.committed(BOTH)[LONG].leader_epoch  # type: ignore[union-attr]  # just committed
+    cluster.node(LEADER).kill()
+    cluster.node(FOLLOWER).resume()
+    live = accident.consumers["earliest"]
+
+    def elected() -> bool:
+        assert not live.poll(0.1)
+        return cluster.leader_of(TOPIC, 0) == cluster.leader_of(TOPIC, 1) == FOLLOWER
+
+    wait_until(elected, 60, "the unclean election")
+    for tp, end in NEW_END.items():
+        accident.write("new", tp, KEPT, end)
+        accident.expected[tp] = [(offset, b"new-%d" % offset) for offset in range(KEPT, end)]
+
+
+@pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
+def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
+    """The accident has happened; no consumer has looked at the new records yet."""
+    with KafkaCluster(request.param, nodes=3) as cluster, ExitStack() as stack:
+        found = Accident(cluster)
+        for policy in ("none", "earliest", "latest"):
+            group = "sleepers" if policy == "none" else None
+            found.consumers[policy] = stack.enter_context(found.consumer(policy, group_id=group))
+        strike(found)
+        yield found
+
+
+def counts(accident: Accident) -> dict[TopicPartition, int]:
+    """How many records each partition has behind the cut."""
+    return {tp: len(values) for tp, values in accident.expected.items()}
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_with_a_policy(accident: Accident, policy: str) -> None:
+    """With any policy the position goes back to where the logs part, as in Java, not to the policy's end of the log:
+    every new record is read once, and none of those before again."""
+    assert accident.expected == read(accident.consumers[policy], counts(accident))
+    assert not accident.consumers[policy].poll(0.5)
+
+
+def raised(consumer: Consumer, timeout: float = 20.0) -> LogTruncationError:
+    """What the next poll raises."""
+    with pytest.raises(LogTruncationError) as caught:
+        consumer.poll(timeout)
+    return caught.value
+
+
+def test_without_a_policy(accident: Accident) -> None:
+    """LogTruncationError tells positions and where the logs part, in every poll, until each partition was sought; then
+    every new record is read once."""
+    consumer = accident.consumers["none"]
+    parting = OffsetAndMetadata(KEPT, "", accident.epoch)
+    for error in (raised(consumer), *(raised(consumer, 0.0) for _ in range(3))):
+        assert dict.fromkeys(BOTH, READ) == error.offsets
+        assert dict.fromkeys(BOTH, parting) == error.divergent_offsets
+    assert NEW_END == consumer.end_offsets(BOTH)
+    consumer.pause(*BOTH)
+    assert not consumer.poll(0.3)
+    consumer.resume(*BOTH)
+    consumer.seek(LONG, raised(consumer).divergent_offsets[LONG])
+    assert accident.expected[LONG] == read(consumer, {LONG: counts(accident)[LONG]}, despite=SHORT)[LONG]
+    assert {SHORT: READ} == raised(consumer, 0.0).offsets
+    consumer.seek(SHORT, KEPT)
+    assert accident.expected[SHORT] == read(consumer, {SHORT: counts(accident)[SHORT]})[SHORT]
+
+
+def test_committed_before(accident: Accident) -> None:
+    """A commit carries the epoch of what was read: who takes over the group afterwards is told, too."""
+    with accident.consumer("none", group_id="sleepers") as heir:
+        error = raised(heir)
+        assert dict.fromkeys(BOTH, READ) == error.offsets
+    with accident.consumer("latest", group_id="sleepers") as heir:
+        assert accident.expected == read(heir, counts(accident))
+
+
+@pytest.fixture
+def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers that never ask OffsetForLeaderEpoch, but tell in each fetch the epoch of what they read last, as
+    replicas do: the only ones whom brokers answer with a diverging epoch."""
+    ask = FetchSession._ask
+
+    def ask_with_epoch(self: FetchSession, chain: FetchChain, *rest: Any) -> Asked:
+        asked = ask(self, chain, *rest)
+        position = chain.state.position
+        known = position is not None and position.offset == asked.offset and position.offset_epoch is not None
+        asked.row.last_fetched_epoch = position.offset_epoch if known and position is not None else -1
+        return asked
+
+    def believe(self: PartitionState, position: FetchPosition) -> None:
+        self.transition(FETCHING, position)
+
+    monkeypatch.setattr(FetchSession, "_ask", ask_with_epoch)
+    monkeypatch.setattr(PartitionState, "validate", believe)
+
+
+@pytest.mark.usefixtures("fetches_tell_epochs")
+def test_diverging_epoch_in_a_fetch(accident: Accident) -> None:
+    """A leader that tells in a Fetch response where its log diverges is understood in the same way."""
+    before = OffsetAndMetadata(READ, "", accident.epoch)
+    with accident.consumer("latest") as consumer:
+        for tp in BOTH:
+            consumer.seek(tp, before)
+        assert accident.expected == read(consumer, counts(accident))
+    with accident.consumer("none") as consumer:
+        for tp in BOTH:
+            consumer.seek(tp, before)
+        told: dict[TopicPartition, OffsetAndMetadata] = {}
+        while len(told) < len(BOTH):
+            error = raised(consumer)
+            assert {READ} == set(error.offsets.values())
+            told |= error.divergent_offsets
+        assert dict.fromkeys(BOTH, OffsetAndMetadata(KEPT, "", accident.epoch)) == told
+        for tp in BOTH:
+            consumer.seek(tp, told[tp])
+        assert accident.expected == read(consumer, counts(accident))
+
+
+def test_the_old_leader_returns(accident: Accident) -> None:
+    """It drops what it alone had and leads again: positions are checked against it and found good, and what is written
+    then is read once."""
+    cluster = accident.cluster
+    with accident.consumer("none") as consumer:
+        for tp in BOTH:
+            consumer.seek(tp, KEPT)
+        assert accident.expected == read(consumer, counts(accident))
+        cluster.node(LEADER).start()
+        wait_until(lambda: in_sync(cluster) == [{LEADER, FOLLOWER}] * 2, 60, "both replicas in sync")
+        partitions = [ElectedPartition(tp.topic, tp.partition) for tp in BOTH]
+        cluster.admin.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        wait_until(lambda: cluster.leader_of(TOPIC, 0) == cluster.leader_of(TOPIC, 1) == LEADER, 30, "the old leader")
+        for tp, end in NEW_END.items():
+            accident.write("later", tp, end, end + 5)
+        later = {tp: [(offset, b"later-%d" % offset) for offset in range(end, end + 5)] for tp, end in NEW_END.items()}
+        assert later == read(consumer, dict.fromkeys(BOTH, 5))
+        assert not consumer.poll(0.3)
