@@ -18,7 +18,7 @@ import sys
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -62,7 +62,7 @@ def broker_properties(nodes: int) -> dict[str, str]:
         "process.roles": "broker,controller",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
         "auto.create.topics.enable": "false",
         "default.replication.factor": "1",
         "offsets.topic.num.partitions": "5",
@@ -118,6 +118,8 @@ class KafkaNode:
 
     def __init__(self, cluster: KafkaCluster, node_id: int, port: int, controller_port: int) -> None:
         self.cluster, self.node_id, self.port, self.controller_port = cluster, node_id, port, controller_port
+        self.behind_port: int | None = None  # of the listener behind a proxy,
+        self.proxied_port: int | None = None  # and the proxy's port before it
         self.folder = cluster.folder / f"node-{node_id}"
         self.log = cluster.folder / f"node-{node_id}.log"
         self.pid: int | None = None
@@ -146,10 +148,14 @@ class KafkaNode:
         """Write server.properties."""
         self.folder.mkdir(parents=True, exist_ok=True)
         listeners = f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}"
+        advertised = f"PLAINTEXT://{HOST}:{self.port}"
+        if self.behind_port:
+            listeners += f",PROXIED://{HOST}:{self.behind_port}"
+            advertised += f",PROXIED://{HOST}:{self.proxied_port}"
         options = {
             "node.id": str(self.node_id),
             "listeners": listeners,
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "advertised.listeners": advertised,
             "controller.quorum.voters": voters,
             "log.dirs": str(self.folder / "data"),
             **properties,
@@ -252,7 +258,8 @@ class KafkaCluster(Kafka):
     """One or more nodes, each broker and controller at once; a context manager.
 
     `properties` override the brokers' options; `jvm` are options of the JVM (JVM_LIGHT starts fast, JVM_FULL
-    is for measurements).
+    is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second listener for clients: it is told the
+    listener's port and says which port to advertise in its place. Nodes talk to each other past it.
     """
 
     def __init__(
@@ -262,6 +269,7 @@ class KafkaCluster(Kafka):
         properties: Mapping[str, str] | None = None,
         *,
         jvm: Sequence[str] = JVM_LIGHT,
+        proxy: Callable[[int], int] | None = None,
         root: Path | None = None,
         lifeline: Path | None = None,
     ) -> None:
@@ -269,6 +277,7 @@ class KafkaCluster(Kafka):
         self.count, self.properties, self.jvm = nodes, dict(properties or {}), tuple(jvm)
         self.cluster_id = random_uuid()
         self.nodes: list[KafkaNode] = []
+        self._proxy = proxy
         self._given_root, self._given_lifeline = root, lifeline
         self._lifeline_fd: int | None = None
 
@@ -310,6 +319,11 @@ class KafkaCluster(Kafka):
         """The node with this broker id, such as the one `leader_of` names."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
+    @property
+    def proxied_servers(self) -> str:
+        """host:port of the proxies' listeners before all nodes."""
+        return ",".join(f"{HOST}:{node.proxied_port}" for node in self.nodes)
+
     def java(self, *arguments: str) -> list[str]:
         """The command line of a JVM with this version's class path."""
         return [program("java"), *self.jvm, *LOGGING, "-cp", self._class_path, *arguments]
@@ -326,8 +340,11 @@ class KafkaCluster(Kafka):
     def _start_nodes(self) -> None:
         shutil.rmtree(self.folder)
         self.folder.mkdir()
-        ports = free_ports(2 * self.count)
+        ports = free_ports(3 * self.count)
         self.nodes = [KafkaNode(self, i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(self.count)]
+        if self._proxy is not None:
+            for node, port in zip(self.nodes, ports[2 * self.count :], strict=True):
+                node.behind_port, node.proxied_port = port, self._proxy(port)
         self.bootstrap_servers = ",".join(node.bootstrap for node in self.nodes)
         voters = ",".join(f"{node.node_id}@{HOST}:{node.controller_port}" for node in self.nodes)
         for node in self.nodes:
