@@ -127,7 +127,7 @@ class Consumer:
         if not names:
             self.unsubscribe()
             return
-        with self._engine.lock:
+        with self._engine.changing():
             self._rewind()
             self._engine.parts.subscription.subscribe(names)
             self._engine.subscription_changed(chosen)
@@ -135,7 +135,7 @@ class Consumer:
     def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener | None) -> None:
         if not pattern.pattern:
             raise ValueError("a topic pattern cannot be empty")
-        with self._engine.lock:
+        with self._engine.changing():
             self._rewind()
             self._engine.parts.subscription.subscribe_pattern(pattern)
             self._engine.subscription_changed(listener)
@@ -148,7 +148,7 @@ class Consumer:
         if not chosen:
             self.unsubscribe()
             return
-        with self._engine.lock:
+        with self._engine.changing():
             self._rewind()
             self._engine.parts.subscription.assign(chosen)
             self._engine.assignment_changed()
@@ -250,7 +250,7 @@ class Consumer:
         self._iteration.stop()
         if not unseen:
             return
-        with self._engine.lock:
+        with self._engine.changing():
             self._engine.rewind(unseen)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Consumer:
         truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
         target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         tp = _partition(tp)
-        with self._engine.lock:
+        with self._engine.changing():
             self._engine.parts.subscription.get(tp)
             self._rewind()
             self._engine.seek(tp, target)
@@ -311,7 +311,7 @@ class Consumer:
 
     def _reset(self, partitions: Sequence[TopicPartition], strategy: OffsetReset) -> None:
         subscription = self._engine.parts.subscription
-        with self._engine.lock:
+        with self._engine.changing():
             chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
             for tp in chosen:
                 subscription.get(tp)
@@ -361,14 +361,14 @@ class Consumer:
     @public
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these partitions until `resume`; what is buffered is kept."""
-        with self._engine.lock:
+        with self._engine.changing():
             for tp in partitions:
                 self._engine.parts.subscription.pause(_partition(tp))
 
     @public
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo `pause`."""
-        with self._engine.lock:
+        with self._engine.changing():
             for tp in partitions:
                 self._engine.parts.subscription.resume(_partition(tp))
             self._engine.resumed()
@@ -477,7 +477,7 @@ class Consumer:
 
     def __repr__(self) -> str:
         group = f" group={self._config.group_id!r}" if self._config.group_id else ""
-        state = "closed" if self._guard.closed else f"{len(self._engine.parts.subscription.assigned())} partitions"
+        state = "closed" if self._guard.closed else self._engine.summary()
         return f"<Consumer {self._config.client_id!r}{group} {state}>"
 
     # --- arguments -------------------------------------------------------------------------------------------------

@@ -152,18 +152,25 @@ class SubscriptionPattern:
 
 
 class PartitionCondition(enum.Enum):
-    """Why an assigned partition is or is not being fetched."""
+    """Why an assigned partition is or is not being fetched; of several that hold, the first is told.
 
+    READY: nothing is in the way, the next `poll` asks. AWAIT_OTHERS: other partitions of its broker have to be read on.
+    """
+
+    REVOKING = "revoking"
+    AWAIT_CALLBACK = "await_callback"
+    FAILED = "failed"
     INITIALIZING = "initializing"
-    FETCHING = "fetching"
     AWAIT_RESET = "await_reset"
     AWAIT_VALIDATION = "await_validation"
     PAUSED = "paused"
-    REVOKING = "revoking"
-    AWAIT_CALLBACK = "await_callback"
-    NO_LEADER = "no_leader"
     BUFFERED = "buffered"
-    FAILED = "failed"
+    IN_FLIGHT = "in_flight"
+    NO_LEADER = "no_leader"
+    BACKOFF = "backoff"
+    AWAIT_OTHERS = "await_others"
+    BUFFER_FULL = "buffer_full"
+    READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ PUBLIC = MANAGED | {
     "ranges",
     "guard",
     "iteration",
+    "report",
     "_version",
 }
 
@@ -60,13 +61,14 @@ ALLOWED: dict[str, set[str]] = {
     "deserializers": FACTS,
     "guard": FACTS,
     "iteration": FACTS | {"_core", "records"},
+    "report": FACTS,
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},
     "state": FACTS | {"schema"},
     "requests": MANAGED,
     "membership": MANAGED,
     "fetching": MANAGED,
-    "engine": MANAGED | {"net", "arrow", "_version"},
+    "engine": MANAGED | {"net", "arrow", "report", "_version"},
     "consumer": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,

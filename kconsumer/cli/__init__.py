@@ -51,7 +51,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kconsumer", description="Read from Apache Kafka.")
     parser.add_argument("--version", action="version", version=f"kconsumer {VERSION}")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--debug", action="store_true", help="log what happens, and show a traceback on errors")
+    common.add_argument(
+        "--debug",
+        action="store_true",
+        help="log what happens; on errors show a traceback, and the state of the consumer",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)
     assignors.add_parser(commands, common)

@@ -3,13 +3,14 @@
 Without `-g` every partition of the topics is assigned and no group is involved; with it the command is a
 member like any other, and only what has been written out is committed. A signal ends the command between two
 batches: the first one through `wakeup()`, a second one at once. With `-o` records go to a file as columns, and what the
-file holds is committed once, when it is whole.
+file holds is committed once, when it is whole. SIGUSR1 has it tell on stderr what each partition waits for.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import signal
 import sys
@@ -26,6 +27,7 @@ from kconsumer.cli.files import ColumnFile, column_file
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
 from kconsumer.consumer import Consumer
+from kconsumer.report import full_report
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -107,7 +109,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="print records",
         description="Print the records of topics.",
-        epilog="Format tokens: %%t topic, %%p partition, %%o offset, %%k key, %%s value, %%T timestamp (ms), "
+        epilog="SIGUSR1 prints to stderr what each partition waits for, the member and the connections; an error, too, "
+        "with --debug. Format tokens: %%t topic, %%p partition, %%o offset, %%k key, %%s value, %%T timestamp (ms), "
         "%%h headers, %%K and %%S length of key and value; \\n \\r \\t \\xHH. "
         "Example: -f '%%p/%%o %%k: %%s\\n'",
     )
@@ -162,6 +165,10 @@ def run(args: argparse.Namespace) -> int:
                 except errors.WakeupError:
                     if not caught:
                         raise
+                except errors.KafkaError:
+                    if args.debug:
+                        _tell_state(consumer)
+                    raise
             if file is not None and args.group is not None:
                 consumer.commit(timeout=CLOSE_S)
         finally:
@@ -200,12 +207,22 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        _tell_state(consumer)
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: tell}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield caught
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _tell_state(consumer: Consumer) -> None:
+    """Straight to the descriptor: a signal may come while the stream's buffer is being written."""
+    os.write(2, full_report(consumer).encode())
 
 
 def _write_all(out: BinaryIO, data: bytes) -> None:

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from kconsumer.clock import Timer
@@ -16,10 +17,13 @@ from kconsumer.engine.callbacks import CommitCallback
 from kconsumer.engine.driver import ClassicDriver
 from kconsumer.engine.wiring import Group
 from kconsumer.errors import KafkaError
+from kconsumer.fetching.outlook import Situation, outlook
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
+from kconsumer.report import summary
 from kconsumer.requests.base import Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import TopicTable
+from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import (
     GroupMetadata,
@@ -50,7 +54,7 @@ class ClassicEngine(ClassicDriver):
         With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
         """
         parts = self.parts
-        now = self._clock.now()
+        now = parts.subscription.now = self._clock.now()
         self._raise_wakeup()
         if parts.buffer.has_data() and now < self._service_at and self._group_idle():
             if parts.group is not None:
@@ -298,15 +302,28 @@ class ClassicEngine(ClassicDriver):
         now = self._clock.now()
         with self.lock:
             return {
-                tp: state.status(
-                    now,
-                    leader=parts.cluster.leader(tp),
-                    read_committed=self._config.read_committed,
-                    buffered_bytes=parts.buffer.buffered_bytes(tp),
-                    hint=parts.metadata.hint(tp.topic),
-                )
-                for tp, state in sorted(parts.subscription.states().items())
+                tp: outlook(self._situation(tp, state, now), read_committed=self._config.read_committed)
+                for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
+
+    def summary(self) -> str:
+        """The partitions in one line; never blocks, for `repr` is called from anywhere."""
+        if not self.lock.acquire(blocking=False):
+            return f"{len(self.parts.subscription.assigned())} partitions, busy in another thread"
+        try:
+            return summary(self.partition_states().values())
+        finally:
+            self.lock.release()
+
+    def _situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
+        parts = self.parts
+        found = parts.fetch.situation(tp, state, now)
+        found.hint = parts.metadata.hint(tp.topic)
+        if found.broker is not None:
+            found.unreachable = parts.client.trouble_with(str(found.broker.id), now)
+        if parts.group is not None and parts.group.coordinator.connection is None:
+            found.coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
+        return found
 
     def metrics(self) -> dict[MetricName, float]:
         """A snapshot of all metrics."""

@@ -29,6 +29,7 @@ class Dispatcher:
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # told when no broker at all can be asked
+        self.on_woken: list[Callable[[float], None]] = []  # told the time before answers are handed back
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before we sleep
 
@@ -57,6 +58,10 @@ class Dispatcher:
             timeout_ms = min(timeout_ms, self._waiting_ms(now))
         responses = self._client.poll(timeout_ms, now)
         trouble: KafkaError | None = None
+        if responses:
+            woken_at = self._clock.now()
+            for listener in self.on_woken:
+                listener(woken_at)
         for response in responses:
             try:
                 self._deliver(response)

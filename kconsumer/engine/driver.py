@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -146,7 +147,7 @@ class ClassicDriver:
         trouble: Exception | None = None
         while (callback := membership.due_callback) is not None:
             error = self._run_callback(callback)
-            with self.lock:
+            with self.changing():
                 membership.callback_done(callback, self._clock.now())
             trouble = trouble or error
         self._service_at = 0.0
@@ -213,6 +214,17 @@ class ClassicDriver:
         if not trouble and parts.group is not None and parts.group.coordinator.connection is None:
             trouble = parts.group.coordinator.last_error
         return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
+
+    def now(self) -> float:
+        """The engine's time (ms)."""
+        return self._clock.now()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock while the caller changes states, which remember when that was."""
+        with self.lock:
+            self.parts.subscription.now = self._clock.now()
+            yield
 
     def wakeup(self) -> None:
         """End the running or the next blocking call. From any thread or signal handler."""

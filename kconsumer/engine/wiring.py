@@ -52,6 +52,7 @@ class Parts:
         self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config, self.cluster, self.subscription)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
+        self.dispatcher.on_woken.append(self._woken)
         self.group = self._make_group()
         self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
         commits = self.group.commits if self.group else None
@@ -71,6 +72,10 @@ class Parts:
         metrics.watch_assignment(self.subscription.assigned)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics)
         return Group(member, coordinator, commits, metrics)
+
+    def _woken(self, now: float) -> None:
+        """What answers change happens now, and not when the step began that waited for them."""
+        self.subscription.now = now
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
-from kconsumer.fetching.memory import Memory
+from kconsumer.fetching.memory import Block, Memory
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
@@ -32,10 +32,13 @@ class CompletedFetch:
     the leader's log `diverges` from what was read before.
 
     `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms); `tally` adds
-    up the response. `queued`: it has a turn to come.
+    up the response. `block` is the memory its bytes are in, `open_block` that of the batch decompressed last.
+    `queued`: it has a turn to come.
     """
 
     __slots__ = (
+        "arrived_at",
+        "block",
         "chain",
         "data",
         "diverges",
@@ -43,6 +46,7 @@ class CompletedFetch:
         "failed_at",
         "failure",
         "fetch_offset",
+        "open_block",
         "queued",
         "records",
         "size",
@@ -59,8 +63,13 @@ class CompletedFetch:
         error_code: int = 0,
         diverges: OffsetAndMetadata | None = None,
         tally: ResponseTally | None = None,
+        block: Block | None = None,
+        arrived_at: float = 0.0,
     ) -> None:
         self.chain = chain
+        self.block = block
+        self.open_block: Block | None = None
+        self.arrived_at = arrived_at
         self.fetch_offset = fetch_offset
         self.data = data
         self.size = size
@@ -99,10 +108,12 @@ class FetchChain:
     `position` is where the consumer's position must be for the chain to hold: the start of what has not been
     taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `leader` is whose
     log the chain is read from; `outdated`: the partition has another one since, and the position must be checked
-    against its log where the two are joined. `failures` counts failed fetches in a row.
+    against its log where the two are joined. `failures` counts failed fetches in a row. `buffered_since`: since when
+    (ms) something waits in it.
     """
 
     __slots__ = (
+        "buffered_since",
         "failures",
         "fetches",
         "leader",
@@ -122,6 +133,7 @@ class FetchChain:
         self.next_offset: int | None = position.offset
         self.fetches: deque[CompletedFetch] = deque()
         self.failures = 0
+        self.buffered_since = 0.0
         self.outdated = False
         self.parked = False
 
@@ -133,6 +145,11 @@ class FetchChain:
     def error(self) -> CompletedFetch | None:
         """The error at its end, if any."""
         return self.fetches[-1] if self.fetches and self.fetches[-1].is_error else None
+
+    @property
+    def size(self) -> int:
+        """Bytes received and not read to the end."""
+        return sum(fetch.size for fetch in self.fetches)
 
     @property
     def ahead(self) -> int:
@@ -205,6 +222,10 @@ class FetchBuffer:
         """Add what was fetched at the end of its chain, which then goes on from `next_offset`."""
         chain = fetch.chain
         self.clear_error(chain)
+        if not chain.fetches:
+            chain.buffered_since = fetch.arrived_at
+        if fetch.block is not None:
+            self.memory.need(fetch.block)
         chain.fetches.append(fetch)
         chain.next_offset = next_offset
         self._bytes += fetch.size
@@ -212,6 +233,13 @@ class FetchBuffer:
         if not chain.parked:
             self._queue(fetch)
             self._turns.append(fetch)
+
+    def unpack(self, fetch: CompletedFetch, output: object) -> None:
+        """Count what a batch of the fetch was decompressed to; the one before it has been read."""
+        if fetch.open_block is not None:
+            self.memory.leave(fetch.open_block)
+        fetch.open_block = self.memory.hold(output)
+        self.memory.need(fetch.open_block)
 
     def clear_error(self, chain: FetchChain) -> None:
         """Forget the error at the end of a chain: a later fetch from there was answered."""
@@ -314,7 +342,7 @@ class FetchBuffer:
     def buffered_bytes(self, tp: TopicPartition) -> int:
         """Bytes received of one partition and not read to the end."""
         chain = self._chains.get(tp)
-        return sum(fetch.size for fetch in chain.fetches) if chain is not None else 0
+        return 0 if chain is None else chain.size
 
     def failed_fetch(self, tp: TopicPartition) -> CompletedFetch | None:
         """The partition's oldest fetch, if it cannot be read."""
@@ -348,6 +376,9 @@ class FetchBuffer:
         """A fetch has been read or dropped: let go of its bytes."""
         self._dequeue(fetch)
         self._bytes -= fetch.size
+        for block in (fetch.block, fetch.open_block):
+            if block is not None:
+                self.memory.leave(block)
         fetch.data = None
         self._settled.append(fetch)
 

@@ -7,6 +7,7 @@ again; `manager.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from kconsumer._core.fetch import PartitionFetch
@@ -99,20 +100,22 @@ class Intake:
         if self._buffer.expects(chain, asked.offset, asked.leader):
             if size:
                 tally.unread += 1
-                self._keep(flight, asked, data, size, tally)
+                self._keep(flight, asked, data, size, tally, now)
             else:
                 self._buffer.clear_error(chain)
         if data.preferred_read_replica >= 0:
             return self._prefer(tp, asked, data.preferred_read_replica, now)
         return ""
 
-    def _keep(self, flight: Flight, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally) -> None:
+    def _keep(
+        self, flight: Flight, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally, now: float
+    ) -> None:
         """Append records to the partition's chain."""
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
-        if records.owner is not flight.block:
-            flight.block = records.owner
-            flight.received += self._buffer.memory.hold(records.owner)
-        fetch = CompletedFetch(asked.chain, asked.offset, size=size, tally=tally)
+        if flight.block is None or records.owner is not flight.block.reference():
+            flight.block = self._buffer.memory.hold(records.owner)
+            flight.received += flight.block.size
+        fetch = CompletedFetch(asked.chain, asked.offset, size=size, tally=tally, block=flight.block, arrived_at=now)
         fetch.data = PartitionFetch(
             asked.chain.topic_partition,
             records,
@@ -120,7 +123,7 @@ class Intake:
             check_crcs=self._config.check_crcs,
             read_committed=self._config.read_committed,
             aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-            hold=self._buffer.memory.hold,
+            hold=partial(self._buffer.unpack, fetch),
         )
         following = next_fetch_offset(records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.
@@ -137,7 +140,9 @@ class Intake:
         else:
             reason = str(fetch_error(chain.topic_partition, asked.offset, data.error_code))
         if self._buffer.expects(chain, asked.offset, asked.leader):
-            fetch = CompletedFetch(chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally)
+            fetch = CompletedFetch(
+                chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally, arrived_at=now
+            )
             fetch.fail(reason, now if chain.error is None else chain.error.failed_at)
             tally.unread += 1
             self._buffer.append(fetch, asked.offset)

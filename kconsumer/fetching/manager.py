@@ -17,10 +17,11 @@ from __future__ import annotations
 from functools import partial
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import KafkaError
+from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.intake import Intake
 from kconsumer.fetching.metrics import FetchMetrics
+from kconsumer.fetching.outlook import NodeTrouble, Situation
 from kconsumer.fetching.request import Flight, build_fetch
 from kconsumer.fetching.session import INVALID_SESSION_EPOCH, LAST_VERSION_WITH_NAMES, SESSION_ID_NOT_FOUND
 from kconsumer.fetching.targets import AsksForMetadata, Target, Targets
@@ -29,7 +30,9 @@ from kconsumer.requests.base import PollResult, Reply, UnsentRequest
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse
 from kconsumer.state.cluster import Cluster
+from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
 
 
 class FetchManager:
@@ -54,7 +57,7 @@ class FetchManager:
         self.targets = Targets(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, Flight] = {}
         self._memory = buffer.memory
-        self._retry_node: dict[int, float] = {}  # brokers that failed, and until when they are left alone
+        self._troubles: dict[int, NodeTrouble] = {}  # of brokers whose last fetch failed
         self._answered = False
         self._assignment_version = -1
 
@@ -81,16 +84,20 @@ class FetchManager:
         brokers = self.targets.in_use
         for target in self.targets:
             if not target.ready or target.node.id in self._in_flight:
+                target.waits_since = None
                 continue
-            retry_at = self._retry_node.get(target.node.id, 0.0)
-            if retry_at > now:
-                wake_at = min(wake_at, retry_at)
-            elif self._reserve_for(target, brokers) <= self._memory.room:
+            trouble = self._troubles.get(target.node.id)
+            if trouble is not None and trouble.until > now:
+                target.waits_since = None
+                wake_at = min(wake_at, trouble.until)
+            elif not waiting and self._cost(target, brokers) <= self._memory.room:
                 requests.append(self._send(target, brokers, now))
             else:
+                # In turn: one that needs much room would wait for ever behind others that need little.
                 waiting.append(target)
-        if waiting and not self._in_flight and not self._buffer.has_data():
-            requests.append(self._send_anyway(waiting[0], brokers, now))
+                target.waits_since = now if target.waits_since is None else target.waits_since
+        if waiting and not self._buffer.has_data():
+            requests += self._make_room(waiting[0], brokers, now)
         return PollResult(requests, wake_at - now)
 
     def close(self) -> list[UnsentRequest]:
@@ -100,6 +107,28 @@ class FetchManager:
             for target in self.targets
             if (message := target.session.close()) is not None
         ]
+
+    def situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
+        """All that is known here about the fetching of an assigned partition."""
+        targets, position, chain = self.targets, state.position, self._buffer.find(tp)
+        if chain is not None and (position is None or not chain.holds(state, position)):
+            chain = None  # of another position, to be dropped at the next look
+        target = targets.place(tp)
+        flight = None if target is None else self._in_flight.get(target.node.id)
+        asked = None if flight is None else flight.asked.get(tp)
+        return Situation(
+            now,
+            state,
+            self._memory,
+            self._cluster.leader(tp),
+            chain=chain,
+            leaderless_since=targets.leaderless_since(tp),
+            held=targets.held(tp, state),
+            target=target,
+            flight=flight if asked is not None and asked.chain is chain else None,
+            node_trouble=None if target is None else self._troubles.get(target.node.id),
+            max_wait_ms=self._config.fetch_max_wait_ms,
+        )
 
     # --- requests --------------------------------------------------------------------------------------
 
@@ -130,25 +159,27 @@ class FetchManager:
         of_partitions = len(target.chains) * config.max_partition_fetch_bytes
         return min(config.fetch_max_bytes, of_partitions, self._memory.share(brokers))
 
-    def _reserve_for(self, target: Target, brokers: int) -> int:
-        """How many bytes of memory to keep free for its response: blocks are a little larger than what is in them, and
-        where batches are larger than all limits the next one will be, too."""
-        max_bytes = self._max_bytes(target, brokers)
-        return max(max_bytes + max_bytes // 4, target.largest)
+    def _cost(self, target: Target, brokers: int) -> int:
+        """How many bytes of memory to keep free for its response."""
+        return self._memory.cost(self._max_bytes(target, brokers))
 
-    def _send_anyway(self, target: Target, brokers: int, now: float) -> UnsentRequest:
-        """Ask although there is no room, because nothing is under way or waits for the caller: only data of paused
-        partitions, or batches that the caller holds, take the memory, and waiting would free none of it. The former is
-        given up as far as needed, to be fetched again."""
-        while self._buffer.has_parked and self._reserve_for(target, brokers) > self._memory.room:
+    def _make_room(self, target: Target, brokers: int, now: float) -> list[UnsentRequest]:
+        """Nothing waits for the caller that could make room by being read. If there is none either when all that is
+        under way has come back empty, what paused partitions hold is given up as far as needed, to be fetched again.
+        With nothing under way the broker is asked in any case: a batch was larger than all limits."""
+        memory, cost = self._memory, self._cost(target, brokers)
+        while self._buffer.has_parked and cost > memory.room + memory.reserved:
             self._buffer.drop_parked()
-        return self._send(target, brokers, now)
+        if self._in_flight and cost > memory.room:
+            return []
+        return [self._send(target, brokers, now)]
 
     def _send(self, target: Target, brokers: int, now: float) -> UnsentRequest:
         targets = self.targets
+        target.waits_since = None
         session = target.session.next_request(target.chains, target.changed, targets.order, self._cluster.topic_id)
         targets.asked(target)
-        max_bytes, reserved = self._max_bytes(target, brokers), self._reserve_for(target, brokers)
+        max_bytes, reserved = self._max_bytes(target, brokers), self._cost(target, brokers)
         flight, message = build_fetch(self._config, target, session, max_bytes, reserved, now)
         self._in_flight[target.node.id] = flight
         self._memory.reserved += reserved
@@ -164,33 +195,37 @@ class FetchManager:
         del self._in_flight[flight.node.id]
         self._memory.reserved -= flight.reserved
         self._answered = True
+        flight.target.answered_at = reply.now
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
             return
         response: FetchResponse = reply.message
+        trouble = self._troubles.pop(flight.node.id, None)
         if self._metrics is not None:
             self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
         if not flight.target.session.accept(response, reply.version):
-            self._on_refusal(flight, response, reply.now)
+            self._on_refusal(flight, response, reply.now, trouble)
             return
         for asked, reason in self._intake.take_in(flight, response, reply.version, reply.now):
             self.targets.hold_back(asked.chain, asked.leader, reason, reply.now)
         flight.block = None
-        flight.target.largest = flight.received if flight.received > flight.reserved else 0
+        if flight.received:
+            self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
         if self._metrics is not None:
             self._metrics.fetched(flight.target.session.told, self._subscription)
 
-    def _on_refusal(self, flight: Flight, response: FetchResponse, now: float) -> None:
+    def _on_refusal(self, flight: Flight, response: FetchResponse, now: float, before: NodeTrouble | None) -> None:
         """Nothing of the response may be used. A session starts again at once; if that is refused, too, the broker is
         left alone for a while, unless it throttles us, which already has this effect."""
         if response.error_code not in (SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, 0):
             self._metadata.request_update()
         if flight.full and not response.throttle_time_ms:
-            self._leave_node(flight, now)
+            reason = error_for(response.error_code, "the fetch") if response.error_code else "an answer without sense"
+            self._leave_node(flight, now, str(reason), before)
 
     def _on_failure(self, flight: Flight, error: KafkaError, now: float) -> None:
         flight.target.session.failed()
-        self._leave_node(flight, now)
+        self._leave_node(flight, now, str(error), self._troubles.get(flight.node.id))
         for asked in flight.asked.values():
             asked.chain.state.clear_preferred_replica()
         if error.retriable:
@@ -198,8 +233,10 @@ class FetchManager:
         else:
             self._buffer.fail(error)
 
-    def _leave_node(self, flight: Flight, now: float) -> None:
-        self._retry_node[flight.node.id] = now + self._config.retry_backoff_ms
+    def _leave_node(self, flight: Flight, now: float, reason: str, before: NodeTrouble | None) -> None:
+        """Leave a broker alone for a while. `before`: the trouble it was in, if its fetch before this one failed."""
+        since = now if before is None else before.since
+        self._troubles[flight.node.id] = NodeTrouble(since, now + self._config.retry_backoff_ms, reason)
 
     def __repr__(self) -> str:
         asked = sum(len(flight.asked) for flight in self._in_flight.values())

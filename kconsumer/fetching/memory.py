@@ -2,7 +2,8 @@
 
 Counts blocks of memory, not what is used of them: a response is one block, which lives until the last record in it is
 let go of, by us or by the caller who holds a batch; what a batch decompresses to is another one. A block is counted
-from `hold` on until it is freed, by whomever and in whichever thread.
+from `hold` on until it is freed, by whomever and in whichever thread. Blocks that only the caller still needs are the
+caller's: they count for half of the memory at most, so that one who collects batches is still read ahead for.
 """
 
 from __future__ import annotations
@@ -13,27 +14,60 @@ from collections import deque
 PIECES = 4
 """No request asks for more than this part of the memory, so that one response can be read while others wait or come."""
 
+ORDINARY_BATCH = 1 << 20
+"""The largest batch that a broker takes unless it is told otherwise. The first batch of a response comes whole, so a
+request may bring this much however little it asks for."""
+
+
+class Block:
+    """A counted block of memory. `uses`: how many buffered fetches still need it."""
+
+    __slots__ = ("reference", "size", "uses")
+
+    def __init__(self, reference: weakref.ref[object], size: int) -> None:
+        self.reference = reference
+        self.size = size
+        self.uses = 0
+
+    def __repr__(self) -> str:
+        return f"<Block of {self.size} bytes, {self.uses} uses>"
+
 
 class Memory:
     """The account. `reserved`: bytes asked for and not yet received; `unpacked`: bytes that the next poll may
-    decompress before what the last one returned is let go of, going by earlier ones."""
+    decompress before what the last one returned is let go of, going by earlier ones; `least_response`: bytes that a
+    response may have however little was asked for, going by earlier ones."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.reserved = 0
         self.unpacked = limit // (2 * PIECES)
+        self.least_response = min(ORDINARY_BATCH, limit // (2 * PIECES))
         self._alive = 0
-        self._blocks: dict[int, tuple[weakref.ref[object], int]] = {}
+        self._needed = 0
+        self._blocks: dict[int, Block] = {}
         # A block may be freed in any thread, at any time; appending is safe there, and counting is not.
         self._freed: deque[int] = deque()
 
-    def hold(self, block: object) -> int:
-        """Count a block until it is freed. Returns its size."""
-        size: int = getattr(block, "capacity", 0) or memoryview(block).nbytes  # type: ignore[arg-type]  # a buffer
-        reference = weakref.ref(block, self._let_go)
-        self._blocks[id(reference)] = reference, size
-        self._alive += size
-        return size
+    # --- blocks ------------------------------------------------------------------------------------------
+
+    def hold(self, memory: object) -> Block:
+        """Count a block until it is freed."""
+        reference = weakref.ref(memory, self._let_go)
+        block = self._blocks[id(reference)] = Block(reference, _size_of(memory))
+        self._alive += block.size
+        return block
+
+    def need(self, block: Block) -> None:
+        """A buffered fetch needs the block."""
+        self._needed += 0 if block.uses else block.size
+        block.uses += 1
+
+    def leave(self, block: Block) -> None:
+        """A buffered fetch does not need the block any more; from the last one on it is the caller's, or freed."""
+        if block.uses:
+            block.uses -= 1
+            self._needed -= 0 if block.uses else block.size
 
     def _let_go(self, reference: weakref.ref[object]) -> None:
         self._freed.append(id(reference))
@@ -46,7 +80,13 @@ class Memory:
     def settle(self) -> None:
         """Take what was freed off the account."""
         while self._freed:
-            self._alive -= self._blocks.pop(self._freed.popleft())[1]
+            block = self._blocks.pop(self._freed.popleft())
+            self._alive -= block.size
+            if block.uses:
+                block.uses = 0
+                self._needed -= block.size
+
+    # --- what there is room for --------------------------------------------------------------------------
 
     @property
     def alive(self) -> int:
@@ -55,23 +95,59 @@ class Memory:
         return self._alive
 
     @property
+    def used(self) -> int:
+        """Bytes that count: of blocks that buffered fetches need, and as far as half of the memory the caller's."""
+        self.settle()
+        return self._needed + min(self._alive - self._needed, self.limit // 2)
+
+    @property
     def room(self) -> int:
         """Bytes that may still be asked for; negative when one batch was larger than all limits."""
-        return self.limit - self.alive - self.reserved - self.unpacked
+        return self.limit - self.used - self.reserved - self.unpacked
 
     @property
     def output_room(self) -> int:
         """Bytes that a poll may decompress: a quarter of the memory, or what is left; at least one, for one batch."""
-        return max(1, min(self.limit // PIECES, self.limit - self.alive - self.reserved))
+        return max(1, min(self.limit // PIECES, self.limit - self.used - self.reserved))
 
     def polled(self, unpacked: int) -> None:
         """A poll has decompressed so many bytes."""
         self.unpacked = max(unpacked, self.unpacked - (self.unpacked + 63) // 64)
+
+    def received(self, size: int, asked: int) -> None:
+        """A response took `size` bytes; `asked` for were so many."""
+        faded = self.least_response - (self.least_response + 7) // 8
+        self.least_response = max(faded, size if size > asked else 0)
 
     def share(self, brokers: int) -> int:
         """How many bytes one request to one of so many brokers may ask for: each may be asked while one response of
         each is being read."""
         return max(1, self.limit // max(PIECES, 2 * brokers))
 
+    def cost(self, max_bytes: int) -> int:
+        """How many bytes to reserve for the response to a request for `max_bytes`: blocks are a little larger than
+        what is in them, and the first batch comes whole."""
+        return max(max_bytes + max_bytes // 4, self.least_response)
+
+    def usage(self) -> str:
+        """What takes the memory, for people."""
+        kept = self.alive - self._needed
+        return (
+            f"{self._needed:,} bytes buffered, {kept:,} in batches that were returned and are still held,"
+            f" {self.reserved:,} asked for, {self.unpacked:,} kept free for decompression, of {self.limit:,}"
+        )
+
     def __repr__(self) -> str:
-        return f"<Memory {self.alive} bytes alive, {self.reserved} asked for, of {self.limit}>"
+        return (
+            f"<Memory {self.alive} bytes alive, {self._alive - self._needed} of them the caller's, {self.reserved}"
+            f" asked for, of {self.limit}>"
+        )
+
+
+def _size_of(memory: object) -> int:
+    """Bytes that a block takes: frames and bytearrays have more than they show."""
+    size: int | None = getattr(memory, "capacity", None)
+    if size is not None:
+        return size
+    view = memoryview(memory)  # type: ignore[arg-type]  # a buffer
+    return view.obj.__alloc__() if isinstance(view.obj, bytearray) else view.nbytes

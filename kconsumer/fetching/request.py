@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.fetching.memory import Block
 from kconsumer.fetching.session import Asked, SessionRequest
 from kconsumer.fetching.targets import Target
 from kconsumer.schema.fetch import FetchRequest
@@ -18,17 +19,19 @@ from kconsumer.types import Node, TopicPartition
 @dataclass(slots=True)
 class Flight:
     """One Fetch request under way, as the session stood when it was made. `topic_names`: the ids in it, by which the
-    response is read; `full`: whether it named all its partitions; `reserved`: bytes of memory kept free for it;
-    `received`: bytes of its response, and `block`, the memory they are in, once it has come."""
+    response is read; `full`: whether it named all its partitions; `max_bytes` were asked for, and `reserved` bytes of
+    memory kept free for it; `received`: bytes of its response, and `block`, the memory they are in, once it has come.
+    """
 
     target: Target
+    max_bytes: int
     reserved: int
     sent_at: float
     full: bool
     asked: Mapping[TopicPartition, Asked]
     topic_names: Mapping[bytes, str]
     received: int = 0
-    block: object = None
+    block: Block | None = None
 
     @property
     def node(self) -> Node:
@@ -41,7 +44,7 @@ def build_fetch(
 ) -> tuple[Flight, FetchRequest]:
     """Ask the broker for what follows its chains, `max_bytes` at most of all together."""
     full = session.epoch <= 0
-    flight = Flight(target, reserved, now, full, target.session.asked, target.session.names)
+    flight = Flight(target, max_bytes, reserved, now, full, target.session.asked, target.session.names)
     message = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms,
         min_bytes=config.fetch_min_bytes,

@@ -43,15 +43,16 @@ class Held(NamedTuple):
 
 class Target:
     """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
-    `changed`: those of which its session may not know what is wanted now; `largest`: the size of its last response, if
-    that was larger than asked for (the first batch of a response comes whole)."""
+    `changed`: those of which its session may not know what is wanted now; `waits_since`: since when (ms) there is no
+    room in memory to ask it, or None; `answered_at`: when it last answered."""
 
-    __slots__ = ("chains", "changed", "full", "largest", "node", "session")
+    __slots__ = ("answered_at", "chains", "changed", "full", "node", "session", "waits_since")
 
     def __init__(self, node: Node, session: FetchSession) -> None:
         self.node = node
         self.session = session
-        self.largest = 0
+        self.waits_since: float | None = None
+        self.answered_at = 0.0
         self.chains: dict[TopicPartition, FetchChain] = {}
         self.full: set[TopicPartition] = set()
         self.changed: dict[TopicPartition, None] = {}
@@ -111,6 +112,7 @@ class Targets:
         self._targets: dict[int, Target] = {}
         self._places: dict[TopicPartition, Target] = {}
         self._held: dict[TopicPartition, Held] = {}
+        self._leaderless: dict[TopicPartition, float] = {}  # since when
         self._next_release = FOREVER
         self._lease_end = FOREVER
         self._seen = (-1, -1)
@@ -184,6 +186,10 @@ class Targets:
         position = state.position
         return self._held[tp] if position is not None and self._is_held(tp, position.leader) else None
 
+    def leaderless_since(self, tp: TopicPartition) -> float:
+        """Since when (ms) metadata knows no leader of the partition; 0 if it does."""
+        return self._leaderless.get(tp, 0.0)
+
     def place(self, tp: TopicPartition) -> Target | None:
         """Where the partition is fetched from; None if it is not to be fetched now."""
         return self._places.get(tp)
@@ -211,13 +217,14 @@ class Targets:
         """Find out anew whether and from where a partition is fetched."""
         self._buffer.drop_stale(tp, state, state.position)
         self._join_leaders(tp, state)
+        self._note_leader(tp, now)
         position = state.position
         target = None
         if state.fetchable and position is not None and not self._is_held(tp, position.leader):
             node = self.read_replica(tp, state, now)
             if node is not None:
                 target = self._target(node)
-            elif self._cluster.leader(tp).leader is None:
+            elif tp in self._leaderless:
                 # One that metadata knows is on its way into the position; the offsets manager sees to it.
                 self._metadata.request_update()
         before = self._places.get(tp)
@@ -227,6 +234,13 @@ class Targets:
         if target is not None and position is not None:
             self._places[tp] = target
             target.put(tp, self._buffer.chain(tp, state, position))
+
+    def _note_leader(self, tp: TopicPartition, now: float) -> None:
+        """Remember since when nobody leads the partition."""
+        if self._cluster.leader(tp).leader is not None:
+            self._leaderless.pop(tp, None)
+        elif tp not in self._leaderless:
+            self._leaderless[tp] = now
 
     def _join_leaders(self, tp: TopicPartition, state: PartitionState) -> None:
         """Go on with the log of a new leader once all that came from the old one's has been read.
@@ -274,8 +288,9 @@ class Targets:
         states = self._subscription.states()
         for tp in [tp for tp in self._places if tp not in states]:
             self._places.pop(tp).remove(tp)
-        for tp in [tp for tp in self._held if tp not in states]:
-            del self._held[tp]
+        for noted in (self._held, self._leaderless):
+            for tp in [tp for tp in noted if tp not in states]:
+                del noted[tp]
 
     def _drop_unused(self) -> None:
         """Forget brokers that left the cluster."""

@@ -19,7 +19,7 @@ from kconsumer.errors import BrokerConnectionError, KafkaError, StateError
 from kconsumer.net.connection import Connection, ConnectionState
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
-from kconsumer.net.messages import ClientRequest, ClientResponse, NetworkMetrics
+from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
@@ -164,6 +164,27 @@ class NetworkClient:
         """Why brokers cannot be reached, in one line; empty if all that were tried can be."""
         reasons = {self._trouble_of(link, now): None for link in self._links.values()}
         return "; ".join(reason for reason in reasons if reason)
+
+    def trouble_with(self, node: str, now: float) -> str:
+        """Why nothing can be sent to this broker, in one line; empty if it can, or was not tried."""
+        link = self._links.get(node)
+        return "" if link is None else self._trouble_of(link, now)
+
+    def report(self, now: float) -> list[ConnectionReport]:
+        """All connections there were, also those that are lost."""
+        return [self._report_of(link, now) for link in self._links.values()]
+
+    def _report_of(self, link: Link, now: float) -> ConnectionReport:
+        connection = link.connection
+        oldest = None if connection is None else connection.oldest()
+        return ConnectionReport(
+            link.name,
+            "not connected" if connection is None else connection.state.value,
+            0 if connection is None else connection.in_flight,
+            "" if oldest is None else oldest.api.name,
+            0.0 if oldest is None else now - oldest.sent_at,
+            self._trouble_of(link, now),
+        )
 
     def _trouble_of(self, link: Link, now: float) -> str:
         """The last error counts until the connection works again, also while the next attempt is under way."""

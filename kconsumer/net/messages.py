@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
@@ -68,6 +68,18 @@ class NetworkMetrics(Protocol):
     def answered(self, response: ClientResponse) -> None:
         """A request ended, well or not."""
         ...
+
+
+class ConnectionReport(NamedTuple):
+    """One connection for people: its id and address, its state, requests without an answer with the name and age of the
+    oldest, and why it does not work, if it does not."""
+
+    name: str
+    state: str
+    in_flight: int
+    oldest: str
+    oldest_ms: float
+    trouble: str
 
 
 def broker_name(node: str, host: str, port: int) -> str:

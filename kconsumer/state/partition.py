@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kconsumer.errors import StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
-from kconsumer.types import OffsetReset, PartitionCondition, PartitionStatus, TopicPartition
+from kconsumer.types import OffsetReset, TopicPartition
 
 
 class FetchState(enum.Enum):
@@ -260,69 +260,8 @@ class PartitionState:
         start = self.log_start_offset
         return None if start is None or self.position is None else self.position.offset - start
 
-    # --- for people --------------------------------------------------------------------------------------
-
-    def status(
-        self,
-        now: float,
-        *,
-        leader: LeaderAndEpoch = NO_LEADER,
-        read_committed: bool = False,
-        buffered_bytes: int = 0,
-        failure: str = "",
-        hint: str = "",
-    ) -> PartitionStatus:
-        """The row of `partition_states()`. `failure`: an error that waits for the user (a corrupt record…);
-        `hint`: what metadata says of the topic ("topic x does not exist")."""
-        condition, reason = self._explain(leader, buffered_bytes, failure, hint)
-        flagged = condition in _FLAGGED
-        since = self.flagged_since if flagged else self.since
-        if condition is PartitionCondition.FETCHING:
-            since = max(self.since, self.flagged_since)
-        return PartitionStatus(
-            state=condition,
-            reason=reason,
-            since=max(0.0, now - since) / 1000.0,
-            position=None if self.position is None else self.position.offset,
-            high_watermark=self.high_watermark,
-            lag=self.lag(read_committed),
-            buffered_bytes=buffered_bytes,
-        )
-
-    def _explain(
-        self, leader: LeaderAndEpoch, buffered_bytes: int, failure: str, hint: str
-    ) -> tuple[PartitionCondition, str]:
-        condition = PartitionCondition
-        if self.pending_revocation:
-            return condition.REVOKING, "the group is taking the partition away"
-        if self.awaiting_callback:
-            return condition.AWAIT_CALLBACK, "waiting for on_assign to return; it runs inside poll()"
-        if failure:
-            return condition.FAILED, failure
-        if self.fetch_state is not FETCHING:
-            text = self._waiting_for()
-            details = [part for part in (self.trouble or hint, "paused" if self.paused else "") if part]
-            return condition(self.fetch_state.value), "; ".join([text, *details])
-        if self.paused:
-            return condition.PAUSED, "paused; resume() lets it go on"
-        if leader.leader is None:
-            return condition.NO_LEADER, hint or "no leader is known; metadata is being asked for again"
-        if buffered_bytes:
-            return condition.BUFFERED, "fetched records wait for poll(); the next fetch follows them"
-        return condition.FETCHING, f"fetching from {leader.leader}"
-
-    def _waiting_for(self) -> str:
-        if self.fetch_state is INITIALIZING:
-            return "no position yet; waiting for the committed offset"
-        if self.fetch_state is AWAIT_RESET:
-            return f"looking up the {self.reset_strategy} offset"
-        return "the leader changed; checking that the log was not cut below the position"
-
     def __repr__(self) -> str:
         names = ("paused", "pending_revocation", "awaiting_callback")
         flags = "".join(f" {name}" for name in names if getattr(self, name))
         at = "" if self.position is None else f" at {self.position.offset}"
         return f"<PartitionState {self.fetch_state.value}{at}{flags}>"
-
-
-_FLAGGED = frozenset({PartitionCondition.REVOKING, PartitionCondition.AWAIT_CALLBACK, PartitionCondition.PAUSED})

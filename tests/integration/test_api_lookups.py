@@ -267,7 +267,7 @@ def test_partition_states_tell_why(kafka: Kafka, topic_name: str, new_consumer: 
     consumer.resume(tp)
     read(consumer, 6, max_records=6)
     state = consumer.partition_states()[tp]
-    assert (PartitionCondition.FETCHING, 0) == (state.state, state.lag)
+    assert (PartitionCondition.IN_FLIGHT, 0) == (state.state, state.lag)
     consumer.seek_to_beginning(tp)
     state = consumer.partition_states()[tp]
     assert (PartitionCondition.AWAIT_RESET, None) == (state.state, state.position)

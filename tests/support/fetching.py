@@ -13,6 +13,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.fetching.outlook import outlook
 from kconsumer.fetching.session import FetchSession
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
@@ -26,7 +27,7 @@ from kconsumer.schema.metadata import (
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
-from kconsumer.types import TopicPartition
+from kconsumer.types import PartitionStatus, TopicPartition
 from support.fetch_sessions import Key, SessionCache, View
 
 TOPIC_ID = bytes(range(16))
@@ -98,6 +99,7 @@ class World:
         self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
         self.cluster = Cluster()
         self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.subscription.now = self.now
         self.metadata = Metadata()
         self.metrics = Metrics()
         self.buffer = FetchBuffer(self.config.buffer_memory)
@@ -110,6 +112,18 @@ class World:
             self.subscription.assign(set(self.tps))
             for tp in self.tps:
                 self.seek(tp, 0)
+
+    def wait(self, ms: float) -> None:
+        """Let time go by, for the states, too."""
+        self.now += ms
+        self.subscription.now = self.now
+
+    def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
+        """The partition's row of `partition_states()`. `known`: what else the engine would say of its situation."""
+        situation = self.manager.situation(tp, self.subscription.get(tp), self.now)
+        for name, value in known.items():
+            setattr(situation, name, value)
+        return outlook(situation, read_committed=self.config.read_committed)
 
     def update_metadata(self) -> None:
         """A full metadata response with the present leaders, and what the offsets manager does with it."""

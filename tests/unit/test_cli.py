@@ -207,6 +207,7 @@ def test_errors_are_one_line(
     def fail() -> None:
         raise errors.TimeoutError("no broker\nanswered")
 
+    monkeypatch.setattr(consume, "full_report", lambda asked: "")
     consumer.before_poll = fail
     assert (1, "", "kconsumer: no broker answered\n") == run(capfd)
     assert consumer.closed
@@ -253,6 +254,35 @@ def test_a_signal_ends_it(
     consumer.before_poll = lambda: os.kill(os.getpid(), number)
     assert (code, "", "") == run(capfd)
     assert consumer.closed
+
+
+def test_sigusr1_tells_the_state(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGUSR1 prints the report to stderr, and reading goes on; the handler is gone afterwards."""
+    monkeypatch.setattr(consume, "full_report", lambda asked: "the report\n" if asked is consumer else "")
+
+    def ask_once() -> None:
+        consumer.before_poll = None
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    consumer.before_poll = ask_once
+    assert (0, "a0\na1\na2\nb0\nb1\n", "the report\n") == run(capfd, "--exit-at-end")
+    assert signal.SIG_DFL is signal.getsignal(signal.SIGUSR1)
+
+
+def test_debug_tells_the_state_on_errors(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --debug an error is preceded by the report; without, it is not."""
+    monkeypatch.setattr(consume, "full_report", lambda asked: "the report\n")
+
+    def fail() -> None:
+        raise errors.TimeoutError("no broker answered")
+
+    consumer.before_poll = fail
+    assert (1, "", "kconsumer: no broker answered\n") == run(capfd)
+    assert "the report" in run(capfd, "--debug")[2]
 
 
 def test_closed_pipe(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,3 +222,14 @@ def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
     case.steps()
     assert ["1"] == [reply.node for reply in case.replies]
     assert "waiting=[Metadata]" in repr(case.dispatcher)
+
+
+def test_time_is_told_before_answers() -> None:
+    """Who keeps the time hears it after the wait and before the answers that came of it."""
+    case = Case()
+    told: list[tuple[float, int]] = []
+    case.dispatcher.on_woken.append(lambda now: told.append((now, len(case.replies))))
+    case.submit(case.request("-1"))
+    case.steps()
+    assert 1 == len(case.replies)
+    assert [(case.now, 0)] == told

@@ -68,8 +68,7 @@ def test_lag_is_to_the_last_stable_offset() -> None:
         world.answer(*world.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
         world.collect()
         world.poll()  # settles what has been read
-        state = world.subscription.get(world.tps[0])
-        status = state.status(world.now, read_committed=world.config.read_committed)
+        status = world.status(world.tps[0])
         assert (10, lag) == (status.high_watermark, status.lag)
         found = {m.name: value for m, value in world.metrics.snapshot(world.now).items() if ("topic", "t") in m.tags}
         assert (lag, lag) == (found["records-lag"], found["records-lag-max"])

@@ -121,7 +121,7 @@ def test_a_missing_topic_is_named() -> None:
     case = Case("a-0", leaders={})
     answer(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
-    assert "topic a does not exist" in case.subscription.get(A0).status(0.0).reason
+    assert "topic a does not exist" in case.subscription.get(A0).trouble
 
 
 # --- answers ---------------------------------------------------------------------------------------------

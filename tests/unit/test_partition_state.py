@@ -1,9 +1,8 @@
-"""One partition's state: which changes are legal, what makes it fetchable, how it explains itself."""
+"""One partition's state: which changes are legal, what makes it fetchable, what it remembers."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from kconsumer.state.partition import (
     Tally,
 )
 from kconsumer.types import OffsetReset
-from kconsumer.types import PartitionCondition as Condition
 from support.managing import NODES
 
 LEADER = LeaderAndEpoch(NODES[1], 3)
@@ -237,72 +235,27 @@ def test_lag() -> None:
     assert state.lag() is None
 
 
-def situation(fetch: FetchState = FetchState.FETCHING, **flags: bool) -> PartitionState:
-    """A partition in a state, with flags."""
-    state = state_in(fetch)
-    state.flag(**flags)
-    return state
-
-
-@pytest.mark.parametrize(
-    ("state", "told", "condition", "reason"),
-    [
-        (situation(), {}, Condition.FETCHING, "host1:9092"),
-        (situation(), {"buffered_bytes": 9}, Condition.BUFFERED, "wait for poll"),
-        (situation(), {"leader": NO_LEADER}, Condition.NO_LEADER, "no leader"),
-        (situation(), {"leader": NO_LEADER, "hint": "topic a is gone"}, Condition.NO_LEADER, "topic a is gone"),
-        (situation(paused=True), {"buffered_bytes": 9}, Condition.PAUSED, "resume"),
-        (situation(pending_revocation=True, paused=True), {}, Condition.REVOKING, "taking the partition away"),
-        (situation(awaiting_callback=True), {}, Condition.AWAIT_CALLBACK, "on_assign"),
-        (situation(), {"failure": "corrupt at 10"}, Condition.FAILED, "corrupt at 10"),
-        (situation(FetchState.INITIALIZING), {}, Condition.INITIALIZING, "committed"),
-        (situation(FetchState.AWAIT_RESET, paused=True), {}, Condition.AWAIT_RESET, "paused"),
-        (situation(FetchState.AWAIT_RESET), {"hint": "topic a is gone"}, Condition.AWAIT_RESET, "topic a is gone"),
-        (situation(FetchState.AWAIT_VALIDATION), {}, Condition.AWAIT_VALIDATION, "leader changed"),
-    ],
-)
-def test_status_explains(state: PartitionState, told: dict[str, Any], condition: Condition, reason: str) -> None:
-    """Each condition is told with a reason, the strongest one first."""
-    status = state.status(0.0, **({"leader": LEADER} | told))
-    assert condition is status.state
-    assert reason in status.reason
-
-
-def test_status_tells_the_last_trouble() -> None:
-    """Why a reset has not worked yet is part of the reason, until the state changes."""
+def test_trouble_is_forgotten_with_the_state() -> None:
+    """Why a reset has not worked yet is kept until the state changes."""
     state = state_in(FetchState.AWAIT_RESET)
     state.trouble = "LEADER_NOT_AVAILABLE"
-    assert "LEADER_NOT_AVAILABLE" in state.status(0.0).reason
     state.seek(HERE)
     assert "" == state.trouble
 
 
-def test_status_tells_since_when() -> None:
-    """`since` counts seconds from the change that led to the condition."""
+def test_since_when() -> None:
+    """`since` and `flagged_since` are the moments of the changes, not of what came after and changed nothing."""
     tally = Tally(1_000.0)
     state = PartitionState(tally)
     tally.now = 2_000.0
     state.seek(HERE)
     tally.now = 5_000.0
     state.seek(FetchPosition(11, None, LEADER))
-    assert 6.0 == state.status(8_000.0, leader=LEADER).since
+    assert (2_000.0, 1_000.0) == (state.since, state.flagged_since)
     state.pause()
+    tally.now = 6_000.0
     state.pause()
-    tally.now = 7_000.0
-    assert (Condition.PAUSED, 3.0) == (state.status(8_000.0).state, state.status(8_000.0).since)
-    state.resume()
-    assert (Condition.FETCHING, 1.0) == (
-        state.status(8_000.0, leader=LEADER).state,
-        state.status(8_000.0, leader=LEADER).since,
-    )
-
-
-def test_status_numbers() -> None:
-    """Position, high watermark, lag by isolation level and buffered bytes are told."""
-    state = state_in(FetchState.FETCHING)
-    state.high_watermark, state.last_stable_offset = 25, 20
-    status = state.status(0.0, leader=LEADER, read_committed=True, buffered_bytes=77)
-    assert (10, 25, 10, 77) == (status.position, status.high_watermark, status.lag, status.buffered_bytes)
+    assert (2_000.0, 5_000.0) == (state.since, state.flagged_since)
 
 
 def test_repr_tells_state_and_flags() -> None:
