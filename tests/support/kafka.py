@@ -158,7 +158,7 @@ class KafkaNode:
             "advertised.listeners": advertised,
             "controller.quorum.voters": voters,
             "log.dirs": str(self.folder / "data"),
-            **properties,
+            **{key: value.replace("{node}", str(self.node_id)) for key, value in properties.items()},
         }
         text = "".join(f"{key}={value}\n" for key, value in options.items())
         (self.folder / "server.properties").write_text(text)
@@ -257,9 +257,10 @@ class KafkaNode:
 class KafkaCluster(Kafka):
     """One or more nodes, each broker and controller at once; a context manager.
 
-    `properties` override the brokers' options; `jvm` are options of the JVM (JVM_LIGHT starts fast, JVM_FULL
-    is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second listener for clients: it is told the
-    listener's port and says which port to advertise in its place. Nodes talk to each other past it.
+    `properties` override the brokers' options, with `{node}` for the broker's id; `jvm` are options of the JVM
+    (JVM_LIGHT starts fast, JVM_FULL is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second
+    listener for clients: it is told the listener's port and says which port to advertise in its place. Nodes talk to
+    each other past it.
     """
 
     def __init__(

@@ -1,0 +1,187 @@
+"""Which broker serves a consumer's fetches: the replica in its rack (KIP-392), leaders that move under it (KIP-951).
+
+What consumers ask is taken from the brokers' own request logs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as ElectedPartition
+from confluent_kafka.admin import NewTopic
+
+from kconsumer import Consumer, TopicPartition
+from support.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
+from support.kafka_admin import wait_until
+from support.request_log import REQUEST_LOG, Served, counts, served
+
+LEADER, NEAR, OTHER = 1, 2, 3
+NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH = 6, 74
+RACKS = {
+    "broker.rack": "rack-{node}",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """Three brokers, each in a rack of its own, that log what they are asked."""
+    with KafkaCluster(DEFAULT_VERSION, nodes=3, properties=RACKS, jvm=(*JVM_LIGHT, REQUEST_LOG)) as running:
+        yield running
+
+
+@pytest.fixture
+def partition(cluster: KafkaCluster, topic_name: str) -> TopicPartition:
+    """A partition with a replica in each rack, led by LEADER."""
+    topic = NewTopic(topic_name, 1, replica_assignment=[[LEADER, NEAR, OTHER]])
+    cluster.admin.create_topics([topic])[topic_name].result(30)
+    cluster.wait_for_partitions(topic_name, 1)
+    return TopicPartition(topic_name, 0)
+
+
+def consumer_of(cluster: KafkaCluster, tp: TopicPartition, **options: Any) -> Consumer:
+    """A consumer without a group that reads the partition from its start; its client id is the topic's name."""
+    consumer = Consumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        client_id=tp.topic,
+        fetch_max_wait_ms=100,
+        **options,
+    )
+    consumer.assign([tp])
+    return consumer
+
+
+class Reader:
+    """Writes records and reads them; each must come once, in order."""
+
+    def __init__(self, cluster: KafkaCluster, consumer: Consumer, tp: TopicPartition) -> None:
+        self.cluster, self.consumer, self.tp = cluster, consumer, tp
+        self.end = 0
+
+    def pass_on(self, count: int) -> None:
+        """Write so many records and read them."""
+        start, self.end = self.end, self.end + count
+        values = [b"%d" % offset for offset in range(start, self.end)]
+        self.cluster.produce(self.tp.topic, values, partition=0, config={"acks": "all"})
+        found: list[tuple[int, bytes | None]] = []
+        deadline = time.monotonic() + 60
+        while len(found) < count:
+            found += [(record.offset, record.value) for record in self.consumer.poll(0.5)]
+            assert time.monotonic() < deadline, (start, len(found))
+        assert list(zip(range(start, self.end), values, strict=True)) == found
+
+
+def fetches(cluster: KafkaCluster, node: int, tp: TopicPartition) -> list[Served]:
+    """The fetches of the topic's consumer that a broker answered."""
+    return [entry for entry in served(cluster.node(node), tp.topic) if entry.api == "FETCH"]
+
+
+def wait_for_records_of(cluster: KafkaCluster, node: int, tp: TopicPartition) -> None:
+    """The broker has served records to the topic's consumer; it logs that shortly after the consumer has them."""
+    wait_until(lambda: any(e.record_bytes for e in fetches(cluster, node, tp)), 10, f"records from broker {node}")
+
+
+def node_metric(consumer: Consumer, name: str, node: int) -> float:
+    """One of the consumer's own metrics of its connection to a broker."""
+    wanted = {"node-id": f"node-{node}"}
+    return next(
+        value
+        for metric, value in consumer.metrics().items()
+        if metric.name == name and wanted.items() <= dict(metric.tags).items()
+    )
+
+
+def in_sync(cluster: KafkaCluster, tp: TopicPartition) -> set[int]:
+    """The partition's in-sync replicas."""
+    return set(cluster.metadata(tp.topic).topics[tp.topic].partitions[0].isrs)
+
+
+def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition) -> None:
+    """The follower in the consumer's rack serves all records; the leader serves none, but is asked again whenever the
+    lease of the follower is over."""
+    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", metadata_max_age_ms=1_000) as consumer:
+        reader = Reader(cluster, consumer, partition)
+        began = time.monotonic()
+        while time.monotonic() - began < 3.5:
+            reader.pass_on(500)
+        by_leader, by_follower = fetches(cluster, LEADER, partition), fetches(cluster, NEAR, partition)
+        assert (0, []) == (sum(entry.record_bytes for entry in by_leader), fetches(cluster, OTHER, partition))
+        assert {NEAR} == {row["preferredReadReplica"] for entry in by_leader for row in entry.partitions}
+        assert 3 <= len(by_leader) < len(by_follower)
+        size = sum(entry.record_bytes for entry in by_follower)
+        assert reader.end * 3 < size < node_metric(consumer, "incoming-byte-total", NEAR)
+        assert node_metric(consumer, "request-total", NEAR) >= len(by_follower)
+        assert node_metric(consumer, "incoming-byte-total", LEADER) < size
+
+
+def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition) -> None:
+    """Reading goes on at the leader when the follower is killed, and at the follower when it is back."""
+    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}") as consumer:
+        reader = Reader(cluster, consumer, partition)
+        reader.pass_on(1_000)
+        assert 0 == sum(entry.record_bytes for entry in fetches(cluster, LEADER, partition))
+        cluster.node(NEAR).kill()
+        try:
+            reader.pass_on(1_000)
+            wait_for_records_of(cluster, LEADER, partition)
+        finally:
+            cluster.node(NEAR).start()
+        wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
+
+        def back() -> bool:
+            reader.pass_on(100)
+            return any(entry.record_bytes for entry in fetches(cluster, NEAR, partition))
+
+        wait_until(back, 30, "the follower to be preferred again")
+
+
+def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition) -> None:
+    """A leader is killed, comes back and is elected again under a consumer: each record is read once, in order."""
+    with consumer_of(cluster, partition) as consumer:
+        reader = Reader(cluster, consumer, partition)
+        reader.pass_on(1_000)
+        cluster.node(LEADER).kill()
+        try:
+            reader.pass_on(1_000)
+            assert cluster.leader_of(partition.topic) != LEADER
+        finally:
+            cluster.node(LEADER).start()
+        wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
+        reader.pass_on(1_000)
+        elect_preferred(cluster, partition)
+        reader.pass_on(1_000)
+        wait_for_records_of(cluster, LEADER, partition)
+
+
+def elect_preferred(cluster: KafkaCluster, tp: TopicPartition) -> None:
+    """Let the first replica lead."""
+    cluster.admin.elect_leaders(ElectionType.PREFERRED, [ElectedPartition(tp.topic, tp.partition)]).result(30)
+    wait_until(lambda: cluster.leader_of(tp.topic) == LEADER, 30, "the preferred leader")
+
+
+def test_new_leader_is_followed_without_metadata(cluster: KafkaCluster, partition: TopicPartition) -> None:
+    """The old leader names the new one in its answer to a fetch; a consumer that backs off from asking for metadata
+    goes on there at once, its position checked."""
+    cluster.node(LEADER).restart()
+    wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
+    old = cluster.leader_of(partition.topic)
+    assert old != LEADER
+    with consumer_of(cluster, partition, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as consumer:
+        reader = Reader(cluster, consumer, partition)
+        reader.pass_on(1_000)
+        wait_for_records_of(cluster, old, partition)
+        asked = counts(cluster, partition.topic, "METADATA")
+        assert 0 < sum(asked.values())
+        elect_preferred(cluster, partition)
+        reader.pass_on(1_000)
+        wait_for_records_of(cluster, LEADER, partition)
+        assert asked == counts(cluster, partition.topic, "METADATA")
+        assert {OTHER: 0, LEADER: 1, NEAR: 0} == counts(cluster, partition.topic, "OFFSET_FOR_LEADER_EPOCH")
+        told = [row for entry in fetches(cluster, old, partition) for row in entry.partitions if row["errorCode"]]
+        assert {LEADER} == {row["currentLeader"]["leaderId"] for row in told}
+        assert {row["errorCode"] for row in told} <= {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}
