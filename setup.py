@@ -22,7 +22,11 @@ KINDS = {
         ],
     },
     "asan": {
-        "extra_compile_args": ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", *WARNINGS],
+        # Pythons are often built with -fwrapv, which would be passed on and make signed overflow well-defined.
+        "extra_compile_args": [
+            *("-O1", "-g", "-fno-omit-frame-pointer", "-fno-wrapv", "-fsanitize=address,undefined"),
+            *WARNINGS,
+        ],
         "extra_link_args": ["-fsanitize=address,undefined"],
     },
 }

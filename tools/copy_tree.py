@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+SOURCES = (".py", ".pyi", ".pyx", ".pxd")
 
 
 def main() -> None:
@@ -22,9 +23,12 @@ def main() -> None:
 
 
 def copy_tree(destination: Path) -> None:
-    """Copy every file that is tracked or new, unless the copy is the same already."""
+    """Copy every file that is tracked or new, unless the copy is the same already; remove sources that are gone."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split("\0")
+    for copy in destination.rglob("*.p*"):
+        if copy.suffix in SOURCES and not (ROOT / copy.relative_to(destination)).exists():
+            copy.unlink()
     for name in filter(None, names):
         source, target = ROOT / name, destination / name
         if not source.is_file() or (target.is_file() and filecmp.cmp(source, target, shallow=False)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from kconsumer.testing.batches import CODECS, Rec, build_batch, build_message, build_message_set
 from support import reference
 from support.decoding import assert_same, compiled
+from support.hostile_inputs import without_codecs
 
 optional_bytes = st.none() | st.binary(max_size=40) | st.binary(min_size=100, max_size=300)
 header = st.tuples(st.text(max_size=5) | st.binary(max_size=5), optional_bytes)
@@ -90,7 +90,7 @@ def test_changed_bytes(parts: list[bytes], step: int, changes: list[tuple[int, i
     joined = bytearray(b"".join(parts))
     for at, byte in changes:
         joined[at % len(joined)] = byte
-    damaged = _without_codecs(bytes(joined))
+    damaged = without_codecs(bytes(joined))
     expected = reference.decode(damaged, check_crcs=False)
     assert_same(expected, compiled(damaged, None, step, check_crcs=False))
 
@@ -121,17 +121,3 @@ def test_changed_bytes_in_a_wrapper(messages: bytes, changes: list[tuple[int, in
     )
     check_crcs = data.draw(st.booleans())
     assert_same(reference.decode(wrapper, check_crcs=check_crcs), compiled(wrapper, None, 10, check_crcs=check_crcs))
-
-
-def _without_codecs(data: bytes) -> bytes:
-    """Codec bits cleared: how libraries see damaged streams is not what is compared here."""
-    out, at = bytearray(data), 0
-    while len(out) - at >= 26:
-        (size,) = struct.unpack_from(">i", out, at + 8)
-        if size < 14:
-            break
-        where = at + (22 if out[at + 16] == 2 else 17)
-        if where < len(out):
-            out[where] &= 0xF8
-        at += 12 + size
-    return bytes(out)
