@@ -3,7 +3,7 @@
     read_range    one range of one partition, batch after batch, every offset accounted for
     RangeClient   the same for many ranges: keeps its connections, pickles, survives a fork; offsets, topics, commits
     borrow        a RangeClient of this process for a while, of several with the same options one that is free
-    read_topic    all partitions of a topic at once, as a table in memory
+    read_topic    all partitions of a topic at once, as a table in memory; `scan_topic`: batch after batch
 
 All of them make consumers of their own that belong to no group and commit nothing of themselves.
 """
@@ -11,7 +11,7 @@ All of them make consumers of their own that belong to no group and commit nothi
 from kconsumer.ranges.client import RangeClient, TopicListing, borrow
 from kconsumer.ranges.points import EARLIEST, LATEST
 from kconsumer.ranges.reader import Gap, RangeReader, read_range
-from kconsumer.ranges.topic import read_topic
+from kconsumer.ranges.topic import TopicReader, read_topic, scan_topic
 
 __all__ = [
     "EARLIEST",
@@ -20,7 +20,9 @@ __all__ = [
     "RangeClient",
     "RangeReader",
     "TopicListing",
+    "TopicReader",
     "borrow",
     "read_range",
     "read_topic",
+    "scan_topic",
 ]

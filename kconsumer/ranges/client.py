@@ -74,9 +74,9 @@ class RangeClient:
             "isolation_level": isolation_level,
         }
         self.idle_close_s = idle_close_s
-        config = ConsumerConfig(**self.options)
-        self.read_committed: bool = config.read_committed
-        self.patience_ms = float(config.default_api_timeout_ms)
+        self.config = ConsumerConfig(**self.options)
+        self.read_committed = self.config.read_committed
+        self.patience_ms = float(self.config.default_api_timeout_ms)
         self._begin()
 
     def _begin(self) -> None:
@@ -95,6 +95,10 @@ class RangeClient:
         if "bootstrap_servers" not in options:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         return cls(idle_close_s=idle_close_s, **options)
+
+    def with_options(self, **options: Any) -> RangeClient:
+        """Another client, with some options changed."""
+        return RangeClient(idle_close_s=self.idle_close_s, **{**self.options, **options})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.options, self.idle_close_s)
@@ -262,6 +266,12 @@ class RangeClient:
         consumers = [*self._committing.values(), *([] if self._reading is None else [self._reading])]
         self._committing, self._reading = {}, None
         return consumers
+
+    def wakeup(self) -> None:
+        """Make the running, or else the next, blocking call of another thread raise WakeupError."""
+        consumer = self._reading
+        if consumer is not None:
+            consumer.wakeup()
 
     @property
     def connected(self) -> bool:

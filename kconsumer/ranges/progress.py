@@ -1,0 +1,55 @@
+"""A line on a terminal that says how far reading is."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from kconsumer.clock import Clock
+
+REDRAW_MS = 100.0
+WIDTH = 24
+
+
+class ProgressLine:
+    """Called with what is done and what there is; draws at most ten times a second, and when all is done."""
+
+    def __init__(self, name: str, stream: TextIO, clock: Clock) -> None:
+        self._name = name
+        self._stream = stream
+        self._clock = clock
+        self._began = clock.now()
+        self._drawn = float("-inf")
+        self._length = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Draw, if it is time to."""
+        now = self._clock.now()
+        if done < total and now - self._drawn < REDRAW_MS:
+            return
+        self._drawn = now
+        text = self.text(done, total, (now - self._began) / 1000)
+        self._write("\r" + text.ljust(self._length))
+        self._length = len(text)
+        if done >= total:
+            self.end()
+
+    def end(self) -> None:
+        """Leave the line as it is; what is written next does not overwrite it."""
+        if self._length:
+            self._write("\n")
+            self._length = 0
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def text(self, done: int, total: int, seconds: float) -> str:
+        """The line after so many seconds."""
+        share = done / total if total else 1.0
+        bar = ("█" * round(WIDTH * share)).ljust(WIDTH, "░")
+        rate = done / seconds if seconds > 0 else 0.0
+        if done >= total:
+            rest = f"in {seconds:.1f} s"
+        else:
+            rest = f"{(total - done) / rate:.0f} s left" if rate else ""
+        return f"{self._name} {bar} {share:4.0%}  {done:,} of {total:,} offsets  {rate:,.0f}/s  {rest}"

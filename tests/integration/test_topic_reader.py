@@ -1,0 +1,126 @@
+"""read_topic and scan_topic with threads: every record once, nothing left behind however it ends."""
+
+from __future__ import annotations
+
+import gc
+import io
+import threading
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from kconsumer import read_topic
+from kconsumer.errors import OffsetOutOfRangeError
+from kconsumer.ranges import scan_topic
+from support.kafka import Kafka
+from support.polling import numbered
+
+
+def reading_threads() -> list[str]:
+    """The threads of topic readers that are alive."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kconsumer-topic")]
+
+
+@pytest.fixture
+def filled(kafka: Kafka, topic_name: str) -> str:
+    """A topic of five partitions, the first with most records, the last with none."""
+    kafka.create_topic(topic_name, 5)
+    for partition, count in enumerate((500, 100, 50, 50)):
+        kafka.produce(topic_name, numbered(count), partition=partition, compression="gzip")
+    return topic_name
+
+
+@pytest.mark.parametrize("threads", [1, 2, 9])
+def test_every_record_once_and_in_order(kafka: Kafka, filled: str, threads: int) -> None:
+    """However many threads read, each partition's records come in order, and progress counts to the end."""
+    seen: list[tuple[int, int]] = []
+    reader = scan_topic(
+        filled,
+        bootstrap_servers=kafka.bootstrap_servers,
+        threads=threads,
+        max_rows=30,
+        progress=lambda *at: seen.append(at),
+    )
+    found: dict[int, list[bytes]] = defaultdict(list)
+    for batch in reader:
+        assert len(batch) <= 30
+        for row in batch.to_pyarrow().select(["partition", "value"]).to_pylist():
+            found[row["partition"]].append(row["value"])
+    assert {n: numbered(count) for n, count in enumerate((500, 100, 50, 50))} == found
+    assert (700, 700) == seen[-1] == (reader.done, reader.total)
+    assert [] == reading_threads()
+
+
+def test_leaving_early_ends_the_threads(kafka: Kafka, filled: str) -> None:
+    """Whether the block is left, or the reader is forgotten."""
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "threads": 3, "max_rows": 5}
+    with scan_topic(filled, **options) as reader:
+        next(reader)
+        assert 3 == len(reading_threads())
+    assert [] == reading_threads()
+    assert [] == list(reader)
+    reader = scan_topic(filled, **options)
+    next(reader)
+    del reader
+    gc.collect()
+    assert [] == reading_threads()
+
+
+def test_batches_wait_to_be_taken(kafka: Kafka, filled: str) -> None:
+    """A reader whose batches nobody takes holds a few of them, not the topic."""
+    with scan_topic(filled, bootstrap_servers=kafka.bootstrap_servers, threads=2, max_rows=1) as reader:
+        next(reader)
+        for thread in threading.enumerate():
+            if thread.name.startswith("kconsumer-topic"):
+                thread.join(0.3)
+        assert 4 == reader._found.qsize()
+        assert 2 == len(reading_threads())
+        assert 699 == len(list(reader))
+
+
+def test_an_error_in_a_thread(kafka: Kafka, topic_name: str) -> None:
+    """It is raised where the batches are taken, and ends the others."""
+    kafka.create_topic(topic_name, 2)
+    for partition in range(2):
+        kafka.produce(topic_name, [b"x" * 1000] * 400, partition=partition, config={"batch.num.messages": 10})
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    with scan_topic(topic_name, threads=2, max_rows=5, max_partition_fetch_bytes=10_000, **servers) as reader:
+        next(reader)
+        kafka.delete_records(topic_name, {0: 400, 1: 400})
+        with pytest.raises(OffsetOutOfRangeError):
+            list(reader)
+        assert [] == reading_threads()
+
+
+def test_progress_line(kafka: Kafka, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing where stderr is no terminal, unless asked for; a line that ends at 100 % where it is."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "columns": ["offset"]}
+    for stream, progress, drawn in (
+        (io.StringIO(), None, False),
+        (Terminal(), None, True),
+        (io.StringIO(), True, True),
+        (Terminal(), False, False),
+    ):
+        monkeypatch.setattr("sys.stderr", stream)
+        assert 700 == read_topic(filled, progress=progress, **options).num_rows
+        assert drawn == ("100%  700 of 700 offsets" in stream.getvalue())
+        assert drawn == stream.getvalue().endswith("\n")
+
+
+def test_spark_schema_and_wrong_arguments(kafka: Kafka, filled: str) -> None:
+    """scan_topic knows Spark's schema, too; what makes no sense is refused."""
+    options = {"bootstrap_servers": kafka.bootstrap_servers}
+    with scan_topic(filled, schema="spark", columns=["timestampType", "offset"], **options) as reader:
+        schema = pa.schema([("timestampType", pa.int32()), ("offset", pa.int64())])
+        assert {schema} == {batch.to_pyarrow().schema for batch in reader}
+    for wrong in ({"threads": 0}, {"max_rows": 0}, {"start": "yesterday"}):
+        with pytest.raises(ValueError, match=r"at least 1|neither"):
+            scan_topic(filled, **options, **wrong)
+    with scan_topic(filled, start=600, **options) as reader:
+        assert (0, []) == (reader.total, list(reader))

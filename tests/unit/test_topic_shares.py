@@ -1,0 +1,57 @@
+"""How a topic's partitions are shared out to threads, and what the progress line says."""
+
+from __future__ import annotations
+
+import io
+
+from kconsumer import TopicPartition
+from kconsumer.ranges.progress import ProgressLine
+from kconsumer.ranges.topic import share_out
+from kconsumer.testing.clock import VirtualClock
+
+
+def ranges(*sizes: int) -> dict[TopicPartition, tuple[int, int]]:
+    """Ranges of so many offsets, from 10 on, of partition 0, 1, …"""
+    return {TopicPartition("t", number): (10, 10 + size) for number, size in enumerate(sizes)}
+
+
+def test_shares_are_about_the_same() -> None:
+    """The largest come first; each goes to the smallest share; empty ranges go nowhere."""
+    shares = share_out(ranges(5, 100, 0, 60, 50), 2)
+    assert [[1, 0], [3, 4]] == [[tp.partition for tp in share] for share in shares]
+    assert [{TopicPartition("t", 1): (10, 110), TopicPartition("t", 0): (10, 15)}] == shares[:1]
+
+
+def test_no_more_shares_than_partitions() -> None:
+    """A share that would have nothing to read is none."""
+    assert 2 == len(share_out(ranges(1, 1), 8))
+    assert [] == share_out(ranges(0, 0), 3)
+    assert [] == share_out({}, 3)
+
+
+def test_progress_line() -> None:
+    """Drawn at most ten times a second, and at the end, which ends the line."""
+    stream, clock = io.StringIO(), VirtualClock()
+    line = ProgressLine("orders", stream, clock)
+    clock.advance(1_000)
+    line(500, 2_000)
+    clock.advance(50)
+    line(600, 2_000)
+    clock.advance(950)
+    line(2_000, 2_000)
+    first, last = stream.getvalue().removeprefix("\r").split("\r")
+    assert f"orders {'█' * 6}{'░' * 18}  25%  500 of 2,000 offsets  500/s  3 s left" == first
+    assert f"orders {'█' * 24} 100%  2,000 of 2,000 offsets  1,000/s  in 2.0 s" == last.rstrip()
+    assert last.endswith("\n")
+
+
+def test_progress_line_that_stops() -> None:
+    """A line that is given up is ended, once; one that was never drawn leaves nothing."""
+    stream = io.StringIO()
+    line = ProgressLine("orders", stream, VirtualClock())
+    line.end()
+    assert "" == stream.getvalue()
+    line(0, 5)
+    line.end()
+    line.end()
+    assert 1 == stream.getvalue().count("\n")
