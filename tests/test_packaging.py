@@ -98,7 +98,12 @@ def test_sdist_contains_every_source(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     kinds = ("*.py", "*.pyx", "*.pxd", "*.pyi", "*.h", "py.typed")
-    sources = [path for kind in kinds for folder in ("kconsumer", "assignors") for path in (ROOT / folder).rglob(kind)]
+    sources = [
+        path
+        for kind in kinds
+        for folder in ("kconsumer", "assignors", "pyspark_kconsumer")
+        for path in (ROOT / folder).rglob(kind)
+    ]
     assert MODULES
     assert [] == sorted(str(path.relative_to(ROOT)) for path in sources if str(path.relative_to(ROOT)) not in names)
     assert [] == [name for name in names if name.endswith((".c", ".so"))]
@@ -112,7 +117,9 @@ def test_wheel_contains_compiled_modules_and_types(wheel: Path) -> None:
     wanted = {f"kconsumer/_core/{module}{end}" for module in MODULES for end in (suffix, ".pyi")}
     wanted |= {"kconsumer/py.typed", "kconsumer_assignors/py.typed", "kconsumer_assignors/__init__.py"}
     assert set() == wanted - names
-    assert {"kconsumer", "kconsumer_assignors"} == {n.split("/")[0] for n in names if ".dist-info/" not in n}
+    assert {"kconsumer", "kconsumer_assignors", "pyspark_kconsumer"} == {
+        n.split("/")[0] for n in names if ".dist-info/" not in n
+    }
 
 
 def test_entry_points_load_from_the_wheel(installed: Path) -> None:

@@ -16,13 +16,14 @@ from typing import Any, Literal, NamedTuple
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
+from kconsumer.spark.deadletter import folder
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
 from kconsumer.spark.strategy import Assign, Strategy, Subscribe, SubscribePattern
 from kconsumer.types import TopicPartition
 
-__all__ = ["OPTIONS", "SourceConfig", "SourceOption", "parse"]
+__all__ = ["OPTIONS", "Mode", "SourceConfig", "SourceOption", "parse"]
 
-Mode = Literal["batch", "stream"]
+Mode = Literal["batch", "stream", "any"]  # any: only what is wrong in both is refused
 log = logging.getLogger(__name__)
 
 
@@ -265,7 +266,8 @@ def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
         if key in OPTIONS and not (mode == "batch" and key in IGNORED_IN_BATCH):
             values[key] = OPTIONS[key].read(OPTIONS[key].name, text)
     _check_together(values, own, mode)
-    _warn(own, kafka, mode)
+    if mode != "any":
+        _warn(own, kafka, mode)
     starting = _limit(values, "starting", LATEST if mode == "stream" else EARLIEST)
     ending = _limit(values, "ending", LATEST)
     if mode == "batch":
@@ -328,6 +330,8 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
         )
     if "failondataloss" in own and values["ondataloss"] is not None:
         raise ConfigError("failOnDataLoss and onDataLoss say the same thing twice: give one of them")
+    if values["deadletterpath"] is not None:
+        folder(values["deadletterpath"])
     letters = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]
     if letters and values["deadletterpath"] is None:
         raise ConfigError(f"{OPTIONS[letters[0]].name}=deadletter needs deadLetterPath, the folder to write to")

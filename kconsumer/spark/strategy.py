@@ -48,8 +48,8 @@ class Assign:
     partitions: frozenset[TopicPartition]
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Those to read, whether they exist or not: asking for their offsets tells."""
-        return set(self.partitions)
+        """Of the partitions there are, those to read; as in Spark's source, others are passed over."""
+        return {tp for tp in self.partitions if tp.partition in counts.get(tp.topic, ())}
 
 
 Strategy = Subscribe | SubscribePattern | Assign

@@ -1,0 +1,76 @@
+"""Runs an iterator in a thread, a few items ahead of whoever takes them.
+
+While Spark's socket takes one batch, the next one is fetched and decoded: both let go of the GIL. Memory is bounded by
+the depth. What the items are is of no matter here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator
+from typing import Generic, TypeVar
+
+__all__ = ["Prefetch"]
+
+T = TypeVar("T")
+
+
+class Prefetch(Generic[T]):
+    """Iterates over `items` in the order they come; an error of theirs is raised in its place.
+
+    `close` ends the thread and the generator, wherever they are; it must be called (`contextlib.closing`).
+    """
+
+    def __init__(self, items: Generator[T, None, None], depth: int = 2) -> None:
+        self._items = items
+        self._ready: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._depth = depth
+        self._ended = self._stopping = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="kconsumer-prefetch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_room():
+                item = next(self._items)
+                with self._changed:
+                    self._ready.append(item)
+                    self._changed.notify_all()
+        except StopIteration:
+            pass
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _wait_for_room(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or len(self._ready) < self._depth)
+            return not self._stopping
+
+    def __iter__(self) -> Prefetch[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended)
+            if self._ready:
+                item = self._ready.popleft()
+                self._changed.notify_all()
+                return item
+        if self._error is not None:
+            raise self._error
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the thread, then the generator. May be called again."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._ready.clear()
+        self._items.close()

@@ -1,0 +1,117 @@
+"""Parts of a Spark task that need neither Spark nor a broker: reading ahead, passing corrupt batches, dead letters."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.columns import as_map, as_text
+from kconsumer.spark.deadletter import DeadLetter, folder, write
+from kconsumer.spark.executor import first_readable
+from kconsumer.spark.planning import OffsetRange
+from kconsumer.spark.prefetch import Prefetch
+
+
+def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, None, None]:
+    """Items that say which thread made them."""
+    try:
+        for number in range(count):
+            seen.append(threading.current_thread().name)
+            yield number
+        if fail:
+            raise ValueError("the end is bad")
+    finally:
+        seen.append("closed")
+
+
+def test_prefetch_keeps_order_in_another_thread() -> None:
+    """All items in order, none made by the thread that takes them."""
+    seen: list[str] = []
+    with closing(Prefetch(numbers(50, seen))) as ahead:
+        assert list(range(50)) == list(ahead)
+    assert {"kconsumer-prefetch", "closed"} == set(seen)
+
+
+def test_prefetch_raises_where_the_error_is() -> None:
+    """Items before an error come first, then the error, as often as one asks."""
+    with closing(Prefetch(numbers(3, [], fail=True))) as ahead:
+        assert [0, 1, 2] == [next(ahead) for _ in range(3)]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="the end is bad"):
+                next(ahead)
+
+
+def test_prefetch_is_bounded_and_ends_early() -> None:
+    """No more than `depth` items wait; closing ends the thread and runs the generator's `finally`."""
+    seen: list[str] = []
+    ahead = Prefetch(numbers(10**9, seen), depth=3)
+    assert 0 == next(ahead)
+    ahead.close()
+    ahead.close()
+    assert len(seen) <= 1 + 3 + 1 + 1  # one taken, three waiting, one that was on its way, "closed"
+    assert "closed" == seen[-1]
+
+
+@pytest.mark.parametrize("batches", [[(5, 6)], [(5, 37)], [(0, 100)], [(5, 12), (12, 13)], [(99, 100)]])
+def test_first_offset_behind_corrupt_batches(batches: list[tuple[int, int]]) -> None:
+    """The search finds the end of a corrupt batch exactly, with few tries."""
+    tries = []
+
+    def readable(offset: int) -> bool:
+        tries.append(offset)
+        return not any(start <= offset < end for start, end in batches)
+
+    start, end = batches[0][0], batches[-1][1]
+    assert end == first_readable(readable, start + 1, 100)
+    assert all(start < offset < 100 for offset in tries)
+    assert len(tries) <= 14
+
+
+def test_text_columns_and_rows_that_are_none() -> None:
+    """Keys and values become strings; rows with other bytes are taken out and told of, nulls stay."""
+    batch = pa.record_batch(
+        {"key": [None, b"k", b"k"], "value": [b"ol\xc3\xa9", None, b"\xff"], "offset": pa.array([7, 8, 9], pa.int64())}
+    )
+    kept, bad = as_text(batch)
+    assert [{"key": None, "value": "olé", "offset": 7}, {"key": "k", "value": None, "offset": 8}] == kept.to_pylist()
+    assert [pa.string(), pa.string()] == [kept.schema.field(name).type for name in ("key", "value")]
+    assert [{"key": b"k", "value": b"\xff", "offset": 9, "index": 2, "column": "value"}] == bad
+
+
+def test_headers_as_map() -> None:
+    """The last value of a key wins, records without headers stay null."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = [None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}, {"key": "a", "value": b"2"}]]
+    batch = pa.record_batch({"headers": pa.array(rows, kind)})
+    schema = pa.schema([("headers", pa.map_(pa.string(), pa.binary()))])
+    made = as_map(batch, schema)
+    assert schema == made.schema
+    assert [None, [("a", b"2"), ("b", None)]] == made.column(0).to_pylist()
+
+
+def test_dead_letters_replace_those_of_an_earlier_try(tmp_path: Path) -> None:
+    """A task that runs again writes the same file again; one without letters writes none."""
+    task = OffsetRange("a/b", 3, 10, 20)
+    letter = DeadLetter("corrupt", "a/b", 3, 12, 14, "bad CRC")
+    for _ in range(2):
+        target = write(tmp_path, ("query", "7"), task, [letter])
+    assert target == tmp_path / "query" / "7" / "a%2Fb-3-10-20.jsonl"
+    assert [target] == [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"kind": "corrupt", "start": 12, "end": 14} == {
+        key: value for key, value in json.loads(target.read_text()).items() if key in ("kind", "start", "end")
+    }
+    assert write(tmp_path, ("query", "8"), task, []) is None
+
+
+def test_dead_letters_go_to_file_systems_only() -> None:
+    """A path or a file URL; anything else is refused."""
+    assert Path("/data/x") == folder("file:///data/x") == folder("/data/x")
+    with pytest.raises(ConfigError, match="s3://b/x is not in a file system"):
+        folder("s3://b/x")
