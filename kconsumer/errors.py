@@ -113,7 +113,7 @@ class RecordDeserializationError(KafkaError):
 
 
 def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
-    """Unpickle an error whose constructor has keyword-only arguments."""
+    """Unpickle an error whose constructor takes more than its message."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
@@ -125,6 +125,9 @@ class InvalidOffsetError(KafkaError):
     def __init__(self, message: str, partitions: tuple[TopicPartition, ...] = ()) -> None:
         super().__init__(message)
         self.partitions = partitions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class NoOffsetForPartitionError(InvalidOffsetError):

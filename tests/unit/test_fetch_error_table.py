@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.errors import CODES, BrokerError, KafkaError, OffsetOutOfRangeError, TopicAuthorizationError
+from kconsumer.errors import (
+    CODES,
+    BrokerError,
+    CorruptRecordError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationError,
+)
 from kconsumer.fetching.reactions import REACTIONS
 from kconsumer.state.partition import FetchState
+from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition
 from support.fetching import World, offsets
 
@@ -189,3 +197,26 @@ def test_a_resumed_error_is_raised_again(code: int) -> None:
     assert {} == world.collect()
     world.subscription.resume(tp)
     assert isinstance(raised(world), BrokerError)
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_corrupt_bytes_are_raised(act: Callable[[World, TopicPartition], None]) -> None:
+    """What the client finds in the bytes itself is raised in the same way: after the records before it, with partition
+    and offset, until the user acts."""
+    world = World()
+    (tp,) = world.tps
+    world.logs[tp].append(10)
+    broken = bytearray(build_batch([b"10"], base_offset=10))
+    broken[-1] ^= 1
+    world.logs[tp].add(bytes(broken), 11)
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()
+    for _ in range(3):
+        error = raised(world)
+        assert isinstance(error, CorruptRecordError)
+        assert ("t", 0, 10) == (error.topic, error.partition, error.offset)
+        assert "t-0" in str(error)
+        assert "10" in str(error)
+    act(world, tp)
+    assert {} == world.collect()
+    assert not world.buffer.has_data()
