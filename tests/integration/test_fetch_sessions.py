@@ -1,0 +1,144 @@
+"""Fetch sessions on real brokers: thousands of partitions, more consumers than sessions, sessions that go away."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.fetching.session import FetchSession
+from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FetchRequest
+from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.polling import tps
+
+CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
+SLOTS = 8
+"""Brokers divide the slots among eight shards: the fewest with which there are sessions at all, one in each."""
+
+Seen = Counter[tuple[int, bytes | None]]
+
+
+@pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
+def small_cache(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """A broker that keeps few sessions, of either line."""
+    properties = {"max.incremental.fetch.session.cache.slots": str(SLOTS), "num.partitions": "1"}
+    with KafkaCluster(request.param, properties=properties) as cluster:
+        yield cluster
+
+
+def produce(cluster: KafkaCluster, topic: str, partitions: Iterable[int], name: str) -> Seen:
+    """One record for each mention of a partition; what was written, once each."""
+    producer = cluster.producer({"linger.ms": 50})
+    written: Seen = Counter()
+    for number, partition in enumerate(partitions):
+        value = f"{name}-{number}".encode()
+        producer.produce(topic, value, partition=partition)
+        written[partition, value] += 1
+    assert 0 == producer.flush(60)
+    return written
+
+
+def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) -> None:
+    """Poll until as many records were seen as there should be."""
+    deadline = time.monotonic() + timeout_s
+    while seen.total() < wanted.total():
+        seen.update((record.partition, record.value) for record in consumer.poll(1.0))
+        assert time.monotonic() < deadline, f"{seen.total()} of {wanted.total()}; {consumer!r}"
+
+
+def session(consumer: Consumer) -> FetchSession:
+    """The consumer's session with the one broker."""
+    (target,) = [target for target in consumer._engine.parts.fetch.targets if target.chains]
+    return target.session
+
+
+def make_consumer(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> Consumer:
+    """One that reads these partitions from the start."""
+    consumer = Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+def end_session(other: Consumer, wanted: FetchSession) -> None:
+    """Have the broker forget a session, as when it needs the slot: anybody who knows the id may end it."""
+    answers: list[Reply] = []
+    message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
+    engine = other._engine
+    with engine.lock:
+        engine.parts.dispatcher.submit(
+            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.now()
+        )
+        deadline = time.monotonic() + 10
+        while not answers:
+            engine.parts.dispatcher.step(100)
+            assert time.monotonic() < deadline
+    assert answers[0].error is None
+
+
+@pytest.mark.timeout(200)
+def test_two_thousand_partitions(small_cache: KafkaCluster, topic_name: str) -> None:
+    """Each record of 2,000 partitions comes once: of all at the start, of few later, over pauses and a lost session.
+    (On the line that was not asked for, of 200.)"""
+    many = 2000 if small_cache.version == CHOSEN_VERSION else 200
+    small_cache.create_topic(topic_name, many)
+    partitions = tps(topic_name, *range(many))
+    wanted = produce(small_cache, topic_name, range(many), "start")
+    seen: Seen = Counter()
+    with make_consumer(small_cache, partitions) as consumer, make_consumer(small_cache, partitions[:1]) as other:
+        read(consumer, seen, wanted)
+        assert wanted == seen
+        first = session(consumer).id
+        assert first > 0
+        for number in range(3):
+            wanted += produce(small_cache, topic_name, range(number, many, many // 20), f"later-{number}")
+            read(consumer, seen, wanted)
+        assert first == session(consumer).id
+        assert session(consumer).epoch > 5
+        consumer.pause(*partitions[::2])
+        wanted += (odd := produce(small_cache, topic_name, range(1, many, 2 * (many // 80)), "odd"))
+        later = produce(small_cache, topic_name, range(0, many, 2 * (many // 80)), "even")
+        read(consumer, seen, wanted)
+        assert odd == Counter({row: count for row, count in seen.items() if row in odd})
+        other.poll(1)
+        end_session(other, session(consumer))
+        consumer.resume(*partitions[::2])
+        wanted += later
+        read(consumer, seen, wanted)
+        wanted += produce(small_cache, topic_name, range(0, many, many // 10), "end")
+        read(consumer, seen, wanted)
+        assert first != session(consumer).id
+        assert not consumer.poll(0.5)
+    assert wanted == seen
+
+
+def test_more_consumers_than_sessions(small_cache: KafkaCluster, topic_name: str) -> None:
+    """Consumers with and without a session, and those whose session ends again and again, see each record once."""
+    small_cache.create_topic(topic_name, 4)
+    partitions = tps(topic_name, *range(4))
+    wanted: Seen = Counter()
+    with ExitStack() as stack:
+        consumers = [stack.enter_context(make_consumer(small_cache, partitions)) for _ in range(SLOTS + 4)]
+        seen: list[Seen] = [Counter() for _ in consumers]
+        ended: set[int] = set()
+        for number in range(6):
+            wanted += produce(small_cache, topic_name, [0, 1, 2, 3, 0, 1, 0], str(number))
+            for consumer, found in zip(consumers, seen, strict=True):
+                read(consumer, found, wanted)
+            held = [consumer for consumer in consumers if session(consumer).id]
+            assert 0 < len(held) <= SLOTS
+            chosen = held[number % len(held)]
+            ended.add(session(chosen).id)
+            end_session(consumers[number], session(chosen))
+        for consumer, found in zip(consumers, seen, strict=True):
+            assert not consumer.poll(0.2)
+            assert wanted == found
+        assert 6 == len(ended)

@@ -1,0 +1,36 @@
+"""`buffer_memory` bounds what a consumer takes: a backlog is read slowly in a process whose memory is watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.kafka import Kafka
+
+ROOT = Path(__file__).parents[2]
+READER = ROOT / "tests" / "support" / "memory_reader.py"
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
+
+BUFFER_MEMORY = 8 << 20
+ALLOWED_BESIDE = 40_000_000
+RECORDS, VALUE_BYTES, PARTITIONS = 15_000, 10_000, 8
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_memory_of_a_backlog(kafka: Kafka, topic_name: str, codec: str) -> None:
+    """Of 150 MB, which zstd makes 1 MB, a process never takes more than `buffer_memory` and 40 MB for all else."""
+    kafka.create_topic(topic_name, PARTITIONS)
+    values = (b"%012d" % number + bytes(VALUE_BYTES - 12) for number in range(RECORDS))
+    kafka.produce(topic_name, values, compression=codec, config={"batch.size": 1_000_000})
+    command = [sys.executable, str(READER), kafka.bootstrap_servers, topic_name, str(BUFFER_MEMORY), "0.005"]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100, env=environment)
+    found = json.loads(done.stdout)
+    assert RECORDS == found["records"]
+    assert found["peak"] - found["idle"] < BUFFER_MEMORY + ALLOWED_BESIDE
+    assert BUFFER_MEMORY // 4 < found["counted"] <= BUFFER_MEMORY + 1_000_000, "one batch more than all, at most"

@@ -1,0 +1,183 @@
+"""`partition_states()` in real trouble: a broker that hangs, one that is gone, a paused partition, a full buffer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.types import PartitionCondition as Condition
+from kconsumer.types import PartitionStatus
+from support.kafka import KafkaCluster
+from support.polling import numbered, poll_until, tps, values
+
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
+
+
+@pytest.fixture
+def topic(kafka_cluster3: KafkaCluster, topic_name: str) -> str:
+    """Two partitions with different leaders, and with ten records each."""
+    kafka_cluster3.create_topic(topic_name, 2)
+    leaders = [kafka_cluster3.leader_of(topic_name, partition) for partition in range(2)]
+    assert leaders[0] != leaders[1]
+    for partition in range(2):
+        kafka_cluster3.produce(topic_name, numbered(10), partition=partition)
+    return topic_name
+
+
+@pytest.fixture
+def consumer(kafka_cluster3: KafkaCluster, topic: str) -> Iterator[Consumer]:
+    """One that has read everything and waits for more; it gives up on a silent broker after 3 s."""
+    with Consumer(
+        bootstrap_servers=kafka_cluster3.bootstrap_servers,
+        auto_offset_reset="earliest",
+        request_timeout_ms=3000,
+        metadata_max_age_ms=500,
+    ) as made:
+        made.assign(tps(topic, 0, 1))
+        records = poll_until(made, lambda: all(status.lag == 0 for status in made.partition_states().values()))
+        assert 20 == len(records)
+        yield made
+
+
+def await_reason(consumer: Consumer, tp: TopicPartition, text: str) -> PartitionStatus:
+    """Poll until the partition says this."""
+    poll_until(consumer, lambda: text in consumer.partition_states()[tp].reason, 40)
+    return consumer.partition_states()[tp]
+
+
+def await_state(consumer: Consumer, tp: TopicPartition, wanted: Condition) -> PartitionStatus:
+    """Poll until the partition is in this state."""
+    poll_until(consumer, lambda: consumer.partition_states()[tp].state is wanted, 40)
+    return consumer.partition_states()[tp]
+
+
+def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
+    """A frozen broker: in flight and not answered, then in backoff with the timeout as its reason, while the other
+    partition is read; then it goes on."""
+    (frozen, other) = tps(topic, 0, 1)
+    node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
+    node.pause()
+    try:
+        status = await_reason(consumer, frozen, "not answered for")
+        assert Condition.IN_FLIGHT is status.state
+        assert f"127.0.0.1:{node.port} (id {node.node_id})" in status.reason
+        assert 1.5 <= status.since < 10
+        await_reason(consumer, frozen, "did not answer Fetch within 3000 ms")
+        assert consumer.partition_states()[frozen].state in (Condition.BACKOFF, Condition.NO_LEADER)
+        assert consumer.partition_states()[other].state in (Condition.IN_FLIGHT, Condition.READY)
+    finally:
+        node.resume()
+    kafka_cluster3.produce(topic, [b"more"], partition=0)
+    assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(frozen) == 11))
+    await_state(consumer, frozen, Condition.IN_FLIGHT)
+
+
+def test_leader_that_is_killed(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
+    """A dead broker: in backoff because it cannot be reached, without a leader once metadata knows, then it goes on."""
+    (lost, other) = tps(topic, 0, 1)
+    node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
+    node.kill()
+    try:
+        status = await_state(consumer, lost, Condition.BACKOFF)
+        assert f"127.0.0.1:{node.port}" in status.reason
+        status = await_state(consumer, lost, Condition.NO_LEADER)
+        assert "metadata" in status.reason
+        before = status.since
+        kafka_cluster3.produce(topic, [b"more"], partition=1)
+        assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(other) == 11))
+        status = await_state(consumer, lost, Condition.NO_LEADER)
+        assert before < status.since < 40
+    finally:
+        node.start()
+    await_state(consumer, lost, Condition.IN_FLIGHT)
+    kafka_cluster3.produce(topic, [b"again"], partition=0)
+    assert [b"again"] == values(poll_until(consumer, lambda: consumer.position(lost) == 11))
+
+
+def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
+    """Paused since `pause` was called, while the other one is in flight; `repr` counts both."""
+    paused, other = tps(topic, 0, 1)
+    consumer.pause(paused)
+    kafka_cluster3.produce(topic, [b"more"], partition=0)
+    assert [] == values(poll_until(consumer, lambda: consumer.partition_states()[paused].since > 1))
+    await_state(consumer, other, Condition.IN_FLIGHT)
+    assert Condition.PAUSED is consumer.partition_states()[paused].state
+    assert repr(consumer).endswith("2 partitions: 1 in flight, 1 paused>")
+    consumer.resume(paused)
+    assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(paused) == 11))
+
+
+def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+    """With records of one broker in most of the memory, partitions of another one say so, until some are read."""
+    kafka_cluster3.create_topic(topic_name, 6)
+    for partition in range(6):
+        kafka_cluster3.produce(topic_name, [bytes(1000)] * 400, partition=partition, config={"batch.size": 100_000})
+    partitions = tps(topic_name, *range(6))
+    leader = kafka_cluster3.leader_of(topic_name, 0)
+    first = [tp for tp in partitions if kafka_cluster3.leader_of(topic_name, tp.partition) == leader]
+    others = [tp for tp in partitions if tp not in first]
+    assert 2 == len(first)
+    with Consumer(
+        bootstrap_servers=kafka_cluster3.bootstrap_servers, auto_offset_reset="earliest", buffer_memory=500_000
+    ) as consumer:
+        consumer.assign(first)
+        count = sum(len(consumer.poll(5, max_records=1)) for _ in range(20))
+        consumer.assign(partitions)
+        for tp in others:
+            consumer.seek(tp, 0)
+        told: list[PartitionStatus] = []
+        while not told:
+            count += len(consumer.poll(5, max_records=1))
+            statuses = consumer.partition_states()
+            told = [statuses[tp] for tp in others if statuses[tp].state is Condition.BUFFER_FULL]
+            assert count < 80, statuses
+        assert "buffer full: buffer_memory has no room for a fetch" in told[0].reason
+        assert " of 500,000" in told[0].reason
+        assert Condition.BUFFERED is statuses[first[0]].state
+        got = poll_until(consumer, lambda: all(s.lag == 0 for s in consumer.partition_states().values()))
+        assert 2400 == count + len(got)
+
+
+def test_command_tells_on_sigusr1(kafka_cluster3: KafkaCluster, topic: str) -> None:
+    """`kconsumer consume` prints partitions, member and connections on SIGUSR1, and goes on."""
+    command = [sys.executable, "-m", "kconsumer", "consume", topic, "-b", kafka_cluster3.bootstrap_servers, "-g", topic]
+    process = subprocess.Popen(
+        [*command, "--from", "earliest"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1"},
+    )
+    killer = threading.Timer(60, process.kill)
+    killer.start()
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(20):
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGUSR1)
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("CONNECTION"):
+            lines.append(process.stderr.readline())
+            assert lines[-1], lines
+        assert lines[0].startswith("2 partitions: ")
+        assert [f"{topic}-0", f"{topic}-1"] == [line.split()[0] for line in lines[2:4]]
+        assert any(line.startswith(f"group {topic!r}: stable, generation 1, member 'consumer-") for line in lines)
+        kafka_cluster3.produce(topic, [b"after"], partition=1)
+        assert "after\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert 130 == process.returncode
+    finally:
+        killer.cancel()
+        process.kill()
+        process.communicate()
