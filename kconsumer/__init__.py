@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer import assignors, errors
+from kconsumer import assignors, errors, groups
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config import ConsumerConfig
@@ -55,6 +55,7 @@ __all__ = [
     "assignors",
     "decode_batches",
     "errors",
+    "groups",
     "read_range",
     "read_topic",
 ]

@@ -1,7 +1,7 @@
 """The `kconsumer` command: arguments in, an exit code out. What a subcommand does is in its own module.
 
-Exit codes: 0 done, 1 an error (one line on stderr), 2 the command line or an option is wrong, 130 and 143
-ended by SIGINT and SIGTERM.
+Exit codes: 0 done, 1 an error (one line on stderr), 2 the command line or an option is wrong, 3 a group lags by more
+than `--max-lag`, 130 and 143 ended by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 from kconsumer import errors
 from kconsumer._version import VERSION
-from kconsumer.cli import assignors, consume, dump
+from kconsumer.cli import assignors, consume, dump, groups, topics
+from kconsumer.cli.arguments import UsageError
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -39,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except KeyboardInterrupt:
         return consume.INTERRUPTED
-    except (errors.KafkaError, consume.UsageError, OSError) as error:
+    except (errors.KafkaError, UsageError, OSError) as error:
         if args.debug:
             traceback.print_exc()
         print(f"kconsumer: {_one_line(error)}", file=sys.stderr)
-        return USAGE if isinstance(error, errors.ConfigError | consume.UsageError) else FAILED
+        return USAGE if isinstance(error, errors.ConfigError | UsageError) else FAILED
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,6 +59,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)
+    groups.add_parser(commands, common)
+    topics.add_parser(commands, common)
     assignors.add_parser(commands, common)
     dump.add_parser(commands, common)
     return parser

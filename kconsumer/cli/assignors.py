@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from kconsumer.assignors import available, load, origin
+from kconsumer.cli.table import table
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -21,11 +22,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def list_assignors(args: argparse.Namespace) -> int:
     """Print a table of name, distribution, version and target."""
-    rows = [("NAME", "DISTRIBUTION", "VERSION", "TARGET")]
-    rows += [(name, info.distribution, info.version, info.target) for name, info in available().items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for name, distribution, version, target in rows:
-        print(f"{name:{widths[0]}}  {distribution:{widths[1]}}  {version:{widths[2]}}  {target}")
+    rows = [(name, info.distribution, info.version, info.target) for name, info in available().items()]
+    print("\n".join(table(("NAME", "DISTRIBUTION", "VERSION", "TARGET"), rows)))
     return 0
 
 

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import errors
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, with_settings
 from kconsumer.cli.files import ColumnFile, column_file
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
@@ -39,11 +40,11 @@ CLOSE_S = 10.0
 FILE_ROWS = 100_000  # at most in one poll
 
 # A command differs from a library: it creates no topic by reading it, gives up sooner, takes larger batches.
-DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": 20_000, "max_poll_records": 5_000}
-
-
-class UsageError(Exception):
-    """The command line makes no sense; exit code 2."""
+DEFAULTS = {
+    "allow_auto_create_topics": False,
+    "default_api_timeout_ms": COMMAND_TIMEOUT_MS,
+    "max_poll_records": 5_000,
+}
 
 
 class CommandError(errors.KafkaError):
@@ -95,13 +96,6 @@ def _column_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _setting(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not key or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
-    return key.strip(), value
-
-
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `consume TOPIC… -b HOST:PORT …`."""
     parser = commands.add_parser(
@@ -116,7 +110,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("topics", nargs="+", metavar="TOPIC", help="topics to read")
-    add("-b", "--bootstrap-servers", required=True, metavar="HOST:PORT", help="brokers, separated by commas")
+    add_connection(parser)
     add("-g", "--group", metavar="GROUP", help="read as a member of this group and commit what was printed")
     add("--from", dest="start", type=parse_start, metavar="earliest|latest|OFFSET|@TIMESTAMP",
         help="where to begin; default: latest, or earliest with --exit-at-end; with -g only earliest or latest, "
@@ -131,8 +125,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="values only (default), one JSON object per line, or a format")  # fmt: skip
     add("-o", "--output", type=_column_file, metavar="FILE.parquet|FILE.arrow",
         help="write columns to this file, instead of printing; needs pyarrow")  # fmt: skip
-    add("-X", dest="settings", action="append", type=_setting, default=[], metavar="key=value",
-        help="any option of the consumer, as max.poll.records or max_poll_records")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -178,19 +170,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
-    options: dict[str, object] = {"bootstrap_servers": args.bootstrap_servers}
+    options: dict[str, object] = {}
     if args.group is not None:
         options["group_id"] = args.group
         if args.output is not None:
             options["enable_auto_commit"] = False
     if args.start is not None or args.exit_at_end:
         options["auto_offset_reset"] = start.kind if start.kind in ("earliest", "latest") else "latest"
-    for key, value in args.settings:
-        if key in options:
-            raise UsageError(f"-X {key}: the command line sets it already")
-        options[key] = value
-    named = {key.replace(".", "_") for key in options}
-    return options | {key: value for key, value in DEFAULTS.items() if key not in named}
+    return with_settings(args, options, DEFAULTS)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from kconsumer.schema.fetch import FETCH
 from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA
 from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kconsumer.schema.share_group import DESCRIBE_SHARE_GROUP_OFFSETS, SHARE_GROUP_DESCRIBE
 
 APIS: dict[int, Api] = {
     api.key: api
@@ -31,6 +32,8 @@ APIS: dict[int, Api] = {
         SASL_AUTHENTICATE,
         CONSUMER_GROUP_HEARTBEAT,
         CONSUMER_GROUP_DESCRIBE,
+        SHARE_GROUP_DESCRIBE,
+        DESCRIBE_SHARE_GROUP_OFFSETS,
     )
 }
 
@@ -40,6 +43,7 @@ __all__ = [
     "CONSUMER_GROUP_DESCRIBE",
     "CONSUMER_GROUP_HEARTBEAT",
     "DESCRIBE_GROUPS",
+    "DESCRIBE_SHARE_GROUP_OFFSETS",
     "FETCH",
     "FIND_COORDINATOR",
     "HEARTBEAT",
@@ -53,6 +57,7 @@ __all__ = [
     "OFFSET_FOR_LEADER_EPOCH",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
+    "SHARE_GROUP_DESCRIBE",
     "SYNC_GROUP",
     "ZERO_UUID",
     "Api",

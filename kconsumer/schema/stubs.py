@@ -22,6 +22,7 @@ TABLES = (
     "metadata",
     "offsets",
     "sasl",
+    "share_group",
 )
 _HEAD = "# Written by `python -m kconsumer.schema.stubs`; the tables are in {name}.py.\n"
 

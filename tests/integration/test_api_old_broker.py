@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, OffsetAndMetadata, OffsetAndTimestamp
-from kconsumer.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from kconsumer import Consumer, OffsetAndMetadata, OffsetAndTimestamp, groups
+from kconsumer.errors import BrokerError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kconsumer.groups import GroupClient
+from support.java_groups import GROUPS, ask
 from support.kafka import Kafka
 from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
 
@@ -112,3 +114,29 @@ def test_static_member(topic: str, old_consumer: Callable[..., Consumer]) -> Non
     second = old_consumer(topic, **options)
     await_assignment(second, *tps(topic, 0, 1))
     assert generation == second.group_metadata().generation_id
+
+
+def test_group_health_is_as_java_says(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
+    """Groups are listed by state and type and described as Java does; the new protocol's requests are passed over."""
+    servers = kafka39.bootstrap_servers
+    member = old_consumer(topic, group_id=topic, client_id="me", enable_auto_commit=False)
+    zero, one = tps(topic, 0, 1)
+    await_assignment(member, zero, one)
+    member.commit({zero: 3})
+    with GroupClient(servers) as client:
+        listed = {found.group_id: found for found in client.list(states=["Stable"], types=["classic"])}
+        found = client.describe(topic)
+        offsets = client.offsets(found)
+    assert ("classic", "Stable", "consumer") == (listed[topic].type, listed[topic].state, listed[topic].protocol_type)
+    assert ("classic", "Stable", "range", "me") == (found.type, found.state, found.protocol, found.members[0].client_id)
+    theirs = {int(row["PARTITION"]): row for row in ask(GROUPS, servers, "--describe", "--group", topic)}
+    assert {zero.partition, one.partition} == theirs.keys()
+    for tp, offset in offsets.items():
+        row = theirs[tp.partition]
+        known = [
+            None if cell == "-" else int(cell) for cell in (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"])
+        ]
+        assert [*known, row["CONSUMER-ID"]] == [offset.committed, offset.end, offset.lag, offset.owner]
+    assert [(3, 7), (None, None)] == [(at.committed, at.lag) for at in offsets.values()]
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        groups.describe(f"{topic}-none", servers)

@@ -31,6 +31,8 @@ EXPECTED = {
     "SaslAuthenticate": (36, 0, 2, 2, None),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0, 0),
     "ConsumerGroupDescribe": (69, 0, 1, 0, 0),
+    "ShareGroupDescribe": (77, 1, 1, 0, 0),
+    "DescribeShareGroupOffsets": (90, 0, 1, 0, 0),
 }
 
 

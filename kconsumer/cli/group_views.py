@@ -1,0 +1,213 @@
+"""How groups are shown: lines of tables, or one JSON object per line. Nothing is asked for here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kconsumer.cli.table import Cell, table
+from kconsumer.types import GroupDescription, GroupListing, GroupMember, GroupOffset, TopicPartition
+
+Offsets = Mapping[TopicPartition, GroupOffset]
+Object = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One group, and how far it is."""
+
+    group: GroupDescription
+    offsets: Offsets
+
+    @property
+    def lag(self) -> int:
+        """Records not consumed yet, over all partitions whose lag is known."""
+        return sum(offset.lag for offset in self.offsets.values() if offset.lag is not None)
+
+    @property
+    def worst(self) -> tuple[TopicPartition, int] | None:
+        """The partition that lags most."""
+        known = [(tp, offset.lag) for tp, offset in self.offsets.items() if offset.lag is not None]
+        return max(known, key=lambda pair: pair[1], default=None)
+
+    @property
+    def unknown(self) -> int:
+        """Partitions without a commit, or whose end nobody can tell."""
+        return sum(offset.lag is None for offset in self.offsets.values())
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def listing_table(listings: Iterable[GroupListing]) -> list[str]:
+    """The groups there are."""
+    rows = [(found.group_id, found.type, found.state, found.protocol_type) for found in listings]
+    return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
+
+
+def lag_table(groups: Iterable[Health]) -> list[str]:
+    """One line per group."""
+    rows: list[tuple[Cell, ...]] = []
+    for health in groups:
+        group, worst = health.group, health.worst
+        where, most = (str(worst[0]), worst[1]) if worst else (None, None)
+        partitions = len(health.offsets)
+        rows.append(
+            (group.group_id, group.state, len(group.members), partitions, health.unknown, health.lag, most, where)
+        )
+    return table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "UNKNOWN", "LAG", "MAX-LAG", "MAX-LAG-AT"), rows)
+
+
+def description_tables(groups: Iterable[Health]) -> list[str]:
+    """For each group its state, and then its partitions."""
+    lines: list[str] = []
+    for health in groups:
+        group = health.group
+        state: tuple[Cell, ...] = (
+            group.group_id,
+            group.type,
+            group.state,
+            group.protocol,
+            str(group.coordinator) if group.coordinator else None,
+            len(group.members),
+            group.group_epoch,
+            health.lag,
+        )
+        head = ("GROUP", "TYPE", "STATE", "ASSIGNOR", "COORDINATOR", "MEMBERS", "EPOCH", "LAG")
+        lines += ["", *table(head, [state])]
+        if health.offsets:
+            lines += ["", *offsets_table([health], named=False)]
+    return lines[1:]
+
+
+def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
+    """One line per partition."""
+    head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
+    rows: list[tuple[Cell, ...]] = []
+    for health in groups:
+        members = {member.member_id: member for member in health.group.members}
+        for tp, offset in health.offsets.items():
+            owner = members.get(offset.owner or "")
+            host, client = (owner.host, owner.client_id) if owner else (None, None)
+            numbers = (offset.committed, offset.log_start, offset.end, offset.lag)
+            rows.append((health.group.group_id, tp.topic, tp.partition, *numbers, offset.owner, host, client))
+    return table(head, rows) if named else table(head[1:], [row[1:] for row in rows])
+
+
+def members_table(groups: Iterable[GroupDescription]) -> list[str]:
+    """One line per member."""
+    head = ("GROUP", "MEMBER", "INSTANCE", "CLIENT-ID", "HOST", "EPOCH", "PARTITIONS", "ASSIGNMENT")
+    rows: list[tuple[Cell, ...]] = []
+    for group in groups:
+        for member in group.members:
+            names = member.member_id, member.group_instance_id, member.client_id, member.host
+            count = len(member.assignment)
+            rows.append((group.group_id, *names, member.member_epoch, count, _by_topic(member.assignment)))
+    return table(head, rows)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> str:
+    topics: dict[str, list[str]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items())
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
+    """One object per group."""
+    return [
+        {"group": found.group_id, "type": found.type, "state": found.state, "protocol_type": found.protocol_type}
+        for found in listings
+    ]
+
+
+def description_objects(groups: Iterable[Health]) -> list[Object]:
+    """One object per group, with members and partitions inside."""
+    return [
+        {
+            **_group(health.group),
+            "lag": health.lag,
+            "members": [_member(member) for member in health.group.members],
+            "offsets": [_offset(tp, offset) for tp, offset in health.offsets.items()],
+        }
+        for health in groups
+    ]
+
+
+def members_objects(groups: Iterable[GroupDescription]) -> list[Object]:
+    """One object per member."""
+    return [{"group": group.group_id, **_member(member)} for group in groups for member in group.members]
+
+
+def offsets_objects(groups: Iterable[Health]) -> list[Object]:
+    """One object per partition."""
+    return [
+        {"group": health.group.group_id, **_offset(tp, offset)}
+        for health in groups
+        for tp, offset in health.offsets.items()
+    ]
+
+
+def lag_objects(groups: Iterable[Health]) -> list[Object]:
+    """One object per group."""
+    return [
+        {
+            "group": health.group.group_id,
+            "state": health.group.state,
+            "members": len(health.group.members),
+            "partitions": len(health.offsets),
+            "unknown": health.unknown,
+            "lag": health.lag,
+            "max_lag": health.worst[1] if health.worst else None,
+            "max_lag_at": str(health.worst[0]) if health.worst else None,
+        }
+        for health in groups
+    ]
+
+
+def _group(group: GroupDescription) -> Object:
+    node = group.coordinator
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.protocol,
+        "coordinator": node and {"id": node.id, "host": node.host, "port": node.port},
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+    }
+
+
+def _member(member: GroupMember) -> Object:
+    return {
+        "member": member.member_id,
+        "instance": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "epoch": member.member_epoch,
+        "rack": member.rack_id,
+        "assignment": _pairs(member.assignment),
+        "target_assignment": None if member.target_assignment is None else _pairs(member.target_assignment),
+    }
+
+
+def _pairs(partitions: Iterable[TopicPartition]) -> list[Object]:
+    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
+
+
+def _offset(tp: TopicPartition, offset: GroupOffset) -> Object:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "committed": offset.committed,
+        "log_start": offset.log_start,
+        "end": offset.end,
+        "lag": offset.lag,
+        "owner": offset.owner,
+        "leader_epoch": offset.leader_epoch,
+        "metadata": offset.metadata,
+    }

@@ -1,0 +1,169 @@
+"""`kconsumer groups`: which groups there are, who is in them, how far they are behind.
+
+Without GROUP an action shows all groups. With `--max-lag N` the exit code says whether one is too far behind, for
+alerts: 3, with one line on stderr for each such group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kconsumer import errors
+from kconsumer.cli import group_views as views
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
+from kconsumer.cli.watch import Screen, repeat
+from kconsumer.groups import STATES, TYPES, GroupClient
+from kconsumer.types import GroupDescription
+
+LAGGING = 3
+DEFAULT_WATCH_S = 2.0
+
+View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence[views.Object], list[views.Health]]]
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `groups list|describe|members|offsets|lag`."""
+    parser = commands.add_parser("groups", help="group health: state, members, offsets, lag")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for name, (view, meaning) in ACTIONS.items():
+        action = actions.add_parser(name, parents=[common], help=meaning, description=meaning.capitalize() + ".")
+        add = action.add_argument
+        if name != "list":
+            add("groups", nargs="*", metavar="GROUP", help="default: all groups")
+        add_connection(action)
+        add_format(action)
+        add("--state", action="append", type=_one_of(STATES), default=[], metavar="STATE",
+            help=f"only groups in this state, one of {', '.join(STATES)}; may be repeated")  # fmt: skip
+        add("--type", action="append", type=_one_of(TYPES), default=[], metavar="TYPE",
+            help=f"only groups of this type, one of {', '.join(TYPES)}; may be repeated")  # fmt: skip
+        add("--watch", nargs="?", type=_seconds, const=DEFAULT_WATCH_S, metavar="SECONDS",
+            help=f"show it again and again (every {DEFAULT_WATCH_S:g} s), until Ctrl-C")  # fmt: skip
+        if name in ("describe", "offsets", "lag"):
+            add("--max-lag", type=_number, metavar="N",
+                help=f"exit with {LAGGING} when a group has more than N records left to consume")  # fmt: skip
+        action.set_defaults(run=run, view=view, action=name, max_lag=None)
+
+
+def _one_of(known: Sequence[str]) -> Callable[[str], str]:
+    spelled = {name.lower(): name for name in known}
+
+    def parse(text: str) -> str:
+        name = re.sub("[-_]", "", text).lower()
+        if name not in spelled:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+        return spelled[name]
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text) or float(text) < 0.1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 up")
+    return float(text)
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
+    return int(text)
+
+
+def connect(options: dict[str, object]) -> GroupClient:
+    """The client to use; tests put their own in its place."""
+    return GroupClient.from_config(options)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show it once, or until Ctrl-C."""
+    view: View = args.view
+    if args.watch is not None and args.max_lag is not None:
+        raise UsageError("--max-lag says something when the command ends, and --watch does not end")
+    if getattr(args, "groups", None) and (args.state or args.type):
+        raise UsageError("--state and --type choose among all groups; leave them out, or the names of groups")
+    with connect(with_settings(args, {}, {"default_api_timeout_ms": COMMAND_TIMEOUT_MS})) as client:
+        if args.watch is not None:
+            title = f"kconsumer groups {args.action}   {args.bootstrap_servers}"
+            repeat(lambda: _lines(args, *view(client, args)[:2]), Screen(sys.stdout), title, args.watch)
+        text, objects, healths = view(client, args)
+    lines = _lines(args, text, objects)
+    if lines:
+        print("\n".join(lines))
+    return _judge(healths, args.max_lag)
+
+
+def _lines(args: argparse.Namespace, text: Sequence[str], objects: Sequence[views.Object]) -> Sequence[str]:
+    if args.format == "json":
+        return [json.dumps(item, ensure_ascii=False) for item in objects]
+    return text
+
+
+def _judge(healths: Sequence[views.Health], limit: int | None) -> int:
+    late = [] if limit is None else [health for health in healths if health.lag > limit]
+    for health in late:
+        where = f", most of it {health.worst[1]} in {health.worst[0]}" if health.worst else ""
+        name = health.group.group_id
+        print(f"kconsumer: group {name!r} lags by {health.lag} records{where}; allowed are {limit}", file=sys.stderr)
+    return LAGGING if late else 0
+
+
+# --- the actions ------------------------------------------------------------------------------------------------
+
+
+def _list(client: GroupClient, args: argparse.Namespace) -> Any:
+    found = client.list(states=args.state, types=args.type)
+    return views.listing_table(found), views.listing_objects(found), []
+
+
+def _members(client: GroupClient, args: argparse.Namespace) -> Any:
+    found = _described(client, args)
+    return views.members_table(found), views.members_objects(found), []
+
+
+def _describe(client: GroupClient, args: argparse.Namespace) -> Any:
+    found = _healths(client, args)
+    return views.description_tables(found), views.description_objects(found), found
+
+
+def _offsets(client: GroupClient, args: argparse.Namespace) -> Any:
+    found = _healths(client, args)
+    return views.offsets_table(found), views.offsets_objects(found), found
+
+
+def _lag(client: GroupClient, args: argparse.Namespace) -> Any:
+    found = _healths(client, args)
+    return views.lag_table(found), views.lag_objects(found), found
+
+
+def _described(client: GroupClient, args: argparse.Namespace) -> Sequence[GroupDescription]:
+    if not args.groups:
+        return client.describe_all(states=args.state, types=args.type)
+    return [_one(client, group) for group in dict.fromkeys(args.groups)]
+
+
+def _one(client: GroupClient, group: str) -> GroupDescription:
+    try:
+        return client.describe(group)
+    except errors.GroupError as error:
+        if error.name != "GROUP_ID_NOT_FOUND":
+            raise
+        raise errors.KafkaError(f"there is no group {group!r} of a type that can be described") from error
+
+
+def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health]:
+    groups = _described(client, args)
+    offsets = client.all_offsets(groups)
+    return [views.Health(group, at) for group, at in zip(groups, offsets, strict=True)]
+
+
+ACTIONS: dict[str, tuple[View, str]] = {
+    "list": (_list, "which groups there are"),
+    "describe": (_describe, "state, assignor, coordinator, and each partition's offsets, lag and owner"),
+    "members": (_members, "who is in a group, and what each member reads"),
+    "offsets": (_offsets, "each partition's committed offset, log start, end, lag and owner"),
+    "lag": (_lag, "one line per group: how far it is behind"),
+}

@@ -1,0 +1,92 @@
+"""`kconsumer topics`: which topics there are, and where their partitions are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, add_connection, add_format, with_settings
+from kconsumer.cli.consume import CommandError
+from kconsumer.cli.table import Cell, table
+from kconsumer.consumer import Consumer
+from kconsumer.types import Node, PartitionInfo, TopicPartition
+
+DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND_TIMEOUT_MS}
+
+Topics = Mapping[str, Sequence[PartitionInfo]]
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `topics list` and `topics describe TOPIC…`."""
+    parser = commands.add_parser("topics", help="topics and their partitions")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", parents=[common], help="which topics there are")
+    listing.add_argument("--internal", action="store_true", help="Kafka's own topics (__…), too")
+    listing.set_defaults(run=list_topics)
+    describe = actions.add_parser("describe", parents=[common], help="leaders, replicas and ends of partitions")
+    describe.add_argument("topics", nargs="+", metavar="TOPIC")
+    describe.set_defaults(run=describe_topics)
+    for action in (listing, describe):
+        add_connection(action)
+        add_format(action)
+
+
+def connect(args: argparse.Namespace) -> Consumer:
+    """The consumer to ask with; tests put their own in its place."""
+    return Consumer.from_config(with_settings(args, {}, DEFAULTS))
+
+
+def list_topics(args: argparse.Namespace) -> int:
+    """Print each topic's name, number of partitions and number of replicas."""
+    with connect(args) as consumer:
+        found = consumer.list_topics()
+    rows: list[tuple[Cell, ...]] = [
+        (name, len(partitions), max((len(info.replicas) for info in partitions), default=None))
+        for name, partitions in sorted(found.items())
+        if args.internal or not name.startswith("__")
+    ]
+    objects = [{"topic": name, "partitions": count, "replicas": replicas} for name, count, replicas in rows]
+    _print(args, table(("TOPIC", "PARTITIONS", "REPLICAS"), rows), objects)
+    return 0
+
+
+def describe_topics(args: argparse.Namespace) -> int:
+    """Print each partition's leader, replicas and offsets."""
+    with connect(args) as consumer:
+        topics = {name: _partitions(consumer, name, args.bootstrap_servers) for name in dict.fromkeys(args.topics)}
+        led = [TopicPartition(i.topic, i.partition) for infos in topics.values() for i in infos if i.leader is not None]
+        starts, ends = consumer.beginning_offsets(led), consumer.end_offsets(led)
+    head = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN-SYNC", "OFFLINE", "START", "END")
+    rows: list[tuple[Cell, ...]] = []
+    objects: list[dict[str, object]] = []
+    for name, infos in topics.items():
+        for info in infos:
+            tp = TopicPartition(name, info.partition)
+            leader = None if info.leader is None else info.leader.id
+            nodes = [_ids(group) for group in (info.replicas, info.in_sync_replicas, info.offline_replicas)]
+            lists = [",".join(map(str, ids)) for ids in nodes]
+            rows.append((name, info.partition, leader, *lists, starts.get(tp), ends.get(tp)))
+            keys = ("topic", "partition", "leader", "replicas", "in_sync", "offline", "log_start", "end")
+            values = (name, info.partition, leader, *nodes, starts.get(tp), ends.get(tp))
+            objects.append(dict(zip(keys, values, strict=True)))
+    _print(args, table(head, rows), objects)
+    return 0
+
+
+def _partitions(consumer: Consumer, topic: str, servers: str) -> list[PartitionInfo]:
+    found = consumer.partitions_for(topic)
+    if not found:
+        raise CommandError(f"topic {topic!r} does not exist on {servers}")
+    return sorted(found, key=lambda info: info.partition)
+
+
+def _ids(nodes: Sequence[Node]) -> list[int]:
+    return [node.id for node in nodes]
+
+
+def _print(args: argparse.Namespace, lines: Sequence[str], objects: Sequence[object]) -> None:
+    shown = [json.dumps(item) for item in objects] if args.format == "json" else lines
+    if shown:
+        print("\n".join(shown))

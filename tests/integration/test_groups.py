@@ -1,0 +1,279 @@
+"""Group health from outside: every number is the one that Kafka's own tools give for the same group."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+
+import kconsumer
+from kconsumer import Consumer, TopicPartition, cli
+from kconsumer.errors import BrokerError, ConfigError, StateError
+from kconsumer.groups import GroupClient, GroupDescription, GroupOffset
+from support.java_groups import GROUPS, SHARE_GROUPS, Row, ask, share_consumer
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.polling import numbered, poll_until, tps
+
+New = Callable[..., Consumer]
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """Three partitions with 10, 20 and 30 records; the first 4 of the last one deleted."""
+    kafka.create_topic(topic_name, 3)
+    for partition in range(3):
+        kafka.produce(topic_name, numbered(10 * (partition + 1)), partition=partition)
+    kafka.delete_records(topic_name, {2: 4})
+    return topic_name
+
+
+@pytest.fixture
+def group(kafka: Kafka, topic: str, new_consumer: New) -> str:
+    """A stable classic group of two members, one of them static, with commits on both sides of its subscription."""
+    other = kafka.create_topic(f"{topic}-other", 1)
+    kafka.produce(other, numbered(7), partition=0)
+    options = {"group_id": topic, "assignors": ["range"], "enable_auto_commit": False}
+    members = [
+        new_consumer(topic, client_id="one", group_instance_id="first", **options),
+        new_consumer(topic, client_id="two", **options),
+    ]
+    poll_until(members, lambda: sorted(len(member.assignment()) for member in members) == [1, 2])
+    members[1].commit({TopicPartition(topic, 0): 3, TopicPartition(topic, 2): 30, TopicPartition(other, 0): 5})
+    return topic
+
+
+def as_java(group: GroupDescription, offsets: dict[TopicPartition, GroupOffset]) -> list[Row]:
+    """Our answer in the words of `kafka-consumer-groups --describe --offsets`."""
+    members = {member.member_id: member for member in group.members}
+    rows = []
+    for tp, offset in offsets.items():
+        owner = members.get(offset.owner or "")
+        cells = {
+            "GROUP": group.group_id,
+            "TOPIC": tp.topic,
+            "PARTITION": tp.partition,
+            "CURRENT-OFFSET": offset.committed,
+            "LOG-END-OFFSET": offset.end,
+            "LAG": offset.lag,
+            "CONSUMER-ID": owner and owner.member_id,
+            "HOST": owner and owner.host,
+            "CLIENT-ID": owner and owner.client_id,
+        }
+        rows.append({key: "-" if value is None else str(value) for key, value in cells.items()})
+    return rows
+
+
+def by_partition(rows: list[Row]) -> list[Row]:
+    """The rows in order."""
+    return sorted(rows, key=lambda row: (row["TOPIC"], int(row["PARTITION"])))
+
+
+def java_offsets(kafka: Kafka, group: str) -> list[Row]:
+    """What Java says of the group's offsets, without a column that its newer versions add."""
+    rows = ask(GROUPS, kafka.bootstrap_servers, "--describe", "--offsets", "--group", group)
+    return by_partition([{key: cell for key, cell in row.items() if key != "LEADER-EPOCH"} for row in rows])
+
+
+def test_a_classic_group_is_as_java_says(kafka: Kafka, group: str) -> None:
+    """Offsets, ends, lag and owners; members and what they read; state, assignor and coordinator."""
+    servers = kafka.bootstrap_servers
+    with GroupClient(servers) as client:
+        found = client.describe(group)
+        offsets = client.offsets(found)
+    assert java_offsets(kafka, group) == as_java(found, offsets)
+    assert [3, 5, None, 30] == [
+        offsets[tp].committed for tp in (*tps(group, 0), *tps(f"{group}-other", 0), *tps(group, 1, 2))
+    ]
+    assert {0: 0, 1: 0, 2: 4} == {tp.partition: at.log_start for tp, at in offsets.items() if tp.topic == group}
+
+    theirs = ask(GROUPS, servers, "--describe", "--members", "--group", group)
+    expected = {(row["CONSUMER-ID"], row["HOST"], row["CLIENT-ID"], int(row["#PARTITIONS"])) for row in theirs}
+    assert expected == {(m.member_id, m.host, m.client_id, len(m.assignment)) for m in found.members}
+    assert {"one": "first", "two": None} == {m.client_id: m.group_instance_id for m in found.members}
+
+    (state,) = ask(GROUPS, servers, "--describe", "--state", "--group", group)
+    node = found.coordinator
+    assert node is not None
+    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], int(state["#MEMBERS"])) == (found.protocol, found.state, 2)
+    assert state["COORDINATOR (ID)"].split() == [f"{node.host}:{node.port}", f"({node.id})"]
+    assert ("classic", "consumer", None) == (found.type, found.protocol_type, found.group_epoch)
+
+
+def test_an_empty_group_and_a_deleted_topic(kafka: Kafka, topic: str, new_consumer: New) -> None:
+    """A group without members keeps its offsets; a partition that is gone has no end and no lag."""
+    gone = kafka.create_topic(f"{topic}-gone", 1)
+    with new_consumer(group_id=topic, enable_auto_commit=False) as consumer:
+        consumer.assign([*tps(topic, 0), *tps(gone, 0)])
+        consumer.commit({TopicPartition(topic, 0): 4, TopicPartition(gone, 0): 0})
+    found = kconsumer.groups.describe(topic, kafka.bootstrap_servers)
+    assert ("Empty", ()) == (found.state, found.members)
+    offsets = kconsumer.groups.offsets(topic, kafka.bootstrap_servers)
+    assert java_offsets(kafka, topic) == as_java(found, offsets)
+    assert [(4, 10, 6), (0, 0, 0)] == [(at.committed, at.end, at.lag) for at in offsets.values()]
+    with GroupClient(kafka.bootstrap_servers, default_api_timeout_ms=10_000) as client:
+        before = client.describe(topic)
+        kafka.delete_topic(gone)
+        after = client.offsets(before)
+    assert after.get(TopicPartition(gone, 0)) in (None, GroupOffset(0, None, None, None))
+    assert 6 == after[TopicPartition(topic, 0)].lag
+
+
+@contextmanager
+def new_protocol_member(kafka: Kafka, topic: str) -> Iterator[None]:
+    """A member of a group of the consumer protocol, by librdkafka, that owns the topic while the block runs."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "group.protocol": "consumer"}
+    settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "client.id": "rd", "log_level": "0"}
+    consumer = ConfluentConsumer(settings)
+    try:
+        consumer.subscribe([topic])
+        record = wait_until(lambda: consumer.poll(0.2), 20, "a record")
+        consumer.commit(message=record, asynchronous=False)
+        yield
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
+    """A group of KIP-848: the same numbers, and epochs."""
+    with new_protocol_member(kafka, topic), GroupClient(kafka.bootstrap_servers) as client:
+        found = client.describe(topic)
+        offsets = client.offsets(found)
+        assert java_offsets(kafka, topic) == as_java(found, offsets)
+        (member,) = found.members
+        assert ("consumer", "Stable", "uniform") == (found.type, found.state, found.protocol)
+        assert ("rd", tps(topic, 0, 1, 2), tps(topic, 0, 1, 2)) == (
+            member.client_id,
+            member.assignment,
+            member.target_assignment,
+        )
+        assert found.group_epoch == found.assignment_epoch == member.member_epoch
+        assert (topic,) == member.subscribed_topics
+        listed = {found.group_id: found for found in client.list(types=["consumer"], states=["stable"])}
+        assert ("consumer", "Stable") == (listed[topic].type, listed[topic].state)
+        assert topic not in {found.group_id for found in client.list(types=["classic"])}
+
+
+def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
+    """Queues (KIP-932) are listed and described, with where they begin and how many records are left."""
+    servers = kafka.bootstrap_servers
+    with GroupClient(servers) as client, share_consumer(servers, topic, topic):
+        wait_until(
+            lambda: topic in {g.group_id for g in client.list(types=["share"], states=["Stable"])}, 30, "the group"
+        )
+        wait_until(lambda: client.describe(topic).members[0].assignment, 30, "an assignment")
+
+        def caught_up() -> bool:
+            """A share group begins at the end of the log, and says where only when it was given something."""
+            offsets = client.offsets(client.describe(topic))
+            for tp in [tp for tp, at in offsets.items() if at.committed is None]:
+                kafka.produce(topic, numbered(1), partition=tp.partition)
+            return bool(offsets) and all(at.lag == 0 for at in offsets.values())
+
+        wait_until(caught_up, 30, "consumption")
+        found = client.describe(topic)
+        offsets = client.offsets(found)
+        theirs = ask(SHARE_GROUPS, servers, "--describe", "--offsets", "--group", topic)
+    assert ("share", "Stable", 1) == (found.type, found.state, len(found.members))
+    assert tps(topic, 0, 1, 2) == found.members[0].assignment
+    ours = [(tp.topic, str(tp.partition), str(at.committed), str(at.lag)) for tp, at in offsets.items()]
+    columns = ("TOPIC", "PARTITION", "START-OFFSET", "LAG")
+    assert [tuple(row[column] for column in columns) for row in by_partition(theirs)] == ours
+
+
+def test_listing_is_as_java_says(kafka: Kafka, group: str) -> None:
+    """Every group of consumers that Java lists, with its state; filters leave out the others."""
+    theirs = {row["GROUP"]: row["STATE"] for row in ask(GROUPS, kafka.bootstrap_servers, "--list", "--state")}
+    ours = {found.group_id: found for found in kconsumer.groups.list(kafka.bootstrap_servers)}
+    assert theirs[group] == ours[group].state == "Stable"
+    assert ("classic", "consumer") == (ours[group].type, ours[group].protocol_type)
+    assert theirs.keys() <= ours.keys()
+    assert group not in {found.group_id for found in kconsumer.groups.list(kafka.bootstrap_servers, states=["empty"])}
+
+
+def test_what_cannot_be_answered(kafka: Kafka, topic_name: str) -> None:
+    """A group that does not exist, words that mean nothing, a client that is closed or given a group of its own."""
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        kconsumer.groups.describe(topic_name, kafka.bootstrap_servers)
+    with pytest.raises(ConfigError, match="group_id has no place here"):
+        GroupClient(kafka.bootstrap_servers, group_id="g")
+    with GroupClient(kafka.bootstrap_servers) as client:
+        with pytest.raises(ValueError, match="no group state 'happy'"):
+            client.list(states=["happy"])
+        assert [] == [found for found in client.list(states="dead") if found.group_id == topic_name]
+    client.close()
+    with pytest.raises(StateError, match="closed"):
+        client.list()
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run the command here: exit code, stdout, stderr."""
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command(kafka: Kafka, group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables and JSON say the same; --max-lag decides the exit code; a group that is not there is an error."""
+    servers = ["-b", kafka.bootstrap_servers]
+    code, out, _ = run(capsys, "groups", "list", *servers, "--type", "classic", "--json")
+    assert (0, True) == (code, group in {json.loads(line)["group"] for line in out.splitlines()})
+    code, out, _ = run(capsys, "groups", "lag", group, *servers, "--max-lag", "9")
+    assert (0, ["Stable", "2", "4", "1", "9", "7", f"{group}-0"]) == (code, out.splitlines()[1].split()[1:])
+    code, out, err = run(capsys, "groups", "lag", group, *servers, "--max-lag", "8", "-f", "json")
+    assert (3, 9) == (code, json.loads(out)["lag"])
+    assert f"kconsumer: group {group!r} lags by 9 records, most of it 7 in {group}-0; allowed are 8\n" == err
+    code, out, _ = run(capsys, "groups", "describe", group, *servers, "--json")
+    described: dict[str, Any] = json.loads(out)
+    assert (0, 9, 2, 4) == (code, described["lag"], len(described["members"]), len(described["offsets"]))
+    code, out, _ = run(capsys, "groups", "members", group, *servers)
+    assert (0, 3) == (code, len(out.splitlines()))
+    code, out, err = run(capsys, "groups", "offsets", f"{group}-none", *servers)
+    assert (1, "", True) == (code, out, err.startswith(f"kconsumer: there is no group '{group}-none'"))
+
+
+def test_watching_ends_with_ctrl_c(kafka: Kafka, group: str) -> None:
+    """On a terminal the view is painted over itself; Ctrl-C ends it with 130 and nothing on stderr."""
+    command = [sys.executable, "-m", "kconsumer", "groups", "lag", group, "-b", kafka.bootstrap_servers]
+    ours, theirs = pty.openpty()
+    command += ["--watch", "0.2"]
+    wide = {**os.environ, "COLUMNS": "200", "LINES": "50"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True, env=wide)
+    os.close(theirs)
+    painted = ""
+    deadline = time.monotonic() + 30
+    while painted.count("\x1b[H") < 3 and time.monotonic() < deadline:
+        painted += os.read(ours, 4096).decode()
+    process.send_signal(signal.SIGINT)
+    assert (130, "") == (process.wait(30), process.communicate()[1])
+    os.close(ours)
+    assert 3 <= painted.count("\x1b[H")
+    assert re.search(rf"{group} +Stable +2 +4 +1 +9", painted)
+
+
+def test_topics(kafka: Kafka, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`topics list` and `topics describe` tell partitions, leaders and ends."""
+    servers = ["-b", kafka.bootstrap_servers]
+    code, out, _ = run(capsys, "topics", "list", *servers, "--json")
+    assert {"topic": topic, "partitions": 3, "replicas": 1} in [json.loads(line) for line in out.splitlines()]
+    assert 0 == code
+    assert "__consumer_offsets" not in out
+    code, out, _ = run(capsys, "topics", "describe", topic, *servers, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(0, 0, 10), (1, 0, 20), (2, 4, 30)] == [(r["partition"], r["log_start"], r["end"]) for r in rows]
+    assert 4 == len(run(capsys, "topics", "describe", topic, *servers)[1].splitlines())
+    assert 1 == run(capsys, "topics", "describe", f"{topic}-none", *servers)[0]

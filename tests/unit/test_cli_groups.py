@@ -1,0 +1,222 @@
+"""`kconsumer groups`: tables, JSON, exit codes and the live view, with a client that knows its groups by heart."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import pytest
+
+from kconsumer import TopicPartition, cli
+from kconsumer.cli import groups, watch
+from kconsumer.cli.group_views import Health, description_tables, lag_table
+from kconsumer.cli.table import table
+from kconsumer.errors import error_for
+from kconsumer.types import GroupDescription, GroupListing, GroupMember, GroupOffset, Node
+
+T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
+ONE = GroupMember("m-1", None, "c", "/h", (T0, T1))
+GROUP = GroupDescription("g", "classic", "Stable", "consumer", "range", Node(1, "b", 9), members=(ONE,))
+OFFSETS = {
+    T0: GroupOffset(3, 0, 10, 7, "m-1"),
+    T1: GroupOffset(None, 0, 5, None, "m-1"),
+    T2: GroupOffset(8, 0, 10, 2),
+}
+
+
+class FakeClient:
+    """Knows one group; remembers what was asked of it."""
+
+    asked: list[Any]
+
+    def __init__(self, options: dict[str, object]) -> None:
+        self.options = options
+        self.asked = []
+
+    def list(self, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+        self.asked.append((list(states), list(types)))
+        return [GroupListing("g", "classic", "Stable", "consumer"), GroupListing("old", None, None, "")]
+
+    def describe(self, group: str) -> GroupDescription:
+        if group != "g":
+            raise error_for(69, f"group {group!r}")
+        return GROUP
+
+    def describe_all(self, **filters: object) -> Sequence[GroupDescription]:
+        self.asked.append(filters)
+        return [GROUP]
+
+    def all_offsets(self, found: Sequence[GroupDescription]) -> Sequence[dict[TopicPartition, GroupOffset]]:
+        return [OFFSETS for _ in found]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.asked.append("closed")
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[], FakeClient]:
+    """Puts the fake in place; gives the one made last."""
+    made: list[FakeClient] = []
+
+    def connect(options: dict[str, object]) -> FakeClient:
+        made.append(FakeClient(options))
+        return made[-1]
+
+    monkeypatch.setattr(groups, "connect", connect)
+    return lambda: made[-1]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of `kconsumer groups …`."""
+    code = cli.main(["groups", *arguments, "-b", "broker:9092"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_list(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    """Filters in any spelling; what an old broker does not tell is a dash, or null."""
+    code, out, _ = run(capsys, "list", "--state", "preparing-rebalance", "--state", "STABLE", "--type", "Classic")
+    assert (0, [["g", "classic", "Stable", "consumer"], ["old", "-", "-", "-"]]) == (
+        code,
+        [line.split() for line in out.splitlines()[1:]],
+    )
+    assert [(["PreparingRebalance", "Stable"], ["classic"]), "closed"] == client().asked
+    code, out, _ = run(capsys, "list", "--json")
+    assert {"group": "old", "type": None, "state": None, "protocol_type": ""} == json.loads(out.splitlines()[1])
+
+
+@pytest.mark.usefixtures("client")
+def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
+    """The group's state, then its partitions; JSON holds both, and the members."""
+    _, out, _ = run(capsys, "describe", "g")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["g", "classic", "Stable", "range", "b:9", "(id", "1)", "1", "-", "9"] == lines[1]
+    assert [
+        ["t", "0", "3", "0", "10", "7", "m-1", "/h", "c"],
+        ["t", "1", "-", "0", "5", "-", "m-1", "/h", "c"],
+        ["t", "2", "8", "0", "10", "2", "-", "-", "-"],
+    ] == lines[4:]
+    _, out, _ = run(capsys, "describe", "g", "-f", "json")
+    told = json.loads(out)
+    assert (9, [None, None], 3) == (told["lag"], [told["group_epoch"], told["assignment_epoch"]], len(told["offsets"]))
+    assert [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}] == told["members"][0]["assignment"]
+
+
+@pytest.mark.usefixtures("client")
+def test_members_and_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per member, one per partition, in both forms."""
+    _, out, _ = run(capsys, "members", "g")
+    assert ["g", "m-1", "-", "c", "/h", "-", "2", "t(0,1)"] == out.splitlines()[1].split()
+    _, out, _ = run(capsys, "members", "--json")
+    assert ("g", "m-1") == (json.loads(out)["group"], json.loads(out)["member"])
+    _, out, _ = run(capsys, "offsets", "g", "--json")
+    assert [3, None, 8] == [json.loads(line)["committed"] for line in out.splitlines()]
+    _, out, _ = run(capsys, "offsets")
+    assert 4 == len(out.splitlines())
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(("limit", "expected"), [("9", 0), ("8", 3), ("0", 3)])
+def test_max_lag(capsys: pytest.CaptureFixture[str], limit: str, expected: int) -> None:
+    """The exit code is 3 when the sum of what is known is more than the limit, and stderr names the worst partition."""
+    code, out, err = run(capsys, "lag", "--max-lag", limit)
+    assert (expected, ["g", "Stable", "1", "3", "1", "9", "7", "t-0"]) == (code, out.splitlines()[1].split())
+    told = f"kconsumer: group 'g' lags by 9 records, most of it 7 in t-0; allowed are {limit}\n"
+    assert (told if expected else "") == err
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["lag", "none"], 1, "there is no group 'none'"),
+        (["lag", "g", "--state", "Stable"], 2, "choose among all groups"),
+        (["lag", "--watch", "--max-lag", "1"], 2, "--watch does not end"),
+        (["lag", "--state", "happy"], 2, "'happy' is none of Stable"),
+        (["lag", "--watch", "soon"], 2, "not a number of seconds"),
+        (["lag", "--max-lag", "-1"], 2, "--max-lag"),
+        (["lag", "-X", "bootstrap_servers=x"], 2, "sets it already"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_commands(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str) -> None:
+    """One line on stderr, and the code of an error or of wrong usage."""
+    found, out, err = run(capsys, *arguments)
+    assert (code, "", True) == (found, out, text in err)
+
+
+def test_settings_reach_the_client(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    """-X goes to the client; a command gives up sooner than a library unless told otherwise."""
+    run(capsys, "lag", "-X", "client.id=me")
+    assert {"bootstrap_servers": "broker:9092", "client.id": "me", "default_api_timeout_ms": 20_000} == client().options
+    run(capsys, "lag", "-X", "default.api.timeout.ms=5")
+    assert {"bootstrap_servers": "broker:9092", "default.api.timeout.ms": "5"} == client().options
+
+
+def test_empty_groups() -> None:
+    """Nothing known is shown as nothing: no division, no maximum of nothing."""
+    empty = Health(GroupDescription("e", "classic", "Empty", "", ""), {})
+    assert ["e", "Empty", "0", "0", "0", "0", "-", "-"] == lag_table([empty])[1].split()
+    assert 2 == len(description_tables([empty]))
+    assert [] == description_tables([])
+
+
+def test_table() -> None:
+    """Numbers end and words begin in the same column, and no line ends in blanks."""
+    assert ["NAME     N", "a       10", "longer   -"] == table(("NAME", "N"), [("a", 10), ("longer", None)])
+    assert ["N  NAME", "1  -"] == table(("N", "NAME"), [(1, "")])
+
+
+class Terminal(io.StringIO):
+    """A terminal of 20 columns and 5 lines."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @staticmethod
+    def size() -> tuple[int, int]:
+        """Columns and lines."""
+        return 20, 5
+
+
+def test_a_screen_is_painted_over() -> None:
+    """From the top, each line to its end, without scrolling: what does not fit is counted."""
+    terminal = Terminal()
+    screen = watch.Screen(terminal, terminal.size)
+    screen.paint(["one", "x" * 30], "title")
+    assert "\x1b[Htitle\x1b[K\n\x1b[K\none\x1b[K\n" + "x" * 20 + "\x1b[K\n\x1b[J" == terminal.getvalue()
+    terminal.seek(terminal.truncate(0))
+    screen.paint(["1", "2", "3"], "title")
+    assert "\x1b[Htitle\x1b[K\n\x1b[K\n1\x1b[K\n… 2 more lines\x1b[K\n\x1b[J" == terminal.getvalue()
+
+
+def test_a_file_gets_line_after_line() -> None:
+    """Without a terminal there is neither title nor control sequence, so that JSON stays JSON."""
+    stream = io.StringIO()
+    screen = watch.Screen(stream)
+    screen.paint(["a", "b"], "title")
+    screen.paint([], "title")
+    assert "a\nb\n" == stream.getvalue()
+
+
+def test_watch_goes_on_until_ctrl_c(
+    client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view is asked for again and again on one connection, which Ctrl-C closes; the exit code is 130."""
+    pauses = iter([None, None])
+
+    class Pause:
+        def wait(self, seconds: float) -> None:
+            assert 0.5 == seconds
+            if next(pauses, "end") == "end":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch.threading, "Event", Pause)
+    code, out, err = run(capsys, "lag", "--watch", "0.5", "--json")
+    assert (130, 3, "") == (code, len(out.splitlines()), err)
+    assert [{"states": [], "types": []}] * 3 + ["closed"] == client().asked
