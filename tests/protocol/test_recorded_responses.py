@@ -182,6 +182,37 @@ def check_consumer_group_describe(message: Any, version: int) -> None:
     assert 69 == nothing.error_code
 
 
+def check_share_group_describe(message: Any, version: int) -> None:
+    """A share group with a member, and one that does not exist."""
+    group, nothing = message.groups
+    assert (0, "shares", "Stable", "simple") == (
+        group.error_code,
+        group.group_id,
+        group.group_state,
+        group.assignor_name,
+    )
+    (member,) = group.members
+    (topic,) = member.assignment.topic_partitions
+    assert (["vectors"], "vectors", [0, 1]) == (
+        member.subscribed_topic_names,
+        topic.topic_name,
+        sorted(topic.partitions),
+    )
+    assert 69 == nothing.error_code
+
+
+def check_share_group_offsets(message: Any, version: int) -> None:
+    """Where a share group begins, from v1 with how much is left; nothing of one that does not exist."""
+    group, nothing = message.groups
+    assert (0, "shares") == (group.error_code, group.group_id)
+    (topic,) = group.topics
+    assert "vectors" == topic.topic_name
+    started = [row for row in topic.partitions if row.start_offset >= 0]
+    assert [1] == [row.partition_index for row in started]
+    assert (version >= 1) == (started[0].lag >= 0)
+    assert (0, []) == (nothing.error_code, nothing.topics)
+
+
 def check_sasl(message: Any, version: int) -> None:
     """A listener without SASL refuses it."""
     assert 34 == message.error_code
@@ -204,6 +235,8 @@ CHECKS = {
     "DescribeGroups": check_describe_groups,
     "ConsumerGroupHeartbeat": check_consumer_group_heartbeat,
     "ConsumerGroupDescribe": check_consumer_group_describe,
+    "ShareGroupDescribe": check_share_group_describe,
+    "DescribeShareGroupOffsets": check_share_group_offsets,
     "SaslHandshake": check_sasl,
     "SaslAuthenticate": check_sasl,
 }

@@ -25,6 +25,7 @@ from kconsumer.schema import (
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -38,6 +39,7 @@ from kconsumer.schema import (
     OFFSET_FOR_LEADER_EPOCH,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SHARE_GROUP_DESCRIBE,
     SYNC_GROUP,
     Api,
 )
@@ -77,7 +79,13 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopic,
 )
 from kconsumer.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from support.kafka import KafkaCluster
+from kconsumer.schema.share_group import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupDescribeRequest,
+)
+from support.java_groups import share_consumer
+from support.kafka import Kafka, KafkaCluster
 
 VECTORS = Path(__file__).parent.parent / "protocol" / "vectors"
 TOPIC = "vectors"
@@ -301,6 +309,27 @@ def record_joining(recorder: Recorder, version: int) -> Message:
         time.sleep(0.1)
 
 
+def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
+    """A share group with a member that was given something, and one that does not exist."""
+    request = ShareGroupDescribeRequest(group_ids=["shares", "none"])
+    groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in ("shares", "none")]
+    offsets = DescribeShareGroupOffsetsRequest(groups=groups)
+    version = DESCRIBE_SHARE_GROUP_OFFSETS.max_version
+    with share_consumer(kafka.bootstrap_servers, "shares", TOPIC):
+        while not any(
+            start >= 0 for start in share_starts(recorder.ask(DESCRIBE_SHARE_GROUP_OFFSETS, version, offsets))
+        ):
+            kafka.produce(TOPIC, [b"shared"], partition=1)
+            time.sleep(0.2)
+        recorder.each(SHARE_GROUP_DESCRIBE, lambda _: request)
+        recorder.each(DESCRIBE_SHARE_GROUP_OFFSETS, lambda _: offsets)
+
+
+def share_starts(answer: Any) -> list[int]:
+    """Where the first group begins in each partition; -1 until it was given something."""
+    return [row.start_offset for topic in answer.groups[0].topics for row in topic.partitions]
+
+
 def main(versions: list[str]) -> None:
     """Start a broker of each version, record, write the file."""
     for version in versions:
@@ -310,6 +339,8 @@ def main(versions: list[str]) -> None:
             kafka.coordinator_of("some")
             recorder = Recorder(kafka.bootstrap_servers)
             record(recorder)
+            if recorder.versions(SHARE_GROUP_DESCRIBE):
+                record_share_group(recorder, kafka)
             recorder.close()
         lines = [f"{name} {number} {frame.hex()}\n" for (name, number), frame in sorted(recorder.frames.items())]
         VECTORS.mkdir(exist_ok=True)
