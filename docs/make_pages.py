@@ -16,10 +16,17 @@ from kconsumer._options import Option
 from kconsumer.config import ALIASES, FOREIGN, OPTIONS, REQUIRED
 from kconsumer.errors import CODES
 from kconsumer.fetching.reactions import REACTIONS as FETCH
-from kconsumer.membership.classic import JOIN_REACTIONS, SYNC_REACTIONS
-from kconsumer.membership.heartbeat import HEARTBEAT_REACTIONS
 from kconsumer.net.connection import TRANSITIONS as CONNECTION
-from kconsumer.requests.commits import COMMIT_REACTIONS, FETCH_REACTIONS
+from kconsumer.requests.group_reactions import (
+    COMMIT_REACTIONS,
+    FETCH_GROUP_REACTIONS,
+    FETCH_REACTIONS,
+    FIND_COORDINATOR_REACTIONS,
+    HEARTBEAT_REACTIONS,
+    JOIN_REACTIONS,
+    LEAVE_REACTIONS,
+    SYNC_REACTIONS,
+)
 from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
@@ -191,24 +198,21 @@ An event that does not fit the state raises `StateError`.
 """
 
 REACTIONS_TEXT = """
-Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), except for ListOffsets
-and OffsetForLeaderEpoch: there they are asked again, and logged.
-
-- *retry*: ask again after `retry_backoff_ms`; *retry now*: without it.
-- *coordinator*: look the coordinator up again, then retry.
-- *rejoin*: the group rebalances; join in at the next poll.
-- *reset*: forget generation and member id, then rejoin; *reset keep id*: forget the generation only.
-- *adopt id*: join again with the member id that came with the error (KIP-394).
-- *fenced*: raise `FencedInstanceIdError`; another consumer has this `group_instance_id`.
-- *topic authorization*: raise `TopicAuthorizationError` with all topics concerned.
+Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), with four exceptions.
+FindCoordinator and OffsetFetch of a group retry what is retriable; ListOffsets and OffsetForLeaderEpoch ask again, and
+log it.
 """
 
+GROUP_TABLES = "requests/group_reactions.py"
 ERRORS = [
-    ("JoinGroup", "membership/classic.py", JOIN_REACTIONS),
-    ("SyncGroup", "membership/classic.py", SYNC_REACTIONS),
-    ("Heartbeat", "membership/heartbeat.py", HEARTBEAT_REACTIONS),
-    ("OffsetCommit, per partition", "requests/commits.py", COMMIT_REACTIONS),
-    ("OffsetFetch, per partition", "requests/commits.py", FETCH_REACTIONS),
+    ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_REACTIONS),
+    ("JoinGroup", GROUP_TABLES, JOIN_REACTIONS),
+    ("SyncGroup", GROUP_TABLES, SYNC_REACTIONS),
+    ("Heartbeat", GROUP_TABLES, HEARTBEAT_REACTIONS),
+    ("LeaveGroup", GROUP_TABLES, LEAVE_REACTIONS),
+    ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_REACTIONS),
+    ("OffsetFetch, per group", GROUP_TABLES, FETCH_GROUP_REACTIONS),
+    ("OffsetFetch, per partition", GROUP_TABLES, FETCH_REACTIONS),
     ("ListOffsets, per partition", "requests/reactions.py", LIST_OFFSETS_REACTIONS),
     ("OffsetForLeaderEpoch, per partition", "requests/reactions.py", LEADER_EPOCH_REACTIONS),
     ("Fetch, per partition", "fetching/reactions.py", FETCH),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
-from kconsumer.membership.classic import CallbackKind, RebalanceCallback
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.membership.classic import CallbackKind, ClassicMembership, RebalanceCallback
+from kconsumer.membership.classic import ClassicMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback
 from kconsumer.requests.base import Promise, RequestManager
 
 log = logging.getLogger(__name__)

@@ -8,90 +8,39 @@ each error code means is in the two tables (Java's AbstractCoordinator and Consu
 
 from __future__ import annotations
 
-import enum
 import logging
 import re
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError, error_for
 from kconsumer.membership.heartbeat import HeartbeatManager
-from kconsumer.membership.leader import LeaderAssignment, encode_own_subscription, parse_assignment
-from kconsumer.membership.leaving import REASON_LENGTH, leave_request
+from kconsumer.membership.leader import LeaderAssignment, parse_assignment
+from kconsumer.membership.leaving import leave_request
 from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.membership.requests import (
+    PROTOCOL_TYPE,
+    STATIC_MEMBERS_FROM,
+    join_message,
+    join_timeout_ms,
+    sync_message,
+)
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback, Steps
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, PollResult, Promise, Reply, UnsentRequest
-from kconsumer.requests.commits import CommitManager, Offsets
+from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.group_reactions import HINTS, JOIN_REACTIONS, SYNC_REACTIONS, Reaction, Table, reaction_to
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
-from kconsumer.schema.classic_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
+from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAssignment
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.member import Generation, Member, MemberState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
-
-PROTOCOL_TYPE = "consumer"
-JOIN_TIMEOUT_SLACK_MS = 5000
-
-
-class Reaction(enum.Enum):
-    """What an error code of JoinGroup or SyncGroup leads to."""
-
-    RETRY = enum.auto()  # after retry_backoff_ms
-    RETRY_NOW = enum.auto()
-    COORDINATOR = enum.auto()  # mark it unknown, retry after backoff
-    RESET = enum.auto()  # forget generation and member id, rejoin now
-    RESET_KEEP_ID = enum.auto()  # forget the generation, rejoin now
-    ADOPT_ID = enum.auto()  # rejoin now with the member id given (KIP-394)
-    RAISE = enum.auto()
-
-
-JOIN_REACTIONS: dict[int, Reaction] = {
-    14: Reaction.RETRY,
-    15: Reaction.COORDINATOR,
-    16: Reaction.COORDINATOR,
-    25: Reaction.RESET,
-    27: Reaction.RETRY_NOW,
-    79: Reaction.ADOPT_ID,
-}
-SYNC_REACTIONS: dict[int, Reaction] = {
-    15: Reaction.COORDINATOR,
-    16: Reaction.COORDINATOR,
-    22: Reaction.RESET_KEEP_ID,
-    25: Reaction.RESET,
-    27: Reaction.RETRY_NOW,
-}
-
-
-class CallbackKind(enum.Enum):
-    """Which of the listener's methods."""
-
-    ASSIGNED = "assigned"
-    REVOKED = "revoked"
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RebalanceCallback:
-    """A listener call that is due; `partitions` sorted by topic and partition."""
-
-    kind: CallbackKind
-    partitions: tuple[TopicPartition, ...]
-
-
-Step = RebalanceCallback | Callable[[float], None]
 
 
 class ClassicMembership:
@@ -121,8 +70,7 @@ class ClassicMembership:
         self._metrics = metrics or GroupMetrics(Metrics())
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._steps: deque[Step] = deque()
-        self._commit: Promise[Offsets] | None = None
+        self._steps = Steps()
         self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
         self._requests = 0
         self._retry_at = 0.0
@@ -140,15 +88,11 @@ class ClassicMembership:
     @property
     def due_callback(self) -> RebalanceCallback | None:
         """The listener call to run now, before anything else can go on."""
-        if self._steps and isinstance(self._steps[0], RebalanceCallback):
-            return self._steps[0]
-        return None
+        return self._steps.due_callback
 
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
         """The callback returned or raised; either way the rebalance goes on."""
-        if self._steps and self._steps[0] is callback:
-            self._steps.popleft()
-            self._advance(now)
+        self._steps.callback_done(callback, now)
 
     @property
     def idle(self) -> bool:
@@ -171,7 +115,7 @@ class ClassicMembership:
         """Take the rebalance as far as it goes without waiting."""
         if not self._subscription.is_group_managed:
             return PollResult()
-        self._advance(now)
+        self._steps.advance(now)
         if self._steps:
             return PollResult()
         if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
@@ -189,7 +133,7 @@ class ClassicMembership:
                 return PollResult()
             self._begin_prepare(now)
             if self._steps:
-                return PollResult(wait_ms=self._commit_wait())
+                return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
         if self._request:
             return PollResult()
         if self._member.state is MemberState.JOINING:
@@ -197,18 +141,6 @@ class ClassicMembership:
         if self._member.state is MemberState.SYNCING:
             return self._sync(now)
         return PollResult()
-
-    def _commit_wait(self) -> float:
-        return 0.0 if self._commit is not None else FOREVER
-
-    def _advance(self, now: float) -> None:
-        """Run the steps that are not callbacks; stop at a callback or while a commit is awaited."""
-        while self._steps and not isinstance(self._steps[0], RebalanceCallback):
-            if self._commit is not None and not self._commit.done:
-                return
-            step = self._steps.popleft()
-            assert not isinstance(step, RebalanceCallback)
-            step(now)
 
     # --- when to rejoin --------------------------------------------------------------------------------------------
 
@@ -241,14 +173,16 @@ class ClassicMembership:
         self._member.move(MemberState.PREPARING)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             self._subscription.mark_pending_revocation(self._subscription.assigned())
-        self._commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
-        self._steps.append(self._queue_revocation)
-        self._advance(now)
+        self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+        self._steps.add(self._queue_revocation)
+        self._steps.advance(now)
 
     def _commit_finished(self, now: float) -> None:
-        if self._commit is not None and self._commit.error is not None:
-            log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, self._commit.error)
-        self._commit = None
+        if self._steps.commit is not None and self._steps.commit.error is not None:
+            log.warning(
+                "group %s: commit before the rebalance failed: %s", self._member.group_id, self._steps.commit.error
+            )
+        self._steps.commit = None
 
     def _queue_revocation(self, now: float) -> None:
         self._commit_finished(now)
@@ -256,16 +190,16 @@ class ClassicMembership:
         if not self._member.generation.valid:
             gone = owned
             if gone:
-                self._steps.append(RebalanceCallback(CallbackKind.LOST, tuple(gone)))
+                self._steps.add(RebalanceCallback(CallbackKind.LOST, tuple(gone)))
         elif self.rebalance_protocol is RebalanceProtocol.EAGER:
             gone = owned
-            self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
         else:
             gone = [tp for tp in owned if not self._subscription.matches_subscription(tp.topic)]
             self._subscription.mark_pending_revocation(gone)
             if gone:
-                self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
-        self._steps.append(lambda _now: self._finish_prepare(frozenset(gone)))
+                self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+        self._steps.add(lambda _now: self._finish_prepare(frozenset(gone)))
 
     def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
         self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
@@ -282,37 +216,18 @@ class ClassicMembership:
         self._joined_topics = self._subscription.subscribed_topics()
         self._leader = None
         self._sync_assignments = None
-        topics = self._joined_topics
-        owned = sorted(self._subscription.assigned())
-        protocols = [
-            JoinGroupRequestProtocol(
-                name=name,
-                metadata=encode_own_subscription(
-                    assignor, topics, owned, self._last_generation, self._config.client_rack
-                ),
-            )
-            for name, assignor in self._assignors.items()
-        ]
         sent = member.generation
-        message = JoinGroupRequest(
-            group_id=member.group_id,
-            session_timeout_ms=self._config.session_timeout_ms,
-            rebalance_timeout_ms=self._config.max_poll_interval_ms,
-            member_id=sent.member_id,
-            group_instance_id=member.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=protocols,
-            reason=(member.rejoin_reason or "")[:REASON_LENGTH],
-        )
+        owned = self._subscription.assigned()
+        assignors = self._assignors.values()
+        message = join_message(self._config, member, assignors, self._joined_topics, owned, self._last_generation)
         member.rejoin_reason = None
-        timeout_ms = max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS)
         return UnsentRequest(
             JOIN_GROUP,
             message,
             lambda reply: self._on_join(number, sent, reply),
             node=self._coordinator.connection,
-            timeout_ms=timeout_ms,
-            min_version=5 if member.group_instance_id is not None else 0,
+            timeout_ms=join_timeout_ms(self._config),
+            min_version=STATIC_MEMBERS_FROM if member.group_instance_id is not None else 0,
         )
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
@@ -324,10 +239,10 @@ class ClassicMembership:
             return
         message = reply.message
         if message.error_code:
-            if message.error_code == 79:
+            if reaction_to(JOIN_REACTIONS, message.error_code) is Reaction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
-                return
-            self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
+            else:
+                self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
             return
         if member.state is not MemberState.JOINING:
             return  # left or reset meanwhile; the coordinator will drop this generation
@@ -374,15 +289,7 @@ class ClassicMembership:
         assert self._sync_assignments is not None
         number = self._next_request()
         sent = self._member.generation
-        message = SyncGroupRequest(
-            group_id=self._member.group_id,
-            generation_id=sent.id,
-            member_id=sent.member_id,
-            group_instance_id=self._member.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=sent.protocol,
-            assignments=self._sync_assignments,
-        )
+        message = sync_message(self._member, self._sync_assignments)
         request = UnsentRequest(
             SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection
         )
@@ -444,20 +351,20 @@ class ClassicMembership:
         if stray:
             # The subscription changed while the group was joining: no callbacks, join again with the new one.
             self._member.request_rejoin(f"assigned topics that are no longer subscribed: {sorted(stray)}")
-            self._steps.append(self._stable)
+            self._steps.add(self._stable)
             return
         owned = frozenset(self._subscription.assigned())
         revoked = owned - assigned
         if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
             # What was consumed while the group joined is not committed yet; the new owner starts from the commit.
             self._subscription.mark_pending_revocation(revoked)
-            self._commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
-            self._steps.append(self._commit_finished)
-            self._steps.append(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
+            self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+            self._steps.add(self._commit_finished)
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
             self._member.request_rejoin("need to revoke partitions and re-join")
-        self._steps.append(lambda at: self._take(assignment, at))
-        self._steps.append(RebalanceCallback(CallbackKind.ASSIGNED, tuple(sorted(assigned - owned))))
-        self._steps.append(self._stable)
+        self._steps.add(lambda at: self._take(assignment, at))
+        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(sorted(assigned - owned))))
+        self._steps.add(self._stable)
 
     def _take(self, assignment: Assignment, now: float) -> None:
         self._subscription.assign_from_group(assignment.partitions)
@@ -494,9 +401,10 @@ class ClassicMembership:
         self._coordinator.mark_unknown(error, now)
         self._retry_at = now + self._config.retry_backoff_ms
 
-    def _react(self, table: dict[int, Reaction], code: int, sent: Generation, what: str, now: float) -> None:
-        reaction = table.get(code, Reaction.RAISE)
-        error = error_for(code, f"group {self._member.group_id!r}, {what}")
+    def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
+        reaction = reaction_to(table, code)
+        hint = f"; {HINTS[code]}" if code in HINTS and self._member.group_instance_id is not None else ""
+        error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}")
         log.info("%s", error)
         self._member.request_rejoin(f"{what} failed: {error.name}")
         if reaction is Reaction.RAISE:
@@ -534,7 +442,6 @@ class ClassicMembership:
             self._subscription.assign_from_group(())
         self._steps.clear()
         self._request = 0
-        self._commit = None
         self._metrics.left()
         self._member.leave()
         return request

@@ -7,7 +7,6 @@ driven by the caller's thread inside `poll` and by the heartbeat thread outside 
 
 from __future__ import annotations
 
-import enum
 import logging
 
 from kconsumer.config import ConsumerConfig
@@ -17,33 +16,12 @@ from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.group_reactions import HEARTBEAT_REACTIONS, Reaction, reaction_to
 from kconsumer.schema import HEARTBEAT
 from kconsumer.schema.classic_group import HeartbeatRequest
 from kconsumer.state.member import Generation, Member, MemberState
 
 log = logging.getLogger(__name__)
-
-
-class Reaction(enum.Enum):
-    """What a heartbeat's error code leads to."""
-
-    COORDINATOR = enum.auto()
-    REJOIN = enum.auto()
-    RESET = enum.auto()
-    RESET_KEEP_ID = enum.auto()
-    FENCED = enum.auto()
-    RAISE = enum.auto()
-
-
-HEARTBEAT_REACTIONS: dict[int, Reaction] = {
-    15: Reaction.COORDINATOR,
-    16: Reaction.COORDINATOR,
-    22: Reaction.RESET_KEEP_ID,
-    25: Reaction.RESET,
-    27: Reaction.REJOIN,
-    30: Reaction.RAISE,
-    82: Reaction.FENCED,
-}
 
 
 class HeartbeatManager:
@@ -156,7 +134,7 @@ class HeartbeatManager:
             self.session_restarted(reply.now)
             self._backoff.reset()
             return
-        self._react(HEARTBEAT_REACTIONS.get(code, Reaction.RAISE), code, sent, reply.now)
+        self._react(reaction_to(HEARTBEAT_REACTIONS, code), code, sent, reply.now)
 
     def _failed(self, now: float) -> None:
         self._backoff.failed(now)

@@ -7,6 +7,7 @@ import logging
 from kconsumer.errors import error_for
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.group_reactions import LEAVE_REACTIONS, Reaction, reaction_to
 from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
 from kconsumer.state.member import Member, MemberState
@@ -38,6 +39,9 @@ def leave_request(
 
 
 def _on_reply(reply: Reply) -> None:
-    code = reply.message.error_code if reply.message is not None else 0
-    if reply.error is not None or code:
-        log.warning("LeaveGroup failed: %s", reply.error or error_for(code))
+    if reply.error is not None:
+        log.warning("LeaveGroup failed: %s", reply.error)
+        return
+    for code in (reply.message.error_code, *(member.error_code for member in reply.message.members)):
+        if code and reaction_to(LEAVE_REACTIONS, code) is Reaction.LOG:
+            log.warning("LeaveGroup failed: %s", error_for(code))

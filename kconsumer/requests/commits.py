@@ -1,13 +1,12 @@
 """Committing offsets and reading committed ones: OffsetCommit and OffsetFetch to the group coordinator.
 
-Decides what to send and what each error code means (tables below, from Java's ConsumerCoordinator); it does not decide
+Decides what to send and what each error code means (`group_reactions.py`); it does not decide
 when a rebalance happens, nor what position a partition gets from a committed offset (`positions.py`).
 Topics go by name here: a classic member never uses the topic-id versions.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -28,6 +27,14 @@ from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.group_reactions import (
+    COMMIT_REACTIONS,
+    FETCH_GROUP_REACTIONS,
+    FETCH_REACTIONS,
+    Reaction,
+    Table,
+    reaction_to,
+)
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,
@@ -48,45 +55,6 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 LAST_VERSION_WITH_NAMES = 9
 UNKNOWN_TOPIC = 3
-
-
-class Reaction(enum.Enum):
-    """What an error code in an answer leads to."""
-
-    RAISE = enum.auto()
-    RETRY = enum.auto()
-    COORDINATOR = enum.auto()  # mark the coordinator unknown, then retry
-    TOPIC_AUTHORIZATION = enum.auto()  # collected over all partitions, then raised
-    FENCED = enum.auto()  # another member took our instance id
-    REJOIN = enum.auto()  # the group rebalances: join, do not retry
-    RESET = enum.auto()  # the coordinator forgot us
-    RESET_KEEP_ID = enum.auto()  # our generation is old, the member id still good
-
-
-COMMIT_REACTIONS: dict[int, Reaction] = {
-    UNKNOWN_TOPIC: Reaction.RETRY,
-    7: Reaction.COORDINATOR,
-    12: Reaction.RAISE,
-    14: Reaction.RETRY,
-    15: Reaction.COORDINATOR,
-    16: Reaction.COORDINATOR,
-    22: Reaction.RESET_KEEP_ID,
-    25: Reaction.RESET,
-    27: Reaction.REJOIN,
-    28: Reaction.RAISE,
-    29: Reaction.TOPIC_AUTHORIZATION,
-    30: Reaction.RAISE,
-    82: Reaction.FENCED,
-}
-
-# Partition-level codes of OffsetFetch; the group level knows COORDINATOR, and RETRY for what is retriable.
-FETCH_REACTIONS: dict[int, Reaction] = {
-    14: Reaction.RETRY,
-    15: Reaction.COORDINATOR,
-    16: Reaction.COORDINATOR,
-    29: Reaction.TOPIC_AUTHORIZATION,
-    88: Reaction.RETRY,
-}
 
 
 @dataclass(slots=True, eq=False)
@@ -352,7 +320,7 @@ class CommitManager:
             for partition in topic.partitions:
                 if partition.error_code == 0:
                     continue
-                reaction = COMMIT_REACTIONS.get(partition.error_code, Reaction.RAISE)
+                reaction = reaction_to(COMMIT_REACTIONS, partition.error_code)
                 if reaction is Reaction.TOPIC_AUTHORIZATION:
                     unauthorized.add(topic.name)
                     continue
@@ -460,17 +428,18 @@ class CommitManager:
         group = reply.message.groups[0] if reply.version >= 8 else reply.message
         where = f"committed offsets of group {self._member.group_id!r}"
         if group.error_code:
-            self._react_to_lookup(lookup, group.error_code, where, reply.now)
+            self._react_to_lookup(FETCH_GROUP_REACTIONS, lookup, group.error_code, where, reply.now)
             return
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(sorted(lookup.partitions))
         unauthorized: set[str] = set()
         for topic in group.topics:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
-                if partition.error_code == 29:
+                if reaction_to(FETCH_REACTIONS, partition.error_code) is Reaction.TOPIC_AUTHORIZATION:
                     unauthorized.add(topic.name)
                 elif partition.error_code:
-                    self._react_to_lookup(lookup, partition.error_code, f"{where} for {tp}", reply.now)
+                    about = f"{where} for {tp}"
+                    self._react_to_lookup(FETCH_REACTIONS, lookup, partition.error_code, about, reply.now)
                     return
                 elif partition.committed_offset >= 0:
                     found[tp] = OffsetAndMetadata(
@@ -483,8 +452,8 @@ class CommitManager:
             lookup.promise.keep(found)
         self._drop_done()
 
-    def _react_to_lookup(self, lookup: _Lookup, code: int, where: str, now: float) -> None:
-        reaction = FETCH_REACTIONS.get(code, Reaction.RAISE)
+    def _react_to_lookup(self, table: Table, lookup: _Lookup, code: int, where: str, now: float) -> None:
+        reaction = reaction_to(table, code)
         error = error_for(code, where)
         if reaction is Reaction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)

@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import GroupAuthorizationError, KafkaError, ProtocolError, error_for
+from kconsumer.errors import KafkaError, ProtocolError, error_for
 from kconsumer.requests.base import Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.requests.group_reactions import FIND_COORDINATOR_REACTIONS, Reaction, reaction_to
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
 
-GROUP_AUTHORIZATION = 30
 GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
 BATCHED_FROM = 4
 
@@ -91,18 +91,17 @@ class CoordinatorManager:
     def _on_reply(self, reply: Reply) -> None:
         self._in_flight = False
         if reply.error is not None:
-            self._failed(reply.error, reply.now)
+            self._failed(reply.error, reply.now, final=not reply.error.retriable)
             return
         answer = self._own_answer(reply)
         if answer is None:
             error: KafkaError = ProtocolError(f"the answer about the coordinator does not name group {self._group_id}")
-            self._failed(error, reply.now)
-        elif answer.error_code == GROUP_AUTHORIZATION:
-            self._failed(GroupAuthorizationError(f"group {self._group_id}"), reply.now)
+            self._failed(error, reply.now, final=True)
         elif answer.error_code:
             about = f"coordinator of group {self._group_id}"
             error = error_for(answer.error_code, f"{about}: {answer.error_message}" if answer.error_message else about)
-            self._failed(error, reply.now)
+            final = reaction_to(FIND_COORDINATOR_REACTIONS, answer.error_code) is Reaction.RAISE
+            self._failed(error, reply.now, final=final)
         else:
             self._found(Node(answer.node_id, answer.host, answer.port), reply.now)
 
@@ -125,10 +124,10 @@ class CoordinatorManager:
         for listener in self.on_found:
             listener(now)
 
-    def _failed(self, error: KafkaError, now: float) -> None:
+    def _failed(self, error: KafkaError, now: float, *, final: bool) -> None:
         self.last_error = error
         self._backoff.failed(now)
-        if not error.retriable:
+        if final:
             self._fatal = error
 
     def __repr__(self) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
-from kconsumer.membership.classic import CallbackKind, ClassicMembership
+from kconsumer.membership.classic import ClassicMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.membership.steps import CallbackKind
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.commits import CommitManager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.membership.classic import JOIN_REACTIONS, SYNC_REACTIONS, CallbackKind, Reaction
 from kconsumer.membership.protocol import decode_assignment, decode_subscription
-from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from kconsumer.membership.steps import CallbackKind
+from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
 from kconsumer.state.member import Generation, MemberState
 from support.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
@@ -191,56 +191,6 @@ def test_lost_generation_runs_on_lost() -> None:
     join = group.until("JoinGroup")
     assert [(LOST, tps("t", 0, 1))] == group.calls
     assert "" == join.message.member_id
-
-
-@pytest.mark.parametrize(("code", "reaction"), sorted(JOIN_REACTIONS.items()))
-def test_join_error_is_retried(code: int, reaction: Reaction) -> None:
-    """Each JoinGroup error that is not fatal leads to another JoinGroup, at once or after the backoff."""
-    group = GroupHarness()
-    group.member.generation = Generation(member_id="old")
-    group.answer(group.request(), JoinGroupResponse(error_code=code, member_id="given"))
-    if reaction is Reaction.COORDINATOR:
-        assert group.coordinator.connection is None
-        group.find_coordinator()
-    if reaction in (Reaction.COORDINATOR, Reaction.RETRY):
-        assert [] == group.poll()
-        group.now += 100
-    expected = {Reaction.RESET: "", Reaction.ADOPT_ID: "given"}.get(reaction, "old")
-    assert expected == group.until("JoinGroup").message.member_id
-    assert group.membership.take_error() is None
-
-
-@pytest.mark.parametrize("code", [23, 24, 26, 30, 35, 81, 82, 999])
-def test_fatal_join_error_reaches_the_caller(code: int) -> None:
-    """Errors that need the user are raised once from poll; a later poll may try again."""
-    group = GroupHarness()
-    group.answer(group.request(), JoinGroupResponse(error_code=code))
-    error = group.membership.take_error()
-    assert error is not None
-    assert code == error.code  # type: ignore[attr-defined]
-    assert group.membership.take_error() is None
-    assert [] == group.poll()
-
-
-@pytest.mark.parametrize(("code", "reaction"), sorted(SYNC_REACTIONS.items()))
-def test_sync_error_leads_to_a_new_join(code: int, reaction: Reaction) -> None:
-    """Every retriable SyncGroup error joins again; only UNKNOWN_MEMBER_ID drops the member id."""
-    group = GroupHarness()
-    group.answer(group.join(), SyncGroupResponse(error_code=code))
-    group.now += 100
-    group.find_coordinator()
-    join = group.until("JoinGroup")
-    assert ("" if reaction is Reaction.RESET else "me") == join.message.member_id
-
-
-@pytest.mark.parametrize("code", [14, 30, 82, 999])
-def test_fatal_sync_error_reaches_the_caller(code: int) -> None:
-    """A SyncGroup error that Java raises is raised, COORDINATOR_LOAD_IN_PROGRESS included."""
-    group = GroupHarness()
-    group.answer(group.join(), SyncGroupResponse(error_code=code))
-    error = group.membership.take_error()
-    assert error is not None
-    assert code == error.code  # type: ignore[attr-defined]
 
 
 def test_lost_connection_during_join_looks_for_the_coordinator() -> None:

@@ -9,13 +9,10 @@ import pytest
 from kconsumer.errors import (
     BrokerConnectionError,
     CommitFailedError,
-    FencedInstanceIdError,
     RebalanceInProgressError,
     TimeoutError,
-    TopicAuthorizationError,
 )
 from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.commits import COMMIT_REACTIONS, FETCH_REACTIONS, Reaction
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -95,39 +92,6 @@ def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> 
     promise = group.commits.commit(OFFSETS, group.now + 1000)
     assert [] == sent(group)
     assert isinstance(promise.error, RebalanceInProgressError if during_join else CommitFailedError)
-
-
-@pytest.mark.parametrize(("code", "reaction"), sorted(COMMIT_REACTIONS.items()))
-def test_each_commit_error(code: int, reaction: Reaction) -> None:
-    """Every error code of OffsetCommit leads to what Java does."""
-    group = member()
-    promise = group.commits.commit(OFFSETS, group.now + 10_000)
-    (request,) = sent(group)
-    group.answer(request, committed(request, code))
-    if reaction in (Reaction.RETRY, Reaction.COORDINATOR):
-        assert not promise.done
-        assert (reaction is Reaction.COORDINATOR) == (group.coordinator.connection is None)
-        group.find_coordinator()
-        group.now += 130
-        (again,) = sent(group)
-        group.answer(again, committed(again))
-        assert OFFSETS == promise.result()
-        return
-    expected = {
-        Reaction.TOPIC_AUTHORIZATION: TopicAuthorizationError,
-        Reaction.FENCED: FencedInstanceIdError,
-        Reaction.REJOIN: RebalanceInProgressError,
-        Reaction.RESET: CommitFailedError,
-        Reaction.RESET_KEEP_ID: CommitFailedError,
-    }
-    assert promise.error is not None
-    if reaction in expected:
-        assert isinstance(promise.error, expected[reaction])
-    else:
-        assert code == promise.error.code  # type: ignore[attr-defined]
-    generations = {Reaction.RESET: Generation(), Reaction.RESET_KEEP_ID: Generation(member_id="me")}
-    assert generations.get(reaction, Generation(1, "me", "first-takes-all")) == group.member.generation
-    assert (reaction is Reaction.FENCED) == (group.commits.take_error() is not None), "fencing stays raised"
 
 
 def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None:
@@ -251,30 +215,6 @@ def test_equal_lookups_share_one_request() -> None:
     first = group.commits.committed([T0], group.now + 1000)
     assert first is group.commits.committed([T0], group.now + 500)
     assert 1 == len(sent(group))
-
-
-@pytest.mark.parametrize(("code", "reaction"), sorted(FETCH_REACTIONS.items()))
-def test_each_lookup_error(code: int, reaction: Reaction) -> None:
-    """Retriable codes of OffsetFetch are retried, an authorization error names the topic."""
-    group = member()
-    promise = group.commits.committed([T0], group.now + 10_000)
-    group.answer(sent(group)[0], fetched(code))
-    if reaction is Reaction.TOPIC_AUTHORIZATION:
-        assert isinstance(promise.error, TopicAuthorizationError)
-        assert {"t"} == promise.error.topics
-        return
-    group.find_coordinator()
-    group.now += 130
-    group.answer(sent(group)[0], fetched())
-    assert OffsetAndMetadata(9, "m", 2) == promise.result()[T0]
-
-
-def test_group_level_lookup_error_is_raised() -> None:
-    """A group-level code that is not retriable fails the look-up."""
-    group = member()
-    promise = group.commits.committed([T0], group.now + 10_000)
-    group.answer(sent(group)[0], fetched(group_code=30))
-    assert "GROUP_AUTHORIZATION_FAILED" in str(promise.error)
 
 
 def test_empty_assignment_has_nothing_to_look_up() -> None:

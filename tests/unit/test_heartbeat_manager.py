@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.membership.heartbeat import HEARTBEAT_REACTIONS, Reaction
 from kconsumer.requests.base import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse
 from kconsumer.state.member import Generation, MemberState
@@ -54,37 +53,6 @@ def test_heartbeats_start_when_the_join_is_answered() -> None:
     group.now += 3000
     (request,) = beat(group)
     assert "Heartbeat" == request.api.name
-
-
-@pytest.mark.parametrize(("code", "reaction"), sorted(HEARTBEAT_REACTIONS.items()))
-def test_each_error_code(code: int, reaction: Reaction) -> None:
-    """Every error code of Heartbeat leads to what Java does."""
-    group = stable()
-    group.now += 3000
-    (request,) = beat(group)
-    group.answer(request, HeartbeatResponse(error_code=code))
-    error = group.heartbeat.take_error()
-    raised = reaction in (Reaction.RAISE, Reaction.FENCED)
-    assert raised == (error is not None)
-    assert (reaction is Reaction.COORDINATOR) == (group.coordinator.connection is None)
-    expected = {
-        Reaction.RESET: Generation(),
-        Reaction.FENCED: Generation(),
-        Reaction.RESET_KEEP_ID: Generation(member_id="me"),
-    }.get(reaction, Generation(1, "me", "first-takes-all"))
-    assert expected == group.member.generation
-    rejoins = (Reaction.REJOIN, Reaction.RESET, Reaction.RESET_KEEP_ID, Reaction.FENCED)
-    assert (reaction in rejoins) == (group.member.rejoin_reason is not None)
-
-
-def test_unknown_error_is_raised() -> None:
-    """A code that a heartbeat should never get is raised to the caller."""
-    group = stable()
-    group.now += 3000
-    group.answer(beat(group)[0], HeartbeatResponse(error_code=14))
-    error = group.heartbeat.take_error()
-    assert error is not None
-    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
 
 
 @pytest.mark.parametrize("code", [22, 25, 82])
