@@ -92,7 +92,7 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	$(BIN)/python tools/copy_tree.py $(SANITIZED)
 	cd $(SANITIZED) && export PYTHONPATH=$$PWD:$$PWD/assignors && \
 	    tools/sanitized $(CURDIR)/$(BIN)/python tests/fuzz/run.py --inputs $(SANITIZED_FUZZ) && \
-	    tools/sanitized $(CURDIR)/$(PYTEST) $(SANITIZED_TESTS) -n $(WORKERS) -q \
+	    tools/sanitized $(CURDIR)/$(PYTEST) $(SANITIZED_TESTS) -n $(WORKERS) -q --timeout 600 \
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
 property fuzz brokerless: $(STAMPS)/extensions

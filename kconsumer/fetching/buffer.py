@@ -31,9 +31,9 @@ class CompletedFetch:
     """One partition's part of a Fetch response: its data, or what came in its place, an error code or the offset where
     the leader's log `diverges` from what was read before.
 
-    `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms); `tally` adds
-    up the response. `block` is the memory its bytes are in, `open_block` that of the batch decompressed last.
-    `queued`: it has a turn to come.
+    `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms), `stuck_at` at
+    which position if its bytes are to blame; `tally` adds up the response. `block` is the memory its bytes are in,
+    `open_block` that of the batch decompressed last. `queued`: it has a turn to come.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class CompletedFetch:
         "queued",
         "records",
         "size",
+        "stuck_at",
         "tally",
     )
 
@@ -79,6 +80,7 @@ class CompletedFetch:
         self.records = 0
         self.failure = ""
         self.failed_at = 0.0
+        self.stuck_at: FetchPosition | None = None
         self.queued = False
 
     @property
@@ -91,11 +93,12 @@ class CompletedFetch:
         """The offset it goes on from."""
         return self.fetch_offset if self.data is None else self.data.next_offset
 
-    def fail(self, reason: str, now: float) -> None:
-        """Note why it cannot be read."""
+    def fail(self, reason: str, now: float, stuck_at: FetchPosition | None = None) -> None:
+        """Note why it cannot be read, and at which position its bytes are to blame for that."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
+        self.stuck_at = stuck_at
 
     def __repr__(self) -> str:
         what = f"error {self.error_code}" if self.error_code else f"{self.size} bytes"

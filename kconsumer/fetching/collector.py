@@ -111,6 +111,8 @@ class Collector:
             not state.fetchable
             or position is None
             or position.offset != fetch.position
+            # A seek to the offset where it is stuck already is the caller's way past what is corrupt before it.
+            or (fetch.stuck_at is not None and position is not fetch.stuck_at)
             or self._subscription.find(tp) is not state
         ):
             self._buffer.drop(chain)
@@ -125,11 +127,11 @@ class Collector:
             if self._deserializes and room == NO_LIMIT:
                 run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
         except KafkaError as error:
-            fetch.fail(str(error), self._subscription.now)
+            fetch.fail(str(error), self._subscription.now, position)
             raise
         finally:
             self._output_left -= data.output_bytes - output
-        fetch.failure = ""
+        fetch.failure, fetch.stuck_at = "", None
         taken = len(run)
         if taken:
             runs.append(run)

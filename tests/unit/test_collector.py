@@ -237,6 +237,24 @@ def test_corrupt_batch_behind_good_records() -> None:
     assert "" == world.buffer.failure(tp)
 
 
+def test_seek_to_where_a_corrupt_batch_ends() -> None:
+    """All its records were good, only its count is not: the position is behind it already, and a seek to just there
+    ends the error."""
+    world = World()
+    tp = world.tps[0]
+    world.logs[tp].add(build_batch([b"0", b"1"], record_count=3), 2)
+    world.logs[tp].append(2)
+    world.fetch()
+    assert {tp: [0, 1]} == world.collect()
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="seek to offset 2"):
+            world.collect()
+    world.seek(tp, 2)
+    assert {} == world.collect()
+    world.fetch()
+    assert {tp: [2, 3]} == world.collect()
+
+
 def test_corrupt_partition_behind_another() -> None:
     """What was taken from one partition is returned before the next one's error is raised."""
     world = World(2)

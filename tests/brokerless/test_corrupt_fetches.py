@@ -1,0 +1,214 @@
+"""A broker that serves corrupt records, and what `Consumer` makes of it: an error that names the place and stays until
+the caller seeks; nothing is lost before it, after it, or beside it."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import CorruptRecordError
+from kconsumer.testing.batches import (
+    CODECS,
+    Rec,
+    build_message,
+    build_message_set,
+    encode_record,
+    frame_batch,
+)
+from support.log_broker import LogBroker
+from support.polling import read
+
+BAD, AFTER = 5, 8  # the corrupt batch has offsets 5 to 7
+THREE = b"".join(encode_record(Rec(b"%d" % (BAD + i)), offset_delta=i) for i in range(3))
+MOST_GROWN_MIB = 400  # a batch may grow to 128 MiB; the pieces are put together in twice as much, for a moment
+GIB = 1 << 30
+
+
+def frame(body: bytes, **fields: int) -> bytes:
+    return frame_batch(body, **{"base_offset": BAD, "record_count": 3, "last_offset_delta": 2, **fields})
+
+
+def zstd_bomb() -> bytes:
+    packer = zstandard.ZstdCompressor().compressobj()
+    packed = b"".join(packer.compress(bytes(1 << 24)) for _ in range(64)) + packer.flush()
+    return frame(packed, attributes=CODECS["zstd"])
+
+
+def gzip_bomb_in_a_wrapper() -> bytes:
+    value = gzip.compress(bytes(1 << 22), mtime=0) * 256
+    return build_message(value, magic=1, offset=AFTER - 1, attributes=CODECS["gzip"])
+
+
+def wrapper_in_a_wrapper() -> bytes:
+    inner = build_message_set([b"5", b"6", b"7"], magic=1, codec="gzip")
+    return build_message(gzip.compress(inner, mtime=0), magic=1, offset=AFTER - 1, attributes=CODECS["gzip"])
+
+
+# What is wrong to the bytes, at which offset it is met, what the error says.
+DAMAGE = {
+    "checksum": (frame(THREE, crc=1), BAD, "checksum"),
+    "too many records claimed": (frame(THREE, record_count=1 << 30), AFTER, "malformed record"),
+    "too few records claimed": (frame(THREE, record_count=2), BAD + 1, "malformed record"),
+    "a negative count": (frame(THREE, record_count=-1), BAD, "record count of -1"),
+    "a record cut short": (frame(THREE[:-3]), BAD + 2, "malformed record"),
+    "an endless varint": (frame(b"\xff" * 40), BAD, "malformed record"),
+    "a format from the future": (frame(THREE, magic=3), BAD, "no message format 3"),
+    "an impossible size": (frame(THREE, length=13), BAD, "size of 13"),
+    "not what the codec writes": (frame(THREE, attributes=CODECS["lz4"]), BAD, "lz4"),
+    "a codec that does not exist": (frame(THREE, attributes=7), BAD, "codec 7"),
+    "a wrapper in a wrapper": (wrapper_in_a_wrapper(), AFTER - 1, "inside a compressed message"),
+}
+# Good offsets end before the error's; but a wrapper says only where it ends, so nothing before that is read.
+GOOD = {kind: BAD if kind == "a wrapper in a wrapper" else offset for kind, (_, offset, _) in DAMAGE.items()}
+
+
+@pytest.fixture
+def broker() -> Iterator[LogBroker]:
+    """Two partitions of ten records; the first one has a hole where the corrupt batch goes."""
+    with LogBroker(2) as broker:
+        broker.logs[0].append(BAD)
+        broker.logs[1].append(10)
+        yield broker
+
+
+def add(broker: LogBroker, damaged: bytes) -> None:
+    broker.logs[0].add(damaged, AFTER)
+    broker.logs[0].append(4)
+
+
+def reader(broker: LogBroker, *partitions: int) -> Consumer:
+    """From the beginning of these partitions."""
+    consumer = Consumer(bootstrap_servers=broker.address, auto_offset_reset="none")
+    consumer.assign([TopicPartition("t", p) for p in partitions])
+    for p in partitions:
+        consumer.seek(TopicPartition("t", p), 0)
+    return consumer
+
+
+def until_corrupt(consumer: Consumer) -> tuple[list[tuple[int, int]], CorruptRecordError]:
+    """Partition and offset of all records before the error, and the error."""
+    found: list[tuple[int, int]] = []
+    for _ in range(100):
+        try:
+            found += [(record.partition, record.offset) for record in consumer.poll(1)]
+        except CorruptRecordError as error:
+            return found, error
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_corrupt_batch(broker: LogBroker, kind: str) -> None:
+    """Good records come first; then each poll raises and the position stays; a seek past it goes on."""
+    damaged, offset, message = DAMAGE[kind]
+    add(broker, damaged)
+    tp = TopicPartition("t", 0)
+    with reader(broker, 0) as consumer:
+        found, error = until_corrupt(consumer)
+        assert [(0, i) for i in range(GOOD[kind])] == found
+        for _ in range(3):
+            assert ("t", 0, offset) == (error.topic, error.partition, error.offset)
+            assert message in str(error)
+            assert GOOD[kind] == consumer.position(tp)
+            nothing, error = until_corrupt(consumer)
+            assert [] == nothing
+        consumer.seek(tp, AFTER)
+        assert [8, 9, 10, 11] == [record.offset for record in read(consumer, 4)]
+
+
+def test_the_other_partition_loses_nothing(broker: LogBroker) -> None:
+    """What came with the corrupt batch is given out, and what comes later is once the corrupt partition is paused;
+    resumed, it raises again."""
+    add(broker, DAMAGE["checksum"][0])
+    tp = TopicPartition("t", 0)
+    with reader(broker, 0, 1) as consumer:
+        found, _ = until_corrupt(consumer)
+        broker.logs[1].append(10)
+        consumer.pause(tp)
+        while len(found) < BAD + 20:
+            found += [(record.partition, record.offset) for record in consumer.poll(5)]
+        consumer.resume(tp)
+        nothing, error = until_corrupt(consumer)
+        assert ([], BAD) == (nothing, error.offset)
+    assert [(0, i) for i in range(BAD)] + [(1, i) for i in range(20)] == sorted(found)
+
+
+def test_columns_and_loops_meet_the_same_error(broker: LogBroker) -> None:
+    """`poll_arrow` and `for record in consumer` give what is good and raise at the same place."""
+    add(broker, DAMAGE["a record cut short"][0])
+    with reader(broker, 0) as consumer:
+        rows = 0
+        while rows < BAD + 2:
+            rows += consumer.poll_arrow(timeout=5).num_rows
+        with pytest.raises(CorruptRecordError, match="t-0 at offset 7"):
+            consumer.poll_arrow(timeout=5)
+        consumer.seek(TopicPartition("t", 0), 0)
+        assert list(range(BAD + 2)) == [record.offset for record in itertools.islice(consumer, BAD + 2)]
+        with pytest.raises(CorruptRecordError, match="t-0 at offset 7"):
+            next(iter(consumer))
+
+
+def test_seek_back_meets_it_again(broker: LogBroker) -> None:
+    """A seek forgets the error and not the records: those before it come again, and then the error."""
+    add(broker, DAMAGE["checksum"][0])
+    with reader(broker, 0) as consumer:
+        until_corrupt(consumer)
+        consumer.seek(TopicPartition("t", 0), 3)
+        found, error = until_corrupt(consumer)
+        assert [(0, 3), (0, 4)] == found
+        assert BAD == error.offset
+
+
+def test_without_checksums(broker: LogBroker) -> None:
+    """With check_crcs off a wrong checksum does not matter, and bytes that make no sense still do."""
+    broker.logs[0].add(frame(THREE, crc=1), AFTER)
+    broker.logs[0].add(frame(THREE[:-3], crc=1, base_offset=AFTER), AFTER + 3)
+    tp = TopicPartition("t", 0)
+    with Consumer(bootstrap_servers=broker.address, check_crcs=False, auto_offset_reset="none") as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        found, error = until_corrupt(consumer)
+        assert [(0, i) for i in range(AFTER + 2)] == found
+        assert AFTER + 2 == error.offset
+
+
+def peak_mib() -> int:
+    """The most memory this process has had since `forget_peak`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) >> 10
+    raise AssertionError("no VmHWM")
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
+@pytest.mark.parametrize("bomb", [zstd_bomb, gzip_bomb_in_a_wrapper])
+def test_bomb(broker: LogBroker, bomb: object) -> None:
+    """A gigabyte in little is refused at each poll without ever being in memory, and can be passed over."""
+    assert callable(bomb)
+    data = bomb()
+    assert len(data) < GIB / 200
+    add(broker, data)
+    tp = TopicPartition("t", 0)
+    with reader(broker, 0) as consumer:
+        assert BAD == len(read(consumer, BAD))
+        forget_peak()
+        before = peak_mib()
+        for _ in range(3):
+            found, error = until_corrupt(consumer)
+            assert [] == found
+            assert error.offset in (BAD, AFTER - 1)  # of a wrapper nothing but its end is known
+            assert BAD == consumer.position(tp)
+            assert "more than the" in str(error)
+        assert peak_mib() - before < MOST_GROWN_MIB
+        consumer.seek(tp, AFTER)
+        assert [8, 9, 10, 11] == [record.offset for record in read(consumer, 4)]
