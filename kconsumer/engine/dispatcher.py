@@ -73,6 +73,17 @@ class Dispatcher:
         if trouble is not None:
             raise trouble
 
+    def disconnect(self, node: str, now: float) -> None:
+        """Close a connection: what is in flight fails in the next step, what waits for the connection now."""
+        self._client.disconnect(node, now)
+        waiting, self._waiting = self._waiting, []
+        for request, deadline in waiting:
+            if request.node == node:
+                error = BrokerConnectionError(f"the connection to broker {node.lstrip('+')} was given up")
+                self._fail(request, error, now, node)
+            else:
+                self._waiting.append((request, deadline))
+
     def drop_waiting(self) -> None:
         """Forget requests that were not sent yet."""
         self._waiting.clear()

@@ -136,6 +136,8 @@ class ClassicDriver:
 
     def _poll_manager(self, manager: RequestManager, now: float) -> float:
         result = manager.poll(now)
+        if result.disconnect is not None:
+            self.parts.dispatcher.disconnect(result.disconnect, now)
         if result.requests:
             self.parts.dispatcher.submit(result.requests, now)
         return result.wait_ms

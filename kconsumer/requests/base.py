@@ -52,10 +52,14 @@ class UnsentRequest:
 
 @dataclass(slots=True)
 class PollResult:
-    """Requests to send now, and for how many ms the manager need not be polled again unless something happens."""
+    """Requests to send now, and for how many ms the manager need not be polled again unless something happens.
+
+    `disconnect`: a connection to close before; what waits for it or is under way on it fails.
+    """
 
     requests: list[UnsentRequest] = field(default_factory=list)
     wait_ms: float = FOREVER
+    disconnect: str | None = None
 
 
 class RequestManager(Protocol):

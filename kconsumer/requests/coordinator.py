@@ -44,6 +44,7 @@ class CoordinatorManager:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._quiet_until = 0.0
         self._in_flight = False
+        self._lost: str | None = None  # the connection to the coordinator that was lost, until it is closed
         self._fatal: KafkaError | None = None
 
     @property
@@ -61,7 +62,8 @@ class CoordinatorManager:
 
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
-        result = PollResult()
+        result = PollResult(disconnect=self._lost)
+        self._lost = None
         if self.coordinator is not None or not self.wanted or self._in_flight:
             return result
         if self.unknown_since is None:
@@ -76,10 +78,15 @@ class CoordinatorManager:
         return result
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
-        """The coordinator is gone or is another one; `reason` is kept for `describe`."""
+        """The coordinator is gone or is another one; `reason` is kept for `describe`.
+
+        Its connection is closed with the next `poll`. Else a heartbeat without an answer would be waited for until
+        `request_timeout_ms`, also after the coordinator was found again, and would then count against the new one.
+        """
         self.lost_because = str(reason)
         if self.coordinator is not None:
             _log.info("lost coordinator %s of group %s: %s", self.coordinator, self._group_id, reason)
+            self._lost = self.connection
             self.coordinator = None
             self.unknown_since = now
 

@@ -123,20 +123,24 @@ class Kafka:
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The broker id that leads a partition now; -1 when nobody does."""
-        return int(self.metadata().topics[topic].partitions[partition].leader)
+        return int(self._partitions_of(topic)[partition].leader)
 
     def coordinator_of(self, group: str) -> int:
         """The broker id that coordinates a group: the leader of its partition of __consumer_offsets."""
         if OFFSETS_TOPIC not in self.metadata().topics:
             self.group_state(group)  # the first lookup of any coordinator makes the broker create the topic
-            wait_until(
-                lambda: OFFSETS_TOPIC in self.metadata().topics,
-                ADMIN_TIMEOUT_S,
-                f"creation of {OFFSETS_TOPIC}",
-            )
-        partitions = len(self.metadata().topics[OFFSETS_TOPIC].partitions)
+        partitions = len(self._partitions_of(OFFSETS_TOPIC))
         self.wait_for_partitions(OFFSETS_TOPIC, partitions)
         return self.leader_of(OFFSETS_TOPIC, abs(java_hash(group)) % partitions)
+
+    def _partitions_of(self, topic: str) -> Any:
+        """The partitions of a topic that exists; a broker that has just started may not know it yet."""
+
+        def listed() -> Any:
+            found = self.metadata().topics.get(topic)
+            return found and found.partitions
+
+        return wait_until(listed, ADMIN_TIMEOUT_S, f"metadata of {topic}")
 
     # Groups and offsets
 

@@ -12,7 +12,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -46,6 +46,7 @@ class Link:
     def __init__(self, listener: Listener, client: socket.socket) -> None:
         self.listener = listener
         self.conditions = listener.conditions
+        self.sent_up = 0  # bytes that have reached the broker
         self._client, self._broker = client, socket.socket()
 
     async def run(self) -> None:
@@ -88,6 +89,7 @@ class Link:
             size = min(size, conditions.cut_after)
         if size:
             await asyncio.get_running_loop().sock_sendall(sink, data[:size])
+            self.sent_up += size if up else 0
         if not up and conditions.cut_after >= 0:
             self.conditions = replace(self.conditions, cut_after=conditions.cut_after - size)
             if conditions.cut_after == size:
@@ -181,13 +183,15 @@ class Proxy:
         """Change one open connection."""
         self._on_loop(lambda: setattr(link, "conditions", conditions))
 
-    def set_climate(self, conditions: Conditions, port: int | None = None, *, refuses: bool = False) -> None:
-        """Change a broker's open connections and those to come, or everybody's."""
+    def set_climate(
+        self, conditions: Conditions, port: int | None = None, *, refuses: bool = False, but: Collection[Link] = ()
+    ) -> None:
+        """Change a broker's connections, or everybody's, but for some: those that are open and those to come."""
 
         def change() -> None:
             for listener in self._chosen(port):
                 listener.conditions, listener.refuses = conditions, refuses
-                for link in listener.links:
+                for link in listener.links.keys() - set(but):
                     link.conditions = conditions
 
         self._on_loop(change)
@@ -201,9 +205,9 @@ class Proxy:
 
         self._on_loop(reset)
 
-    def calm(self) -> None:
-        """Let everything through again; what was withheld arrives late."""
-        self.set_climate(CALM)
+    def calm(self, *, but: Collection[Link] = ()) -> None:
+        """Let everything through again, with exceptions; what was withheld arrives late."""
+        self.set_climate(CALM, but=but)
 
     def close(self) -> None:
         """Cut everything and end the thread."""

@@ -29,6 +29,7 @@ PLAIN_PARTITIONS, TRANSACTIONAL_PARTITIONS = 6, 3
 PER_SECOND = 900
 MEMBERS = 3
 COMMITS = ("auto", "sync", "async")
+RACK_OF_MEMBER = ("rack-2", "")
 
 # How soon readers must have read what was written before the weather calmed. A session of a dead member or a request
 # without an answer has to time out first (6 s and 5 s), and the machine may be busy with other tests.
@@ -37,6 +38,11 @@ CALM_S = 2
 
 BUFFER_MEMORY = 8 << 20
 
+# Readers that name a rack read from its broker, though another one leads (KIP-392).
+RACKS = {
+    "broker.rack": "rack-{node}",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
 READER = {
     "auto_offset_reset": "earliest",
     "buffer_memory": BUFFER_MEMORY,
@@ -76,7 +82,7 @@ class Soak:
         self._log(f"soak of {seconds:.0f} s, KCONSUMER_SOAK_SEED={self.seed}")
         with self._stack:
             proxy = self._stack.enter_context(Proxy())
-            self._cluster = self._stack.enter_context(KafkaCluster(DEFAULT_VERSION, 3, proxy=proxy.listen_for))
+            self._cluster = self._stack.enter_context(KafkaCluster(DEFAULT_VERSION, 3, RACKS, proxy=proxy.listen_for))
             self._log("brokers run")
             self._start(proxy)
             with running(self.plain, self.transactional):
@@ -103,15 +109,18 @@ class Soak:
         self._targets = (self.plain.acknowledged, [0] * TRANSACTIONAL_PARTITIONS)
         ports = [node.behind_port for node in cluster.nodes if node.behind_port]
         self._links = LinkWeather(proxy, ports, self.seed, self.happened)
-        self._brokers = BrokerWeather(cluster, [PLAIN, TRANSACTIONAL], GROUP, self.seed, self.happened)
+        topics = {PLAIN: PLAIN_PARTITIONS, TRANSACTIONAL: TRANSACTIONAL_PARTITIONS}
+        self._brokers = BrokerWeather(cluster, topics, GROUP, self.seed, self.happened)
         self._proxy = proxy
         self.readers = [
-            self._process("plain reader", assign={PLAIN: PLAIN_PARTITIONS}, restless=True),
+            self._process("plain reader", assign={PLAIN: PLAIN_PARTITIONS}, restless=True, client_rack="rack-1"),
             self._process(
                 "committed reader",
                 assign={TRANSACTIONAL: TRANSACTIONAL_PARTITIONS},
                 isolation_level="read_committed",
                 max_partition_fetch_bytes=20_000,
+                fetch_min_bytes=10_000,
+                buffer_memory=500_000,
             ),
         ]
         self.members = [self._member() for _ in range(MEMBERS)]
@@ -122,7 +131,8 @@ class Soak:
 
     def _member(self) -> ReaderProcess:
         number = next(self._numbers)
-        return self._process(f"member-{number}", commits=COMMITS[number % len(COMMITS)], **MEMBER)
+        own = {"commits": COMMITS[number % len(COMMITS)], "client_rack": RACK_OF_MEMBER[number % len(RACK_OF_MEMBER)]}
+        return self._process(f"member-{number}", **own, **MEMBER)
 
     # --- storms ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import ElectionType, KafkaException
@@ -41,7 +41,8 @@ class LinkWeather:
 
     @contextmanager
     def blowing(self) -> Iterator[None]:
-        """Trouble connections while the block runs; calm afterwards."""
+        """Trouble connections while the block runs; calm afterwards, but for some that stay silent for good."""
+        self._proxy.cut(*self._silent())
         done = threading.Event()
         thread = threading.Thread(target=self._run, args=(done,), name="link weather")
         thread.start()
@@ -50,7 +51,12 @@ class LinkWeather:
         finally:
             done.set()
             thread.join()
-            self._proxy.calm()
+            silent = [link for link in self._silent() if self._random.random() < 0.5]
+            self._happened["connections silent for good"] += len(silent)
+            self._proxy.calm(but=silent)
+
+    def _silent(self) -> list[Link]:
+        return [link for link in self._proxy.links() if link.conditions == STALLED]
 
     def _run(self, done: threading.Event) -> None:
         while not done.wait(self._random.uniform(0.05, 1.0)):
@@ -98,7 +104,10 @@ def _kind(conditions: Conditions) -> str:
 class BrokerWeather:
     """Kills, freezes and restarts brokers, and moves leadership; one thing at a time."""
 
-    def __init__(self, cluster: KafkaCluster, topics: list[str], group: str, seed: int, happened: Counter[str]) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, topics: Mapping[str, int], group: str, seed: int, happened: Counter[str]
+    ) -> None:
+        """`topics`: how many partitions each has."""
         self._cluster, self._topics, self._group, self._happened = cluster, topics, group, happened
         self._random = random.Random(seed)
 
@@ -117,9 +126,8 @@ class BrokerWeather:
         """The leader of a partition, or the group's coordinator."""
         if self._random.random() < 0.3:
             return self._cluster.coordinator_of(self._group)
-        topic = self._random.choice(self._topics)
-        partitions = self._cluster.metadata(topic).topics[topic].partitions
-        return self._cluster.leader_of(topic, self._random.choice(sorted(partitions)))
+        topic = self._random.choice(list(self._topics))
+        return self._cluster.leader_of(topic, self._random.randrange(self._topics[topic]))
 
     def _kill(self, node: KafkaNode) -> None:
         self._happened["brokers killed"] += 1

@@ -201,3 +201,23 @@ def test_it_describes_itself() -> None:
     assert "<CoordinatorManager of g: unknown: no answer, looking up>" == repr(case)
     answer(request, found(), 0.0)
     assert "<CoordinatorManager of g: h:9 (id 3)>" == repr(case)
+
+
+def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
+    """A heartbeat on a connection that has gone silent must not be waited for after the session timed out."""
+    case = manager()
+    answer(asks(case, 0.0), found(3), 1.0)
+    assert case.poll(2.0).disconnect is None
+    case.mark_unknown("session_timeout_ms passed", 1000.0)
+    lost = case.poll(1000.0)
+    assert ("+3", [FIND_COORDINATOR]) == (lost.disconnect, [request.api for request in lost.requests])
+    assert case.poll(1001.0).disconnect is None
+
+
+def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() -> None:
+    """Closing does not wait until somebody needs a coordinator again."""
+    case = manager()
+    answer(asks(case, 0.0), found(3), 1.0)
+    case.wanted = False
+    case.mark_unknown("moved", 1000.0)
+    assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)

@@ -13,7 +13,7 @@ from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
 from kconsumer.types import Node
 from support.fake_network import World
-from support.scripted_broker import api_versions
+from support.scripted_broker import SILENCE, api_versions
 
 
 class Case:
@@ -233,3 +233,23 @@ def test_time_is_told_before_answers() -> None:
     case.steps()
     assert 1 == len(case.replies)
     assert [(case.now, 0)] == told
+
+
+def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
+    """Nothing of a connection that was given up is waited for; requests to other brokers go on waiting."""
+    case = Case()
+    case.world.connect()
+    case.world.broker.on(METADATA, SILENCE)
+    case.submit(case.request("-1"))
+    case.dispatcher.disconnect("-1", case.now)
+    case.steps(2)
+    (lost,) = case.replies
+    assert isinstance(lost.error, BrokerConnectionError)
+
+    case.submit(case.request("-1"))
+    assert "waiting=[Metadata]" in repr(case.dispatcher)
+    case.dispatcher.disconnect("-2", case.now)
+    assert 1 == len(case.replies)
+    case.dispatcher.disconnect("-1", case.now)
+    assert "given up" in str(case.replies[1].error)
+    assert case.dispatcher.idle

@@ -1,0 +1,83 @@
+"""Connections that go silent but stay open, as behind a broken firewall: each is given up in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from support.kafka import DEFAULT_VERSION, KafkaCluster
+from support.kafka_admin import wait_until
+from support.proxy import STALLED, Link, Proxy
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
+    """The way to the broker."""
+    with Proxy() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def behind_proxy(proxy: Proxy) -> Iterator[KafkaCluster]:
+    """A broker that clients reach through the proxy."""
+    with KafkaCluster(DEFAULT_VERSION, proxy=proxy.listen_for) as cluster:
+        yield cluster
+
+
+def coordinator_link(proxy: Proxy, consumer: Consumer) -> Link:
+    """The connection that heartbeats go by: the one that is used while nothing is fetched."""
+    consumer.pause(*consumer.assignment())
+    consumer.poll(1)
+    before = {link: link.sent_up for link in proxy.links()}
+    consumer.poll(1)
+    (link,) = (link for link, sent in before.items() if link.sent_up > sent)
+    return link
+
+
+def test_silent_coordinator_connection_ends_with_the_session_timeout(
+    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str
+) -> None:
+    """A member whose coordinator goes silent joins again after session_timeout_ms, not after request_timeout_ms.
+
+    The heartbeat under way gets no answer and the session times out. Then neither may the answer be waited for any
+    longer, nor may the next heartbeat take the same connection.
+    """
+    cluster = behind_proxy
+    cluster.create_topic(topic_name)
+    assigned: list[object] = []
+    with Consumer(
+        bootstrap_servers=cluster.proxied_servers,
+        group_id=topic_name,
+        session_timeout_ms=3_000,
+        heartbeat_interval_ms=200,
+        request_timeout_ms=2_000 * WAIT_S,
+        enable_auto_commit=False,
+    ) as consumer:
+        consumer.subscribe([topic_name], on_assign=lambda _, partitions: assigned.append(partitions))
+        wait_until(lambda: consumer.poll(0.2) or assigned, WAIT_S, "the first assignment")
+        link = coordinator_link(proxy, consumer)
+        proxy.set_conditions(STALLED, link)
+        wait_until(lambda: consumer.poll(0.2) or len(assigned) > 1, WAIT_S, "the second assignment")
+
+
+def test_silent_fetch_connection_ends_with_the_request_timeout(
+    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str
+) -> None:
+    """A reader whose connections all go silent reads on by new ones after request_timeout_ms."""
+    cluster = behind_proxy
+    cluster.create_topic(topic_name)
+    cluster.produce(topic_name, [b"before"], partition=0)
+    with Consumer(
+        bootstrap_servers=cluster.proxied_servers, auto_offset_reset="earliest", request_timeout_ms=2_000
+    ) as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        read = [record.value for record in wait_until(lambda: consumer.poll(0.2), WAIT_S, "the first record")]
+        for link in proxy.links():
+            proxy.set_conditions(STALLED, link)
+        cluster.produce(topic_name, [b"after"], partition=0)
+        read += [record.value for record in wait_until(lambda: consumer.poll(0.2), WAIT_S, "the second record")]
+        assert [b"before", b"after"] == read
