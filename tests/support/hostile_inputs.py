@@ -216,6 +216,13 @@ def damage(data: bytes, rng: Random) -> bytearray:
     return out
 
 
+def overwrite(data: bytearray, rng: Random) -> None:
+    """Change bytes where they are; the length stays."""
+    for _ in range(pick(rng, (1, 3, 10)) if data else 0):
+        at, bytes_ = int(rng.random() * len(data)), pick(rng, LIES)
+        data[at : at + len(bytes_)] = bytes_[: len(data) - at]
+
+
 def repair(data: bytearray) -> None:
     """Make the size and checksum of a batch or message fit its bytes again."""
     if len(data) < 34:
@@ -246,6 +253,11 @@ def among_others(damaged: bytes, rng: Random, others: list[bytes]) -> bytes:
 
 
 # --- inputs
+
+
+def whole(rng: Random) -> bytes:
+    """A few good batches or message sets."""
+    return b"".join(pick(rng, BATCHES if rng.random() < 0.7 else MESSAGES) for _ in range(pick(rng, (1, 1, 2, 3))))
 
 
 def batches(rng: Random) -> bytes:
