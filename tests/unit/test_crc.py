@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from kconsumer._core.crc import crc32, crc32c
+from kconsumer._core.crc import crc32, crc32c, crc32c_kinds
 from support.reference import crc32c as slow_crc32c
 
 
@@ -23,6 +23,22 @@ from support.reference import crc32c as slow_crc32c
 def test_crc32c_vectors(data: bytes, expected: int) -> None:
     """The check value of the catalogues and the vectors of RFC 3720."""
     assert expected == crc32c(data) == slow_crc32c(data)
+
+
+@pytest.mark.parametrize("kind", crc32c_kinds())
+def test_every_way_of_this_machine(kind: int) -> None:
+    """Each way of computing it, the package too, agrees around every size at which another loop begins."""
+    data = bytes(i * 31 & 0xFF for i in range(1200))
+    sizes = [*range(90), *range(120, 140), *range(250, 330), *range(500, 590), 767, 768, 769, 1023, 1024, 1199]
+    for size in sizes:
+        view = memoryview(data)[size % 5 :][:size]
+        assert slow_crc32c(bytes(view)) == crc32c(view, kind), size
+
+
+def test_only_the_ways_of_this_machine() -> None:
+    """Another number is refused before an instruction that is not there is run."""
+    with pytest.raises(ValueError, match="no way 9"):
+        crc32c(b"123456789", 9)
 
 
 def test_crc32_is_zlibs() -> None:
