@@ -245,7 +245,7 @@ cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexce
     cdef bint key = builder.wants[KC_KEY], value = builder.wants[KC_VALUE], headers = builder.wants[KC_HEADERS]
     while segment.count and row < builder.room:
         at = segment.span.p
-        if not read_next(segment, &record):
+        if not read_next(&segment.span, segment.magic, &record):
             return MALFORMED
         offset = offset_at(segment.base_offset, record.offset_delta)
         if offset < segment.floor:

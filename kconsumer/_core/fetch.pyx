@@ -87,32 +87,40 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Py_ssize_t size, Segment* out) noe
     cdef Record record
     cdef const unsigned char* start
     cdef int64_t offset
+    # What changes from record to record is kept in local variables: the compiler cannot know that nobody else sees
+    # what is in the structs.
+    cdef Span rest = batch.segment.span
+    cdef Py_ssize_t left = batch.left, count = 0
+    cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
+    cdef bint passed = batch.control, good = True
+    cdef int magic = batch.segment.magic
     out[0] = batch.segment
-    out.count = 0
     out.span.end = out.span.p
-    while batch.left and out.count < limit and (out.count == 0 or out.span.end - out.span.p < size):
-        start = batch.segment.span.p
-        if (
-            not read_next(&batch.segment, &record)
-            or (batch.segment.magic == 2 and not check_headers(record.headers))
-            or (batch.left == 1 and batch.segment.span.p != batch.segment.span.end)
-        ):
-            batch.segment.span.p = start
-            return False
-        offset = offset_at(batch.segment.base_offset, record.offset_delta)
-        if offset < 0 or offset == INT64_MAX:
-            batch.segment.span.p = start
-            return False
-        batch.left -= 1
-        if offset >= batch.reached:
-            batch.reached = offset + 1
-        if offset < batch.segment.floor or batch.control:
+    while left and count < limit and (count == 0 or out.span.end - out.span.p < size):
+        start = rest.p
+        if not read_next(&rest, magic, &record) or (magic == 2 and not check_headers(record.headers)):
+            good = False
+            break
+        offset = offset_at(base_offset, record.offset_delta)
+        if offset < 0 or offset == INT64_MAX or (left == 1 and rest.p != rest.end):
+            good = False
+            break
+        left -= 1
+        if offset >= reached:
+            reached = offset + 1
+        if offset < floor or passed:
             continue
-        if out.count == 0:
+        if count == 0:
             out.span.p = start
-        out.count += 1
-        out.span.end = batch.segment.span.p
-    return True
+        count += 1
+        out.span.end = rest.p
+    if not good:
+        rest.p = start
+    batch.segment.span = rest
+    batch.left = left
+    batch.reached = reached
+    out.count = count
+    return good
 
 
 @cython.final

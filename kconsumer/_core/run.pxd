@@ -2,7 +2,7 @@
 
 Contents:
     Segment           records of one batch, in one piece of memory
-    read_next         take one record off the front of a Segment, whatever its format
+    read_next         take one record off the front of a Span, whatever its format
     RecordRun         segments of one partition, in order: what one take() returns
     RecordIterator    walks over the records of several runs
 """
@@ -28,11 +28,11 @@ cdef struct Segment:
     Py_ssize_t batch_at        # where the batch starts in the fetched bytes
 
 
-cdef inline bint read_next(Segment* segment, Record* out) noexcept nogil:
-    """Take one record off the front of the segment's span; False if it is malformed."""
-    if segment.magic == 2:
-        return read_record(&segment.span, out)
-    return read_message(&segment.span, segment.magic, out)
+cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
+    """Take one record of that format off the front of the span; False, and `span` anywhere, if it is malformed."""
+    if magic == 2:
+        return read_record(span, out)
+    return read_message(span, magic, out)
 
 
 cdef class RecordRun:

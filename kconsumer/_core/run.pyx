@@ -226,12 +226,14 @@ cdef class RecordIterator:
         cdef ConsumerRecord record
         cdef Record parts
         cdef int64_t offset
+        cdef Span rest = self.segment.span
         while True:
-            if not read_next(&self.segment, &parts):
+            if not read_next(&rest, self.segment.magic, &parts):
                 raise changed()
             offset = offset_at(self.segment.base_offset, parts.offset_delta)
             if offset >= self.segment.floor:
                 break
+        self.segment.span = rest
         record = self.take_blank()
         record.offset = offset
         record.timestamp = self.segment.base_timestamp

@@ -21,6 +21,10 @@ cdef extern from "endian.h" nogil:
     void kc_store_be64(unsigned char* p, uint64_t value) noexcept
 
 
+cdef extern from "varint.h" nogil:
+    int kc_long_varint(const unsigned char* p, Py_ssize_t left, int most, uint64_t* out) noexcept
+
+
 ctypedef struct Span:
     const unsigned char* p
     const unsigned char* end
@@ -101,27 +105,22 @@ cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
     """Seven bits a byte, lowest first, at most five bytes; bits beyond 32 are dropped, as Java does."""
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
-    cdef uint32_t value
-    cdef unsigned int shift = 7
-    cdef Py_ssize_t i
-    if left < 1:
-        return False
-    value = p[0]
-    if value < 0x80:
-        out[0] = value
+    cdef uint64_t value
+    cdef int size
+    if left >= 1 and p[0] < 0x80:
+        out[0] = p[0]
         span.p = p + 1
         return True
-    value &= 0x7F
-    if left > 5:
-        left = 5
-    for i in range(1, left):
-        value |= (<uint32_t> (p[i] & 0x7F)) << shift
-        if p[i] < 0x80:
-            out[0] = value
-            span.p = p + i + 1
-            return True
-        shift += 7
-    return False
+    if left >= 2 and p[1] < 0x80:
+        out[0] = <uint32_t> (p[0] & 0x7F) | <uint32_t> p[1] << 7
+        span.p = p + 2
+        return True
+    size = kc_long_varint(p, left, 5, &value)
+    if size == 0:
+        return False
+    out[0] = <uint32_t> value
+    span.p = p + size
+    return True
 
 
 cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
@@ -129,26 +128,21 @@ cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint64_t value
-    cdef unsigned int shift = 7
-    cdef Py_ssize_t i
-    if left < 1:
-        return False
-    value = p[0]
-    if value < 0x80:
-        out[0] = value
+    cdef int size
+    if left >= 1 and p[0] < 0x80:
+        out[0] = p[0]
         span.p = p + 1
         return True
-    value &= 0x7F
-    if left > 10:
-        left = 10
-    for i in range(1, left):
-        value |= (<uint64_t> (p[i] & 0x7F)) << shift
-        if p[i] < 0x80:
-            out[0] = value
-            span.p = p + i + 1
-            return True
-        shift += 7
-    return False
+    if left >= 2 and p[1] < 0x80:
+        out[0] = <uint64_t> (p[0] & 0x7F) | <uint64_t> p[1] << 7
+        span.p = p + 2
+        return True
+    size = kc_long_varint(p, left, 10, &value)
+    if size == 0:
+        return False
+    out[0] = value
+    span.p = p + size
+    return True
 
 
 cdef inline bint read_varint(Span* span, int32_t* out) noexcept nogil:
