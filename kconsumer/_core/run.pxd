@@ -69,10 +69,12 @@ cdef class RecordIterator:
     cdef Py_ssize_t index          # of the next record in the run
     cdef Segment segment           # what is left of the segment being walked
     cdef object owner
+    cdef bint has_objects          # deserializers made keys or values of the run
     # The last two records given out. When the next one is asked for, a loop variable still holds the newer,
     # but often nobody the older, and then it is used again.
-    cdef ConsumerRecord older
-    cdef ConsumerRecord newer
+    cdef ConsumerRecord even
+    cdef ConsumerRecord odd
+    cdef bint turn                 # whether `even` is the newer
 
     cdef bint advance(self) except -1
     cdef ConsumerRecord next_record(self)

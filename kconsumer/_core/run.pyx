@@ -191,7 +191,7 @@ cdef class RecordIterator:
     def __next__(self):
         while self.segment.count == 0:
             if not self.advance():
-                self.older = self.newer = None
+                self.even = self.odd = None
                 raise StopIteration
         return self.next_record()
 
@@ -218,6 +218,7 @@ cdef class RecordIterator:
             self.index = 0
         self.segment = self.run.segments[self.next_segment]
         self.owner = self.run.owners[self.next_segment]
+        self.has_objects = self.run.keys is not None or self.run.values is not None
         self.next_segment += 1
         return True
 
@@ -234,6 +235,7 @@ cdef class RecordIterator:
             if offset >= self.segment.floor:
                 break
         self.segment.span = rest
+        self.segment.count -= 1
         record = self.take_blank()
         record.offset = offset
         record.timestamp = self.segment.base_timestamp
@@ -249,25 +251,31 @@ cdef class RecordIterator:
         if record.owner is not self.owner:
             record.owner = self.owner
             record.topic_partition = self.run.topic_partition
-        if self.run.keys is not None or self.run.values is not None:
+        if self.has_objects:
             self.give_objects(record)
         self.index += 1
-        self.segment.count -= 1
         return record
 
-    cdef ConsumerRecord take_blank(self):
+    cdef inline ConsumerRecord take_blank(self):
         """A record to fill: the older of the last two if only this iterator still holds it, otherwise a new
         one."""
-        cdef ConsumerRecord record = self.older
-        # Two references: `older` and the local variable. A record that anybody else can see has more.
-        if record is not None and Py_REFCNT(<PyObject*> record) == 2:
+        cdef ConsumerRecord record
+        self.turn = not self.turn
+        record = self.even if self.turn else self.odd
+        # Two references: the iterator's and the local variable. A record that anybody else can see has more.
+        if Py_REFCNT(<PyObject*> record) == 2 and record is not None:
             if record.made:
+                if record.made & MADE_VALUE:
+                    record.value_object = None
+                if record.made & ~MADE_VALUE:
+                    record.key_object = record.headers_object = None
                 record.made = 0
-                record.key_object = record.value_object = record.headers_object = None
+            return record
+        record = blank_record()
+        if self.turn:
+            self.even = record
         else:
-            record = blank_record()
-        self.older = self.newer
-        self.newer = record
+            self.odd = record
         return record
 
     cdef int give_objects(self, ConsumerRecord record) except -1:
