@@ -5,11 +5,12 @@ headers; `run` fills in where the parts are.
 """
 
 from operator import index
+from sys import intern
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from kconsumer._core.batch cimport read_nullable
@@ -20,9 +21,15 @@ from kconsumer.types import TimestampType, TopicPartition
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void* op)
+    object PyObject_GenericGetAttr(object op, object name)
 
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
+# Interned, as attribute names in code are; another string of the same letters takes the longer way.
+cdef str VALUE = intern("value")
+cdef str KEY = intern("key")
+cdef str OFFSET = intern("offset")
+
 cdef enum:
     SHOWN_BYTES = 64      # how much of a key or value repr() shows
 
@@ -66,13 +73,23 @@ cdef class ConsumerRecord:
         self.serialized_key_size = size_of(key, serialized_key_size)
         self.serialized_value_size = size_of(value, serialized_value_size)
 
+    def __getattribute__(self, name):
+        # What loops read most is found without a look through the type, which costs more than the value's bytes.
+        if name is VALUE:
+            return value_of(self)
+        if name is KEY:
+            return key_of(self)
+        if name is OFFSET:
+            return self.offset
+        return PyObject_GenericGetAttr(self, name)
+
     @property
     def topic(self):
-        return self.topic_partition[0]
+        return part(self.topic_partition, 0)
 
     @property
     def partition(self):
-        return self.topic_partition[1]
+        return part(self.topic_partition, 1)
 
     @property
     def timestamp_type(self):
@@ -84,23 +101,11 @@ cdef class ConsumerRecord:
 
     @property
     def key(self):
-        if not self.made & MADE_KEY:
-            if self.serialized_key_size >= 0:
-                self.key_object = PyBytes_FromStringAndSize(
-                    <const char*> self.key_at, self.serialized_key_size
-                )
-            self.made |= MADE_KEY
-        return self.key_object
+        return key_of(self)
 
     @property
     def value(self):
-        if not self.made & MADE_VALUE:
-            if self.serialized_value_size >= 0:
-                self.value_object = PyBytes_FromStringAndSize(
-                    <const char*> self.value_at, self.serialized_value_size
-                )
-            self.made |= MADE_VALUE
-        return self.value_object
+        return value_of(self)
 
     @property
     def headers(self):
@@ -128,6 +133,29 @@ cdef class ConsumerRecord:
             f"timestamp={self.timestamp}, timestamp_type={self.timestamp_type.name}, key={shown(self.key)}, "
             f"value={shown(self.value)}, headers={self.headers!r}, leader_epoch={self.leader_epoch})"
         )
+
+
+cdef inline object part(object pair, Py_ssize_t at):
+    """pair[at]; of a named tuple, which Python's own subscript takes four times as long for."""
+    if isinstance(pair, tuple) and at < PyTuple_GET_SIZE(pair):
+        return <object> PyTuple_GET_ITEM(pair, at)
+    return pair[at]
+
+
+cdef inline object key_of(ConsumerRecord self):
+    if not self.made & MADE_KEY:
+        if self.serialized_key_size >= 0:
+            self.key_object = PyBytes_FromStringAndSize(<const char*> self.key_at, self.serialized_key_size)
+        self.made |= MADE_KEY
+    return self.key_object
+
+
+cdef inline object value_of(ConsumerRecord self):
+    if not self.made & MADE_VALUE:
+        if self.serialized_value_size >= 0:
+            self.value_object = PyBytes_FromStringAndSize(<const char*> self.value_at, self.serialized_value_size)
+        self.made |= MADE_VALUE
+    return self.value_object
 
 
 cdef ConsumerRecord blank_record():
