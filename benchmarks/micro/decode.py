@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from kconsumer._core.columns import build
+from kconsumer._core.building import build
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.arrow import COLUMNS
 from kconsumer.deserializers import adapt

@@ -2,8 +2,9 @@
 
 Contents:
     KC_…, kc_type       the columns and their types, as arrow_abi.h has them
-    Column, let_go      a block, and giving up one reference to it
-    Columns             rows of chosen columns: what build() makes of runs
+    new_block …         memory for them, of which some is kept for the next ones
+    Column, let_go      a column, and giving up one reference to it
+    Columns             rows of chosen columns: what `building` makes of runs
     kinds_of            the columns that names stand for
 """
 
@@ -56,5 +57,9 @@ cdef class Columns:
     cdef readonly tuple names
 
 
+cdef void* new_block(Py_ssize_t size) noexcept nogil
+cdef void* grown_block(void* data, Py_ssize_t used, Py_ssize_t size) noexcept nogil
+cdef void free_block(void* data) noexcept nogil
+cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nogil
 cdef void let_go(Column* column) noexcept nogil
 cdef int kinds_of(tuple names, int* kinds) except -1

@@ -6,7 +6,7 @@ both. Spark compares a batch's schema with its own to the letter, so nothing her
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from kconsumer._core.arrow import schema_capsule
@@ -17,8 +17,10 @@ from kconsumer._core.columns cimport (
     MOST_CHILDREN,
     Column,
     Columns,
+    free_block,
     kc_count_up,
     kinds_of,
+    new_block,
 )
 
 
@@ -58,11 +60,11 @@ cdef Column* microseconds(const Column* column) noexcept nogil:
     """Milliseconds times 1000; times beyond what 64 bits hold become the last one that they hold."""
     cdef Column* made = like(column)
     cdef const int64_t* given = <const int64_t*> column.buffers[1]
-    cdef int64_t* times = <int64_t*> malloc(<size_t> column.length * sizeof(int64_t) + 8)
+    cdef int64_t* times = <int64_t*> new_block(8 * column.length)
     cdef int64_t row, time
     if made == NULL or times == NULL:
         free(made)
-        free(times)
+        free_block(times)
         return NULL
     for row in range(column.length):
         time = given[row]
@@ -80,11 +82,11 @@ cdef Column* widened(const Column* column) noexcept nogil:
     """int8 as int32."""
     cdef Column* made = like(column)
     cdef const int8_t* given = <const int8_t*> column.buffers[1]
-    cdef int32_t* wide = <int32_t*> malloc(<size_t> column.length * sizeof(int32_t) + 8)
+    cdef int32_t* wide = <int32_t*> new_block(4 * column.length)
     cdef int64_t row
     if made == NULL or wide == NULL:
         free(made)
-        free(wide)
+        free_block(wide)
         return NULL
     for row in range(column.length):
         wide[row] = given[row]
@@ -96,18 +98,18 @@ cdef Column* null_if_empty(const Column* column) noexcept nogil:
     """Lists, null where they were empty."""
     cdef Column* made = like(column)
     cdef const int32_t* ends = <const int32_t*> column.buffers[1]
-    cdef size_t ends_size = <size_t> (column.length + 1) * sizeof(int32_t)
-    cdef size_t bits_size = <size_t> (column.length // 8 + 1)
-    cdef int32_t* copied = <int32_t*> malloc(ends_size)
-    cdef uint8_t* valid = <uint8_t*> malloc(bits_size)
+    cdef Py_ssize_t ends_size = 4 * column.length + 4
+    cdef Py_ssize_t bits_size = column.length // 8 + 1
+    cdef int32_t* copied = <int32_t*> new_block(ends_size)
+    cdef uint8_t* valid = <uint8_t*> new_block(bits_size)
     cdef int64_t row
     if made == NULL or copied == NULL or valid == NULL:
         free(made)
-        free(copied)
-        free(valid)
+        free_block(copied)
+        free_block(valid)
         return NULL
-    memcpy(copied, ends, ends_size)
-    memset(valid, 0, bits_size)
+    memcpy(copied, ends, <size_t> ends_size)
+    memset(valid, 0, <size_t> bits_size)
     made.nulls = column.length
     for row in range(column.length):
         if ends[row] != ends[row + 1]:

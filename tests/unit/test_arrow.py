@@ -17,7 +17,7 @@ import pytest
 
 from kconsumer import ConsumerRecords, TopicPartition, decode_batches
 from kconsumer._core.arrow import stream_capsule
-from kconsumer._core.columns import build
+from kconsumer._core.building import build
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.run import RecordRun
 from kconsumer.arrow import COLUMNS, RecordBatch, Table
@@ -362,3 +362,17 @@ def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ImportError, match="pip install polars"):
         some_records().to_polars()
+
+
+def test_memory_used_again_changes_no_batch_that_is_held() -> None:
+    """Large blocks are kept for the next columns; those of a batch in use are not among them, and what an earlier one
+    left in a block is not seen."""
+    held = RecordBatch.of(filled(20_000)).to_pyarrow()
+    expected = held.to_pydict()
+    for value in (b"w" * 90, b"", b"x" * 130):
+        other = RecordBatch.of(filled(20_000, value)).to_pyarrow()
+        other.validate(full=True)
+        assert {value} == set(other["value"].to_pylist())
+        assert [[]] * 20_000 == other["headers"].to_pylist()
+        del other
+    assert expected == held.to_pydict()
