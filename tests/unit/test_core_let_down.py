@@ -14,7 +14,8 @@ import pytest
 
 from kconsumer import TopicPartition, decode_batches
 from kconsumer._core.arrow import array_capsule
-from kconsumer._core.columns import COLUMNS, Columns, build
+from kconsumer._core.building import build
+from kconsumer._core.columns import COLUMNS, Columns
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.run import RecordRun
 from kconsumer._core.wire import FrameBuffer
