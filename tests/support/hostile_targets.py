@@ -26,6 +26,7 @@ from kconsumer._core.columns import COLUMNS
 from kconsumer._core.fetch import PartitionFetch, use_codecs
 from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.run import RecordRun
+from kconsumer._core.spark import spark_columns
 from kconsumer._core.wire import FrameBuffer, Slice
 from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches
@@ -186,7 +187,7 @@ def read_columns(data: bytes, rng: Random) -> str:
     except (CorruptRecordError, RecordTooLargeError) as error:
         problem = error
     bits = rng.getrandbits(6)
-    names = COLUMNS if bits & 3 else tuple(rng.sample(COLUMNS, 3))
+    names = COLUMNS if bits & 3 else tuple(rng.sample(COLUMNS, 3 + (bits >> 2) % 3))
     try:
         parts = build(tuple(runs), names, most_bytes=inputs.pick(rng, (40, 700, 5000, MOST_BYTES, MOST_BYTES)))
     except OverflowError:
@@ -194,6 +195,9 @@ def read_columns(data: bytes, rng: Random) -> str:
     count = sum(map(len, runs))
     assert count == sum(map(len, parts))
     kept = [array_capsule(part) for part in parts], schema_capsule(names), stream_capsule(parts, names)
+    if "leader_epoch" not in names:
+        assert [len(part) for part in parts] == [len(part) for part in map(spark_columns, parts)]
+        array_capsule(spark_columns(parts[0]))
     if bits >> 2 == 0:
         records = [record for run in runs for record in run]
         arrays = [RecordBatch(part).to_pyarrow() for part in parts]
