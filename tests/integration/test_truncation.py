@@ -38,12 +38,14 @@ LEADER, FOLLOWER = 1, 2
 class Accident:
     """A cluster, and consumers by the name of their reset policy that had read both partitions to the end before it.
 
-    `epoch`: the leader epoch of the records that were kept; `expected`: what a consumer has to read afterwards.
+    The one called `halfway` had fetched all, but `returned` only so many. `epoch`: the leader epoch of the records that
+    were kept; `expected`: what a consumer has to read afterwards.
     """
 
     cluster: KafkaCluster
     consumers: dict[str, Consumer] = field(default_factory=dict)
     epoch: int | None = None
+    returned: int = 0
     expected: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def write(self, word: str, tp: TopicPartition, start: int, end: int, acks: str = "all") -> None:
@@ -109,6 +111,11 @@ def strike(accident: Accident) -> None:
         accident.write("lost", tp, KEPT, READ, acks="1")
     for policy, consumer in accident.consumers.items():
         consumer.seek_to_beginning(*BOTH)
+        if policy == "halfway":
+            while not (records := consumer.poll(1.0, max_records=READ + 5)):
+                pass
+            accident.returned = len(records)
+            continue
         found = read(consumer, dict.fromkeys(BOTH, READ))
         assert [b"lost-19"] * 2 == [values[-1][1] for values in found.values()]
         if policy == "none":
@@ -133,9 +140,10 @@ def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
     """The accident has happened; no consumer has looked at the new records yet."""
     with KafkaCluster(request.param, nodes=3) as cluster, ExitStack() as stack:
         found = Accident(cluster)
-        for policy in ("none", "earliest", "latest"):
+        for policy in ("none", "earliest", "latest", "halfway"):
             group = "sleepers" if policy == "none" else None
-            found.consumers[policy] = stack.enter_context(found.consumer(policy, group_id=group))
+            reset = "earliest" if policy == "halfway" else policy
+            found.consumers[policy] = stack.enter_context(found.consumer(reset, group_id=group))
         strike(found)
         yield found
 
@@ -151,6 +159,22 @@ def test_with_a_policy(accident: Accident, policy: str) -> None:
     every new record is read once, and none of those before again."""
     assert accident.expected == read(accident.consumers[policy], counts(accident))
     assert not accident.consumers[policy].poll(0.5)
+
+
+def test_with_lost_records_buffered(accident: Accident) -> None:
+    """What was fetched of the old log may still be returned, but behind it comes the new one from where they part."""
+    assert accident.returned < 2 * READ
+    consumer = accident.consumers["halfway"]
+    found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in BOTH}
+    deadline = time.monotonic() + 40
+    while any(accident.expected[tp] != found[tp][-len(accident.expected[tp]) :] for tp in BOTH):
+        for record in consumer.poll(0.5):
+            found[record.topic_partition].append((record.offset, record.value or b""))
+        assert time.monotonic() < deadline, found
+    before = [row for tp in BOTH for row in found[tp][: -len(accident.expected[tp])]]
+    assert len(before) <= 2 * READ - accident.returned
+    assert not [value for _, value in before if value.startswith(b"new")]
+    assert not consumer.poll(0.3)
 
 
 def raised(consumer: Consumer, timeout: float = 20.0) -> LogTruncationError:
