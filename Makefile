@@ -15,7 +15,7 @@ export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
 
 CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
-SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/spark tests/test_packaging.py)
+SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/test_packaging.py)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
 # A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
@@ -24,7 +24,7 @@ SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|d
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless integration test bench demo clean
+.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless integration spark test bench demo clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -101,7 +101,14 @@ property fuzz brokerless: $(STAMPS)/extensions
 integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
 	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)')
 
-test: setup lint types unit slower sanitized integration  ## everything, from a fresh clone
+$(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandIn.scala $(STAMPS)/package
+	PYTHONPATH=tests $(BIN)/python -m support.spark_jars >/dev/null
+	touch $@
+
+spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
+	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)')
+
+test: setup lint types unit slower sanitized integration spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

@@ -1,4 +1,5 @@
-"""Writes what is a table of the code in another form: options.md, design/state-machines.md, and the types of options.
+"""Writes what is a table of the code in another form: options.md, the options in spark.md, design/state-machines.md,
+and the types of options.
 
 python docs/make_pages.py [--check]
 
@@ -28,6 +29,8 @@ from kconsumer.requests.group_reactions import (
     SYNC_REACTIONS,
 )
 from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
+from kconsumer.spark.options import ROWS as SPARK_ROWS
+from kconsumer.spark.options import SourceOption
 from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.types import OffsetReset
@@ -264,6 +267,34 @@ def machines_page() -> str:
     return "".join(parts)
 
 
+# --- the table in spark.md ---
+
+SPARK_BEGIN = "<!-- Written by docs/make_pages.py from the table in kconsumer/spark/options.py; do not edit. -->\n"
+SPARK_END = "<!-- Until here. -->\n"
+
+
+def spark_default(row: SourceOption) -> str:
+    """How the default reads."""
+    if isinstance(row.default, bool):
+        return str(row.default).lower()
+    return "" if row.default is None else str(row.default)
+
+
+def spark_page() -> str:
+    """The page with the table in it as the code has it."""
+    before, _, rest = (HERE / "spark.md").read_text(encoding="utf-8").partition(SPARK_BEGIN)
+    _, _, after = rest.partition(SPARK_END)
+    parts = []
+    for own, title in ((False, "As in Spark's own source"), (True, "More")):
+        rows = [
+            (f"`{row.name}`", row.takes, spark_default(row), "" if row.mode == "both" else row.mode, row.meaning)
+            for row in SPARK_ROWS
+            if row.own == own
+        ]
+        parts.append(f"\n### {title}\n\n" + table(("option", "takes", "default", "only in a", "meaning"), rows))
+    return before + SPARK_BEGIN + "".join(parts) + "\n" + SPARK_END + after
+
+
 # --- all of them ---
 
 
@@ -278,6 +309,7 @@ def main() -> int:
     pages = {
         HERE / "options.md": options_page(),
         HERE / "design" / "state-machines.md": machines_page(),
+        HERE / "spark.md": spark_page(),
         HERE.parent / "kconsumer" / "_signature.py": signature_page(),
     }
     if sys.argv[1:] == ["--check"]:

@@ -22,7 +22,7 @@ from kconsumer.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "RangePartition", "plan_batch"]
+__all__ = ["BatchReader", "RangePartition", "plan_batch", "task_of"]
 
 Offsets = dict[TopicPartition, int]
 
@@ -31,8 +31,12 @@ class RangePartition(InputPartition):
     """A task of the source."""
 
     def __init__(self, task: OffsetRange) -> None:
-        super().__init__(task)
-        self.task = task
+        super().__init__(tuple(task))
+
+
+def task_of(partition: InputPartition) -> OffsetRange | None:
+    """What a task is to read; None for the one task that Spark makes up where a source has none."""
+    return None if partition.value is None else OffsetRange(*partition.value)
 
 
 class BatchReader(DataSourceReader):
@@ -56,9 +60,9 @@ class BatchReader(DataSourceReader):
             tasks = plan_batch(self._config, admin, self._constraints, self._parallelism)
         return [RangePartition(task) for task in tasks]
 
-    def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, in its worker process."""
-        return read(self._config, self._projection, partition.task, ("batch", self._run))
+        return read(self._config, self._projection, task_of(partition), ("batch", self._run))
 
 
 def plan_batch(

@@ -32,9 +32,11 @@ POINTS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 
 
 def read(
-    config: SourceConfig, projection: Projection, task: OffsetRange, run: tuple[str, ...]
+    config: SourceConfig, projection: Projection, task: OffsetRange | None, run: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a task. `run` says of which query and micro-batch, for dead letters."""
+    """The batches of a task, if there is one. `run` says of which query and micro-batch, for dead letters."""
+    if task is None:
+        return
     with borrow(**executor_options(config)) as client:
         scan = Scan(config, projection, task, client)
         with closing(Prefetch(scan.batches())) as ahead:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.clock import Clock
 from kconsumer.errors import KafkaError
 from kconsumer.spark.admin import Admin
-from kconsumer.spark.batch import RangePartition
+from kconsumer.spark.batch import RangePartition, task_of
 from kconsumer.spark.compat import (
     ADMISSION_CONTROL,
     DataSourceStreamReader,
+    InputPartition,
     ReadAllAvailable,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -104,9 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = self._progress.plan(from_document(start), from_document(end))
         return [RangePartition(task) for task in tasks]
 
-    def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, in its worker process."""
-        return read(self._config, self._projection, partition.task, _run())
+        return read(self._config, self._projection, task_of(partition), _run())
 
     # --- ends ------------------------------------------------------------------------------------------------------
 
