@@ -76,9 +76,19 @@ class Reader:
         assert list(zip(range(start, self.end), values, strict=True)) == found
 
 
+def requests(cluster: KafkaCluster, tp: TopicPartition, api: str) -> dict[int, int]:
+    """How many requests of this kind the topic's consumer made of which broker."""
+    return {node: count for node, count in counts(cluster, tp.topic, api).items() if count}
+
+
 def fetches(cluster: KafkaCluster, node: int, tp: TopicPartition) -> list[Served]:
     """The fetches of the topic's consumer that a broker answered."""
     return [entry for entry in served(cluster.node(node), tp.topic) if entry.api == "FETCH"]
+
+
+def refusals(cluster: KafkaCluster, node: int, tp: TopicPartition) -> list[dict[str, Any]]:
+    """The rows with an error in the Fetch responses of a broker."""
+    return [row for entry in fetches(cluster, node, tp) for row in entry.partitions if row["errorCode"]]
 
 
 def wait_for_records_of(cluster: KafkaCluster, node: int, tp: TopicPartition) -> None:
@@ -175,13 +185,12 @@ def test_new_leader_is_followed_without_metadata(cluster: KafkaCluster, partitio
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
         wait_for_records_of(cluster, old, partition)
-        asked = counts(cluster, partition.topic, "METADATA")
-        assert 0 < sum(asked.values())
+        asked = wait_until(lambda: requests(cluster, partition, "METADATA"), 30, "the first request for metadata")
         elect_preferred(cluster, partition)
         reader.pass_on(1_000)
         wait_for_records_of(cluster, LEADER, partition)
-        assert asked == counts(cluster, partition.topic, "METADATA")
-        assert {OTHER: 0, LEADER: 1, NEAR: 0} == counts(cluster, partition.topic, "OFFSET_FOR_LEADER_EPOCH")
-        told = [row for entry in fetches(cluster, old, partition) for row in entry.partitions if row["errorCode"]]
+        checked = wait_until(lambda: requests(cluster, partition, "OFFSET_FOR_LEADER_EPOCH"), 30, "the check")
+        told = wait_until(lambda: refusals(cluster, old, partition), 30, "the hint")
+        assert (asked, {LEADER: 1}) == (requests(cluster, partition, "METADATA"), checked)
         assert {LEADER} == {row["currentLeader"]["leaderId"] for row in told}
         assert {row["errorCode"] for row in told} <= {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}
