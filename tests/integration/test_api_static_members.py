@@ -1,0 +1,216 @@
+"""Static members (KIP-345): restarts within the session, leaders that restart, fenced duplicates, leaving."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kconsumer import Assignment, Assignor, ClusterView, Consumer, Subscription, TopicPartition
+from kconsumer.assignors import load
+from kconsumer.errors import FencedInstanceIdError, KafkaError
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+
+New = Callable[..., Consumer]
+SESSION_MS = 20_000
+
+
+class CountingRange(Assignor):
+    """Range, with the number of times this member assigned as the leader."""
+
+    name = "counting-range"
+
+    def __init__(self) -> None:
+        self.range = load("range")
+        self.assigned = 0
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        """As range does."""
+        self.assigned += 1
+        return self.range.assign(cluster, subscriptions)
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """A topic of two partitions with the values 0 to 9 each."""
+    kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic_name, numbered(10), partition=partition)
+    return topic_name
+
+
+@pytest.fixture
+def member(topic_name: str, new_consumer: New) -> New:
+    """Makes members of one group whose places are kept for a long session."""
+
+    def make(instance: str | None, *topics: str, **options: Any) -> Consumer:
+        chosen = {
+            "group_id": topic_name,
+            "group_instance_id": instance,
+            "assignors": ["range"],
+            "enable_auto_commit": False,
+            "session_timeout_ms": SESSION_MS,
+            "metadata_max_age_ms": 300,
+            **options,
+        }
+        return new_consumer(*topics, **chosen)
+
+    return make
+
+
+@contextmanager
+def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
+    """Poll consumers from another thread while the block runs; the errors they raised."""
+    done = threading.Event()
+    errors: list[KafkaError] = []
+
+    def poll_on() -> None:
+        while not done.is_set():
+            for consumer in consumers:
+                try:
+                    consumer.poll(0.02)
+                except KafkaError as error:
+                    errors.append(error)
+
+    thread = threading.Thread(target=poll_on)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        done.set()
+        thread.join()
+
+
+def spread(*members: Consumer) -> None:
+    """Poll until each of them has one of two partitions."""
+    poll_until(members, lambda: [1] * len(members) == [len(member.assignment()) for member in members])
+
+
+def test_a_leader_that_restarts_takes_over_what_there_is(kafka: Kafka, topic: str, member: New) -> None:
+    """The coordinator skips the assignment (KIP-814): the new leader computes none, everybody keeps their partitions
+    and generation, and the leader still sees to partitions that are added later."""
+    listener = Recorder()
+    before, after = CountingRange(), CountingRange()
+    leader = member("leader", topic, assignors=[before])
+    await_assignment(leader, *tps(topic, 0, 1))
+    follower = member("follower", assignors=[CountingRange()])
+    follower.subscribe([topic], listener=listener)
+    spread(leader, follower)
+    poll_until([leader, follower], lambda: bool(listener.calls))
+    mine, calls = leader.assignment(), list(listener.calls)
+    generation = leader.group_metadata().generation_id
+    assert before.assigned >= 2
+    leader.close()
+    again = member("leader", topic, assignors=[after])
+    poll_until([again, follower], lambda: again.assignment() == mine)
+    for _ in range(5):
+        again.poll(0.1)
+        follower.poll(0.1)
+    assert (0, calls) == (after.assigned, listener.calls)
+    assert {generation} == {consumer.group_metadata().generation_id for consumer in (again, follower)}
+    kafka.add_partitions(topic, 4)
+    poll_until([again, follower], lambda: [2, 2] == [len(m.assignment()) for m in (again, follower)])
+    assert 1 <= after.assigned
+    assert generation < again.group_metadata().generation_id
+
+
+def test_a_restart_with_another_subscription_rebalances(kafka: Kafka, topic: str, member: New) -> None:
+    """The place is kept, but not what was assigned for other topics."""
+    other = kafka.create_topic(f"{topic}-other", 1)
+    stays, restarts = member("stays", topic), member("restarts", topic)
+    spread(stays, restarts)
+    restarts.close()
+    again = member("restarts", other)
+    poll_until(
+        [stays, again],
+        lambda: stays.assignment() == frozenset(tps(topic, 0, 1)) and again.assignment() == frozenset(tps(other, 0)),
+    )
+
+
+def test_a_member_that_does_not_come_back_is_replaced(kafka: Kafka, topic: str, member: New) -> None:
+    """After the session its partitions go to the others; until then nobody reads them."""
+    stays = member("stays", topic, session_timeout_ms=2500)
+    gone = member("gone", topic, session_timeout_ms=2500)
+    spread(stays, gone)
+    gone.close()
+    closed_at = time.monotonic()
+    poll_until(stays, lambda: len(stays.assignment()) == 2)
+    assert time.monotonic() - closed_at > 1.0
+
+
+def test_a_duplicate_takes_the_place_of_a_member_that_is_alive(topic: str, member: New) -> None:
+    """Heartbeats alone tell the old one: its next poll raises, no listener of the new one or of others is disturbed,
+    and closing the old one takes nothing from the new one."""
+    listener = Recorder()
+    other = member("other")
+    other.subscribe([topic], listener=listener)
+    old = member("same", topic)
+    spread(other, old)
+    poll_until([other, old], lambda: listener.kinds[-1] == "assigned")
+    place, calls = old.assignment(), list(listener.calls)
+    new = member("same", topic)
+    poll_until([other, new], lambda: new.assignment() == place)
+    with polled(new, other) as errors:
+        with pytest.raises(FencedInstanceIdError, match="group_instance_id"):
+            poll_until(old, lambda: False)
+        started = time.monotonic()
+        old.close()
+        assert time.monotonic() - started < 5
+        time.sleep(0.5)
+    assert ([], calls) == (errors, listener.calls)
+    assert place == new.assignment()
+    new.seek_to_beginning()
+    assert 10 == len(read(new, 10))
+    new.commit()
+
+
+def test_commits_of_a_fenced_member(topic: str, member: New) -> None:
+    """A commit of the old one fails as fenced, and so does every later one; nothing of it reaches the group."""
+    old = member("same", topic)
+    await_assignment(old, *tps(topic, 0, 1))
+    new = member("same", topic)
+    await_assignment(new, *tps(topic, 0, 1))
+    zero = TopicPartition(topic, 0)
+    for _ in range(2):
+        with pytest.raises(FencedInstanceIdError):
+            old.commit({zero: 7})
+    assert {zero: None} == new.committed([zero])
+
+
+@pytest.mark.parametrize(
+    ("instance", "leave_group", "leaves"),
+    [
+        ("i", None, False),
+        ("i", True, True),
+        ("i", False, False),
+        (None, None, True),
+        (None, True, True),
+        (None, False, False),
+    ],
+)
+def test_leaving_on_close(
+    kafka: Kafka, topic: str, member: New, instance: str | None, leave_group: bool | None, leaves: bool
+) -> None:
+    """close(leave_group=…) of static and dynamic members (KIP-1092): None means that only dynamic ones leave."""
+    consumer = member(instance, topic)
+    await_assignment(consumer, *tps(topic, 0, 1))
+    consumer.close(leave_group=leave_group)
+    wait_until(lambda: kafka.group_state(topic) != "UNKNOWN", 10, "the group's state")
+    assert ("EMPTY" if leaves else "STABLE") == kafka.group_state(topic)
+
+
+def test_unsubscribing_keeps_a_static_members_place(kafka: Kafka, topic: str, member: New) -> None:
+    """unsubscribe() of a static member sends no LeaveGroup; subscribing again finds the partitions still there."""
+    consumer, other = member("i", topic), member("other", topic)
+    spread(consumer, other)
+    mine, generation = consumer.assignment(), other.group_metadata().generation_id
+    consumer.unsubscribe()
+    consumer.subscribe([topic])
+    poll_until([consumer, other], lambda: consumer.assignment() == mine)
+    assert generation == other.group_metadata().generation_id
