@@ -1,0 +1,95 @@
+"""Metrics for Prometheus: python examples/metrics_prometheus.py localhost:9092 my-group my-topic [PORT].
+
+Reads the topic and serves http://127.0.0.1:PORT/metrics in the text format, with the standard library alone. A consumer
+belongs to one thread, so the numbers are taken between two polls; the server shows the last ones taken.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from kconsumer import Consumer, MetricName
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+TAKE_EVERY_S = 1.0
+
+
+def prometheus_text(metrics: Mapping[MetricName, float]) -> str:
+    """The metrics as Prometheus reads them: `kconsumer_<group>_<name>{<tags>} <value>`, those of one name together."""
+    families: dict[str, list[tuple[MetricName, float]]] = {}
+    for metric, value in metrics.items():
+        families.setdefault(_word(f"kconsumer_{metric.group}_{metric.name}"), []).append((metric, value))
+    lines = []
+    for family, rows in sorted(families.items()):
+        description = rows[0][0].description.replace("\\", r"\\").replace("\n", r"\n")
+        lines.append(f"# HELP {family} {description}")
+        lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
+        lines += [f"{family}{_labels(metric)} {_number(value)}" for metric, value in rows]
+    return "".join(line + "\n" for line in lines)
+
+
+def _word(text: str) -> str:
+    """Letters, digits and underscores only."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
+
+
+def _labels(metric: MetricName) -> str:
+    escaped = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+    labels = [f'{_word(key)}="{"".join(escaped.get(c, c) for c in str(value))}"' for key, value in metric.tags]
+    return f"{{{','.join(labels)}}}" if labels else ""
+
+
+def _number(value: float) -> str:
+    """As Go reads numbers: an average of nothing is NaN."""
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value), str(float(value)))
+
+
+class Page(ThreadingHTTPServer):
+    """Serves the text that was put into `text` last."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        self.text = ""
+        super().__init__(("127.0.0.1", port), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Page
+
+    def do_GET(self) -> None:
+        """Any path is the page."""
+        body = self.server.text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each scrape."""
+
+
+def main(servers: str, group: str, topic: str, port: str = "9404") -> None:
+    """Read for ever, and publish once a second."""
+    page = Page(int(port))
+    print(f"http://127.0.0.1:{page.server_port}/metrics", flush=True)
+    taken_at = -TAKE_EVERY_S
+    with Consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
+        while True:
+            consumer.poll(timeout=TAKE_EVERY_S / 2)
+            if time.monotonic() - taken_at >= TAKE_EVERY_S:
+                taken_at = time.monotonic()
+                page.text = prometheus_text(consumer.metrics())
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""The metrics bridges of examples/ on a consumer that reads: scraped over HTTP, exported by OpenTelemetry."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.polling import numbered
+
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
+
+
+@contextmanager
+def running(example: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """An example that is ended by Ctrl-C, quietly."""
+    command = [sys.executable, "-u", str(ROOT / "examples" / example), *arguments]
+    pipe = subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            yield process
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+            assert (0, "") == (process.returncode, err)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_name: str) -> str:
+    """A topic with 25 records."""
+    kafka.create_topic(topic_name, 1)
+    kafka.produce(topic_name, numbered(25), partition=0)
+    return topic_name
+
+
+def test_prometheus(kafka: Kafka, topic: str) -> None:
+    """A scrape has the records read, by client and by topic, and the lag of the partition."""
+    with running("metrics_prometheus.py", kafka.bootstrap_servers, topic, topic, "0") as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+
+        def scraped() -> str:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text: str = answer.read().decode()
+            return text if re.search(r"records_consumed_total\{client_id=[^,}]*\} 25.0\n", text) else ""
+
+        text = wait_until(scraped, 30, "25 records in a scrape")
+    labels = re.findall(r"_records_consumed_total\{([^}]*)\} 25\.0\n", text)
+    assert [False, True] == sorted(f'topic="{topic}"' in found for found in labels)
+    (lag,) = re.findall(r"_records_lag\{([^}]*)\} 0\.0\n", text)
+    assert {'partition="0"', f'topic="{topic}"'} <= set(lag.split(","))
+    assert "# TYPE kconsumer_consumer_coordinator_metrics_assigned_partitions gauge\n" in text
+
+
+def test_opentelemetry(kafka: Kafka, topic: str) -> None:
+    """An export has the records read as a counter that only grows."""
+    with running("metrics_opentelemetry.py", kafka.bootstrap_servers, topic, topic) as process:
+        assert process.stdout is not None
+        text, found = "", {}
+        for line in process.stdout:
+            text += line
+            if not line.startswith("}"):
+                continue
+            exported, text = json.loads(text), ""
+            scopes = [scope for resource in exported["resource_metrics"] for scope in resource["scope_metrics"]]
+            found = {metric["name"]: metric["data"] for scope in scopes for metric in scope["metrics"]}
+            total = found.get("kconsumer.consumer-fetch-manager-metrics.records-consumed-total", {"data_points": []})
+            if 25.0 in [point["value"] for point in total["data_points"]]:
+                break
+    assert total["is_monotonic"]
+    by_topic = [point["value"] for point in total["data_points"] if point["attributes"].get("topic") == topic]
+    assert [25.0] == by_topic
