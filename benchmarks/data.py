@@ -7,8 +7,9 @@ Values are random letters A to Z without keys, six partitions, batches as the Ja
 from __future__ import annotations
 
 import os
+import random
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from support.kafka import Kafka, kafka_tools_jars
 from support.kafka_jars import program
@@ -20,22 +21,40 @@ PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 
 @dataclass(frozen=True)
 class Corpus:
-    """One topic: how many records of what size, compressed how."""
+    """One topic: how many records of what size, compressed how; with headers, or in transactions."""
 
     name: str
     records: int
     value_bytes: int
     compression: str = "none"
+    headers: int = 0
+    transactional: bool = False
 
     def quick(self) -> Corpus:
         """The same kind of topic at a size for a smoke run."""
-        return Corpus(self.name, min(self.records, QUICK_RECORDS), self.value_bytes, self.compression)
+        return replace(self, records=min(self.records, QUICK_RECORDS))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What clients are told of it."""
+        return ("headers",) * bool(self.headers) + ("committed",) * self.transactional
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        headers = f" and {self.headers} headers" if self.headers else ""
+        transactions = ", in transactions, read_committed" if self.transactional else ""
+        compression = "uncompressed" if self.compression == "none" else self.compression
+        return f"{self.records:,} records of {self.value_bytes} B{headers}, {compression}{transactions}"
 
 
 CORPORA = (
     Corpus("100B", 5_000_000, 100),
     Corpus("100B-lz4", 5_000_000, 100, "lz4"),
     Corpus("1KB", 1_000_000, 1000),
+    Corpus("100B-zstd", 3_000_000, 100, "zstd"),
+    Corpus("1KB-headers", 500_000, 1000, headers=3),
+    Corpus("100B-transactions", 3_000_000, 100, transactional=True),
 )
 
 
@@ -49,6 +68,18 @@ def java_command(main: str, *arguments: str, heap: str = "1g") -> list[str]:
 def load(kafka: Kafka, corpus: Corpus) -> str:
     """Create and fill the topic of a corpus and check its size; gives the topic's name."""
     topic = kafka.create_topic(f"bench-{corpus.name}", PARTITIONS)
+    if corpus.headers:
+        produce_with_headers(kafka, topic, corpus)
+    else:
+        produce_with_java(kafka, topic, corpus)
+    found = sum(kafka.end_offsets(topic).values())
+    if found != corpus.records and not (corpus.transactional and found > corpus.records):  # its markers count, too
+        raise RuntimeError(f"{topic} has {found} records, not {corpus.records}")
+    return topic
+
+
+def produce_with_java(kafka: Kafka, topic: str, corpus: Corpus) -> None:
+    """Kafka's own tool; transactions end every 100 ms."""
     options = {
         "--bootstrap-server": kafka.bootstrap_servers,
         "--topic": topic,
@@ -57,9 +88,31 @@ def load(kafka: Kafka, corpus: Corpus) -> str:
         "--throughput": "-1",
         "--command-property": f"compression.type={corpus.compression}",
     }
+    if corpus.transactional:
+        options |= {"--transactional-id": topic, "--transaction-duration-ms": "100"}
     flat = [word for pair in options.items() for word in pair]
     subprocess.run(java_command(PRODUCER, *flat), check=True, stdout=subprocess.DEVNULL)
-    found = sum(kafka.end_offsets(topic).values())
-    if found != corpus.records:
-        raise RuntimeError(f"{topic} has {found} records, not {corpus.records}")
-    return topic
+
+
+def produce_with_headers(kafka: Kafka, topic: str, corpus: Corpus) -> None:
+    """That tool knows no headers; the same batches from another client."""
+    producer = kafka.producer(
+        {
+            "compression.type": corpus.compression,
+            "batch.size": 16_384,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 100_000,
+        }
+    )
+    letters = random.Random(0).choices(range(ord("A"), ord("Z") + 1), k=corpus.value_bytes + 1000)
+    headers = [(f"header-{number}", b"value of a header") for number in range(corpus.headers)]
+    for number in range(corpus.records):
+        value = bytes(letters[number % 1000 : number % 1000 + corpus.value_bytes])
+        while True:
+            try:
+                producer.produce(topic, value, partition=number // 16 % PARTITIONS, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush(60)

@@ -17,22 +17,26 @@ public class PollLoop {
         for (int partition = 0; partition < Integer.parseInt(args[3]); partition++) {
             partitions.add(new TopicPartition(topic, partition));
         }
-        Map<String, Object> options = Map.of("bootstrap.servers", args[0]);
+        List<String> words = List.of(args).subList(4, args.length);
+        String isolation = words.contains("committed") ? "read_committed" : "read_uncommitted";
+        Map<String, Object> options = Map.of("bootstrap.servers", args[0], "isolation.level", isolation);
+        boolean headers = words.contains("headers");
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(options, bytes, bytes)) {
             consumer.assign(partitions);
-            read(consumer, total);
-            System.out.println(read(consumer, total));
+            read(consumer, total, headers);
+            System.out.println(read(consumer, total, headers));
         }
     }
 
     /** Read the whole topic; the clock starts when the first records arrive, and those are not counted. */
-    private static String read(KafkaConsumer<byte[], byte[]> consumer, long total) {
+    private static String read(KafkaConsumer<byte[], byte[]> consumer, long total, boolean headers) {
         consumer.seekToBeginning(consumer.assignment());
         long start = 0;
         long skipped = 0;
         long records = 0;
         long bytes = 0;
+        long seen = 0;
         while (skipped + records < total) {
             ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofSeconds(1));
             if (start == 0) {
@@ -43,9 +47,11 @@ public class PollLoop {
             for (ConsumerRecord<byte[], byte[]> record : polled) {
                 records++;
                 bytes += record.value().length;
+                seen += headers ? record.headers().toArray().length : 0;
             }
         }
         double seconds = (System.nanoTime() - start) / 1e9;
-        return String.format("{\"seconds\": %.6f, \"records\": %d, \"bytes\": %d}", seconds, records, bytes);
+        String format = "{\"seconds\": %.6f, \"records\": %d, \"bytes\": %d, \"headers\": %d}";
+        return String.format(format, seconds, records, bytes, seen);
     }
 }

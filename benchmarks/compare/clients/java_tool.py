@@ -2,7 +2,8 @@
 
 `performance` is Kafka's own ConsumerPerformance: an empty loop over poll's records.  Its fetch time leaves out
 joining the group, as the clocks of the others leave out connecting; it includes the JVM's warming up, which in a
-short run is most of it.  `warm` is PollLoop.java, which touches each value and times a second pass.
+short run is most of it.  `warm` is PollLoop.java, which touches each value and times a second pass.  `steady` is
+Steady.java: what many partitions with few records cost.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from support.kafka_jars import TOOLS_VERSION
 
 PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 POLL_LOOP = str(Path(__file__).with_name("PollLoop.java"))
+STEADY = str(Path(__file__).with_name("Steady.java"))
+STEADY_WARM_UP_S = "15"  # its compiler takes longer than Python's clients need to settle
 
 
 def run(command: list[str]) -> tuple[str, dict[str, Any]]:
@@ -59,5 +62,20 @@ def warm(*arguments: str) -> dict[str, Any]:
     return {**json.loads(output.splitlines()[-1]), **used}
 
 
+def steady(*arguments: str) -> dict[str, Any]:
+    """Steady's figures; its CPU time is of the measured stretch."""
+    output, used = run(java_command(STEADY, *arguments, STEADY_WARM_UP_S))
+    return {**used, **json.loads(output.splitlines()[-1])}
+
+
+def main(arguments: list[str], words: list[str]) -> dict[str, Any]:
+    """What the command line asks for."""
+    if "steady" in words:
+        return steady(*arguments)
+    if "warm" in words:
+        return warm(*arguments, *(word for word in words if word != "warm"))
+    return performance(*arguments[:3])
+
+
 if __name__ == "__main__":
-    print(json.dumps(warm(*sys.argv[1:5]) if "warm" in sys.argv[5:] else performance(*sys.argv[1:4])))
+    print(json.dumps(main(sys.argv[1:5], sys.argv[5:])))

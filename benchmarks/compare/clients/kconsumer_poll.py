@@ -6,20 +6,37 @@ from importlib.metadata import version
 
 from meter import Meter
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
+
+
+def touch_value(polled: ConsumerRecords) -> tuple[int, int]:
+    """How many records, and the bytes of their values."""
+    records = size = 0
+    for record in polled:
+        records += 1
+        size += len(record.value)
+    return records, size
+
+
+def touch_headers(polled: ConsumerRecords) -> tuple[int, int]:
+    """The same, looking at the headers of each."""
+    records = size = headers = 0
+    for record in polled:
+        records += 1
+        size += len(record.value)
+        headers += len(record.headers)
+    return records, size
 
 
 def main() -> None:
     """Read the topic once."""
     meter = Meter()
-    with Consumer(bootstrap_servers=meter.bootstrap, auto_offset_reset="earliest") as consumer:
+    touch = touch_headers if "headers" in meter.words else touch_value
+    options = {"auto_offset_reset": "earliest", "isolation_level": meter.isolation}
+    with Consumer(bootstrap_servers=meter.bootstrap, **options) as consumer:
         consumer.assign([TopicPartition(meter.topic, partition) for partition in meter.partitions])
         while not meter.done:
-            records = size = 0
-            for record in consumer.poll(1.0):
-                records += 1
-                size += len(record.value)
-            meter.add(records, size)
+            meter.add(*touch(consumer.poll(1.0)))
         meter.report(version("kconsumer"))
 
 

@@ -1,5 +1,8 @@
 """What every Python client here shares: its arguments, the clock, and the line it prints.
 
+Arguments are broker, topic, how many records to read, partitions, and words: `committed` for read_committed, `headers`
+to touch them, too.
+
 The clock starts when the first records arrive and those records are not counted, so connecting and joining do not
 count for anyone.  The peak of resident memory is the process's own (VmHWM): what getrusage says of a child includes
 its parent's size at the fork.
@@ -18,6 +21,8 @@ class Meter:
     def __init__(self) -> None:
         self.bootstrap, self.topic, total, partitions = sys.argv[1:5]
         self.total, self.partitions = int(total), range(int(partitions))
+        self.words = frozenset(sys.argv[5:])
+        self.isolation = "read_committed" if "committed" in self.words else "read_uncommitted"
         self.records = self.bytes = self.skipped = 0
         self._start = self._cpu = 0.0
 

@@ -1,0 +1,81 @@
+"""Which clients there are, what each is asked to read, and how one reading is taken: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import PARTITIONS, Corpus
+from support.kafka import Kafka
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).parent / "clients"
+REFERENCE = "kconsumer"
+TIMEOUT_S = 600
+
+Reading = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A script of clients/, the words it is called with, and how much of a topic it reads."""
+
+    script: str
+    words: tuple[str, ...] = ()
+    share: int = 1  # reads one record in so many, and in one round: what takes microseconds a record needs no more
+    topics: frozenset[str] | None = None  # None: all
+
+
+PLAIN = frozenset({"100B", "100B-lz4", "1KB"})
+
+CLIENTS: dict[str, Client] = {
+    "Python loop alone": Client("python_loop.py", topics=frozenset({"100B"})),
+    "bare socket": Client("bare_socket.py", topics=PLAIN | {"100B-zstd", "1KB-headers"}),
+    "kconsumer arrow": Client("kconsumer_arrow.py"),
+    "kconsumer": Client("kconsumer_poll.py"),
+    "Java warm": Client("java_tool.py", ("warm",)),
+    "Java": Client("java_tool.py", topics=PLAIN),
+    "confluent tuned": Client("confluent_consume.py", ("tuned",)),
+    "confluent": Client("confluent_consume.py", share=5, topics=PLAIN),
+    "aiokafka": Client("aiokafka_getmany.py", share=2),
+    "kafka-python": Client("kafka_python_poll.py", share=5),
+}
+
+
+def reads(client: str, corpus: Corpus) -> bool:
+    """Whether a client takes part in this comparison."""
+    topics = CLIENTS[client].topics
+    return topics is None or corpus.name in topics
+
+
+def read_once(client: str, kafka: Kafka, topic: str, corpus: Corpus) -> Reading:
+    """Run one client over one topic and give what it measured."""
+    chosen = CLIENTS[client]
+    records = corpus.records // chosen.share
+    words = [*chosen.words, *corpus.words]
+    return run(chosen.script, kafka.bootstrap_servers, topic, str(records), str(PARTITIONS), *words)
+
+
+def run(script: str, *arguments: str) -> Reading:
+    """What a script prints. RuntimeError if it fails or does not end."""
+    folders = [ROOT, ROOT / "tests", ROOT / "assignors"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    try:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / script), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{script} {' '.join(arguments)} did not end within {TIMEOUT_S} s") from error
+    if done.returncode or not done.stdout.strip():
+        raise RuntimeError(f"{script} {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
