@@ -7,6 +7,7 @@ works with. An `Option` adds the name, the default and the meaning. Neither know
 
 from __future__ import annotations
 
+import importlib
 import logging
 import operator
 import re
@@ -336,14 +337,20 @@ def _signed(size: int) -> Callable[[bytes], int]:
     return decode
 
 
-def _decode_utf8(data: bytes) -> str:
-    return data.decode("utf-8")
+def _json_loads() -> Callable[[bytes], object]:
+    """The faster of those that are installed."""
+    try:
+        library = importlib.import_module("orjson")
+    except ImportError:
+        library = importlib.import_module("json")
+    loads: Callable[[bytes], object] = library.loads
+    return loads
 
 
 JAVA_DESERIALIZERS: dict[str, Callable[[bytes], object] | None] = {
     "ByteArrayDeserializer": None,
     "BytesDeserializer": None,
-    "StringDeserializer": _decode_utf8,
+    "StringDeserializer": bytes.decode,
     "ShortDeserializer": _signed(2),
     "IntegerDeserializer": _signed(4),
     "LongDeserializer": _signed(8),
@@ -351,10 +358,18 @@ JAVA_DESERIALIZERS: dict[str, Callable[[bytes], object] | None] = {
 
 
 def _parse_deserializer(value: object) -> object:
+    if value is str:  # called with bytes, it would give their repr
+        return bytes.decode
     if isinstance(value, str):
         package, _, name = value.strip().rpartition(".")
+        if name == "json" and not package:
+            return _json_loads()
+        if name == "str" and not package:
+            return bytes.decode
         if package not in ("", "org.apache.kafka.common.serialization") or name not in JAVA_DESERIALIZERS:
-            raise ValueError("as text only Kafka's own " + ", ".join(JAVA_DESERIALIZERS) + " are understood")
+            raise ValueError(
+                "as text only str, json and Kafka's own " + ", ".join(JAVA_DESERIALIZERS) + " are understood"
+            )
         return JAVA_DESERIALIZERS[name]
     if isinstance(value, type) and hasattr(value, "deserialize"):
         raise ValueError(f"pass an instance of {value.__name__}, not the class")
@@ -380,5 +395,5 @@ RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", "
 INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", "str", _parse_instance_id)
 ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", "Sequence[object]", _parse_assignors)
 DESERIALIZER = Kind(
-    "a callable (bytes) -> object, or an object with deserialize()", "Deserializer", _parse_deserializer
+    'a callable (bytes) -> object, an object with deserialize(), "str" or "json"', "Deserializer", _parse_deserializer
 )

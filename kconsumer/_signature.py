@@ -19,7 +19,7 @@ class DeserializerObject(Protocol):
         ...
 
 
-Deserializer = Callable[..., Any] | DeserializerObject
+Deserializer = Callable[..., Any] | DeserializerObject | str
 
 
 class ConsumerOptions(TypedDict, total=False):

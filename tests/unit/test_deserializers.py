@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer.config import ConsumerConfig
 from kconsumer.deserializers import ContextDeserializer, ObjectDeserializer, PlainDeserializer, adapt
 from kconsumer.errors import ConfigError
 from kconsumer.testing.batches import Rec, build_batch
@@ -121,3 +124,26 @@ def test_each_form_in_a_run() -> None:
         run = PartitionFetch(tp, data, 0).take(1)
         run.deserialize(None, adapt(deserializer, "value"))
         assert [result] == [record.value for record in run]
+
+
+def configured(deserializer: object) -> Any:
+    """What the option makes of it."""
+    return ConsumerConfig(bootstrap_servers="a:1", value_deserializer=deserializer).value_deserializer
+
+
+def test_names_of_deserializers() -> None:
+    """Text and JSON have names; what they stand for is called without a Python function in between."""
+    for text in ("str", str, "StringDeserializer"):
+        assert configured(text) is bytes.decode
+        assert isinstance(adapt(configured(text), "value"), PlainDeserializer)
+    assert {"a": [1, None]} == adapt(configured("json"), "value")("t", (), b'{"a": [1, null]}')
+    with pytest.raises(ConfigError, match="only str, json and Kafka's own"):
+        configured("avro")
+
+
+def test_json_by_the_faster_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """orjson if it is there, else what Python brings along."""
+    monkeypatch.setitem(sys.modules, "orjson", SimpleNamespace(loads=len))
+    assert configured("json") is len
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    assert configured("json") is json.loads
