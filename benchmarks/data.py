@@ -43,7 +43,7 @@ class Corpus:
     def title(self) -> str:
         """In words."""
         headers = f" and {self.headers} headers" if self.headers else ""
-        transactions = ", in transactions, read_committed" if self.transactional else ""
+        transactions = ", in transactions" if self.transactional else ""
         compression = "uncompressed" if self.compression == "none" else self.compression
         return f"{self.records:,} records of {self.value_bytes} B{headers}, {compression}{transactions}"
 

@@ -54,7 +54,7 @@ def panel(axes: Any, topic: dict[str, Any]) -> None:
     axes.set_yticks(range(len(ordered)), [client for client, _ in ordered], fontsize=8.5, color=INK)
     for tick, (client, _) in zip(axes.get_yticklabels(), ordered, strict=True):
         tick.set_fontweight("bold" if client.startswith("kconsumer") else "normal")
-    axes.set_title(topic["title"], fontsize=9.5, color=INK, loc="left", pad=4)
+    axes.set_title(topic["title"], fontsize=9, color=INK, loc="left", pad=4)
     axes.set_xticks([])
     axes.set_xlim(0, limit * 1.02)
     axes.tick_params(length=0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -156,3 +158,24 @@ def test_rows_that_cannot_be_built_are_read_again(
             read_arrow(consumer, 10)
     assert 0 == consumer.position(tp)
     assert 10 == sum(map(len, read_arrow(consumer, 10)))
+
+
+def test_rows_outlive_their_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """What was polled is readable after the consumer is closed and gone, in every library, and let go of then."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(1000), compression="zstd")
+    consumer = new_consumer()
+    consumer.assign(tps(topic_name, 0))
+    batches = read_arrow(consumer, 1000, max_rows=100)
+    frames = [batch.to_polars()["value"] for batch in batches]
+    tables = [pa.record_batch(batch)["value"] for batch in batches]
+    pending = batches[0].__arrow_c_stream__()
+    consumer.close()
+    del batches, consumer
+    gc.collect()
+    assert numbered(1000) == [value for frame in frames for value in frame.to_list()]
+    assert numbered(1000) == [value for table in tables for value in table.to_pylist()]
+    rows = pa.RecordBatchReader._import_from_c_capsule(pending).read_all()
+    count, last = duckdb.sql('SELECT count(*), max("offset") FROM rows').fetchall()[0]
+    assert (count - 1, 100) == (last, count)
+    assert numbered(100) == rows["value"].to_pandas().to_list()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import tracemalloc
+from pathlib import Path
+
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kconsumer import decode_batches
@@ -105,3 +111,52 @@ def test_no_rows() -> None:
     rows = pa.record_batch(batch_of(b""))
     rows.validate(full=True)
     assert (0, SCHEMA) == (rows.num_rows, rows.schema)
+
+
+def resident_kib() -> int:
+    """The memory this process has now."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1])
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
+def test_nothing_leaks() -> None:
+    """Batches whose capsules nobody consumes, that are imported, or of which one column is kept; and Python objects."""
+    records = decode_batches(build_batch([Rec(b"v" * 100, b"k", [("h", b"x")] * (n % 2), n) for n in range(500)]))
+
+    def use(round_number: int) -> None:
+        batch = SparkBatch(records.to_arrow(choose_spark(None)))
+        batch.__arrow_c_array__()
+        batch.__arrow_c_schema__()
+        kept = pa.record_batch(batch)["headers"] if round_number % 2 else pa.record_batch(batch)
+        assert 500 == len(kept)
+
+    for i in range(50):
+        use(i)
+    tracemalloc.start()
+    before, blocks = resident_kib(), tracemalloc.get_traced_memory()[0]
+    for i in range(1500):
+        use(i)
+    grown = tracemalloc.get_traced_memory()[0] - blocks
+    tracemalloc.stop()
+    assert before + 20_000 > resident_kib(), "a batch is 90 KB; 1500 of them left behind would be 135 MB"
+    assert grown < 100_000, "a capsule left behind a turn would be more"
+
+
+def test_released_in_another_thread() -> None:
+    """Who lets go last frees, whichever thread it is in, with and without the GIL."""
+    batches = [batch_of(build_batch([b"v" * 100] * 1000), ["value", "timestamp", "headers"]) for _ in range(8)]
+    imported = [pa.record_batch(batch) for batch in batches]
+
+    def let_go() -> None:
+        while imported:
+            rows = imported.pop()
+            assert 1000 == pc.count(rows["value"]).as_py()
+
+    threads = [threading.Thread(target=let_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    batches.clear()
+    for thread in threads:
+        thread.join()
+    assert [] == imported
