@@ -95,10 +95,15 @@ class Memory:
         return self._alive
 
     @property
+    def callers(self) -> int:
+        """Bytes of blocks that only the caller still needs."""
+        self.settle()
+        return self._alive - self._needed
+
+    @property
     def used(self) -> int:
         """Bytes that count: of blocks that buffered fetches need, and as far as half of the memory the caller's."""
-        self.settle()
-        return self._needed + min(self._alive - self._needed, self.limit // 2)
+        return min(self.callers, self.limit // 2) + self._needed
 
     @property
     def room(self) -> int:
@@ -131,7 +136,7 @@ class Memory:
 
     def usage(self) -> str:
         """What takes the memory, for people."""
-        kept = self.alive - self._needed
+        kept = self.callers
         return (
             f"{self._needed:,} bytes buffered, {kept:,} in batches that were returned and are still held,"
             f" {self.reserved:,} asked for, {self.unpacked:,} kept free for decompression, of {self.limit:,}"
@@ -139,7 +144,7 @@ class Memory:
 
     def __repr__(self) -> str:
         return (
-            f"<Memory {self.alive} bytes alive, {self._alive - self._needed} of them the caller's, {self.reserved}"
+            f"<Memory {self.alive} bytes alive, {self.callers} of them the caller's, {self.reserved}"
             f" asked for, of {self.limit}>"
         )
 

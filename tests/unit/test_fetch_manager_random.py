@@ -1,4 +1,5 @@
-"""Fetching under everything that may happen at once: nothing is lost, repeated, out of order or stuck."""
+"""Fetching under everything that may happen at once: nothing is lost, repeated, stale, out of order or stuck, memory is
+accounted for, and `partition_states()` tells what is the case."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kconsumer.errors import BrokerConnectionError
+from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.testing.batches import Rec, build_batch
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetReset, PartitionCondition, TopicPartition
 from support.fetching import TOPIC_ID, World
 
 PARTITIONS = 4
@@ -31,19 +33,21 @@ class Fetching(RuleBasedStateMachine):
         self.expected = dict.fromkeys(self.world.tps, 0)
         self.exists: dict[TopicPartition, list[int]] = {tp: [] for tp in self.world.tps}
         self.in_flight: list[UnsentRequest] = []
+        self.kept: list[ConsumerRecords] = []
+        self.resets: dict[TopicPartition, int] = {}
         for round_ in range(6):
             for partition in range(PARTITIONS):
                 self.produce(partition, count=1 + (round_ + partition) % 5, gap=(round_ * partition) % 3)
 
-    @rule(partition=partitions, count=st.integers(1, 8), gap=st.integers(0, 3))
-    def produce(self, partition: int, count: int, gap: int) -> None:
+    @rule(partition=partitions, count=st.integers(1, 8), gap=st.integers(0, 3), codec=st.sampled_from(["none", "zstd"]))
+    def produce(self, partition: int, count: int, gap: int, codec: str = "none") -> None:
         """A batch, of which compaction has taken `gap` offsets before its end."""
         tp = self.world.tps[partition]
         log = self.world.logs[tp]
         found = list(range(log.end, log.end + count))
         records = [Rec(b"%d" % offset, offset=offset) for offset in found]
         last = count + gap - 1
-        batch = build_batch(records, base_offset=log.end, last_offset_delta=last, leader_epoch=0)
+        batch = build_batch(records, base_offset=log.end, last_offset_delta=last, leader_epoch=0, codec=codec)
         log.add(batch, log.end + last + 1)
         self.exists[tp] += found
 
@@ -103,6 +107,45 @@ class Fetching(RuleBasedStateMachine):
             assert owed[: len(found)] == found
             self.expected[tp] = found[-1] + 1
 
+    @rule(limit=st.integers(1, 30))
+    def collect_and_undo(self, limit: int) -> None:
+        """Ctrl-C in the middle of a poll: what it had taken is owed as before."""
+        self.world.collector.collect(limit)
+        self.world.collector.undo()
+
+    @rule(limit=st.integers(1, 10))
+    def collect_and_keep(self, limit: int) -> None:
+        """The caller looks at a batch again later."""
+        records = self.world.collector.collect(limit)
+        self.kept.append(records)
+        for record in records:
+            tp = record.topic_partition
+            assert next(offset for offset in self.exists[tp] if offset >= self.expected[tp]) == record.offset
+            self.expected[tp] = record.offset + 1
+
+    @rule()
+    def let_go(self) -> None:
+        """What was kept is as it was."""
+        for records in self.kept:
+            assert all(b"%d" % record.offset == record.value for record in records)
+        self.kept.clear()
+
+    @rule(partition=partitions, data=st.data())
+    def reset(self, partition: int, data: st.DataObject) -> None:
+        """The position is dropped; an offset is found later."""
+        tp = self.world.tps[partition]
+        if self.world.subscription.is_assigned(tp):
+            self.world.subscription.request_reset(tp, OffsetReset.EARLIEST)
+            self.resets[tp] = data.draw(st.integers(0, self.world.logs[tp].end))
+
+    @rule()
+    def find_offsets(self) -> None:
+        for tp, offset in self.resets.items():
+            leader = self.world.cluster.leader(tp)
+            if self.world.subscription.maybe_seek_after_reset(tp, offset, OffsetReset.EARLIEST, leader):
+                self.expected[tp] = offset
+        self.resets.clear()
+
     @rule(partition=partitions, data=st.data())
     def seek(self, partition: int, data: st.DataObject) -> None:
         tp = self.world.tps[partition]
@@ -123,14 +166,36 @@ class Fetching(RuleBasedStateMachine):
         if self.world.subscription.is_assigned(tp):
             (self.world.subscription.pause if paused else self.world.subscription.resume)(tp)
 
-    @rule(chosen=st.sets(partitions))
-    def reassign(self, chosen: set[int]) -> None:
-        """Partitions that stay keep their position; those that come go on where they were left."""
+    @rule(chosen=st.sets(partitions), awaiting=st.booleans(), moved=st.booleans())
+    def reassign(self, chosen: set[int], awaiting: bool = False, moved: bool = False) -> None:
+        """Partitions that stay keep their position; those that come go on where they were left, or where another member
+        left them, once on_assign has returned."""
         world = self.world
         before = set(world.subscription.assigned())
         world.subscription.assign({world.tps[p] for p in chosen})
         for tp in set(world.subscription.assigned()) - before:
+            if moved:
+                self.expected[tp] = world.logs[tp].end // 2
             world.seek(tp, self.expected[tp])
+            world.subscription.mark_awaiting_callback([tp], awaiting)
+
+    @rule(partition=partitions)
+    def begin_revoking(self, partition: int) -> None:
+        """The group takes a partition away; until it is gone nothing of it may be returned."""
+        if self.world.subscription.is_assigned(self.world.tps[partition]):
+            self.world.subscription.mark_pending_revocation([self.world.tps[partition]])
+
+    @rule()
+    def callbacks_return(self) -> None:
+        self.world.subscription.mark_awaiting_callback(self.world.tps, False)
+
+    @rule(chosen=st.sets(partitions))
+    def unsubscribe_and_come_back(self, chosen: set[int]) -> None:
+        """With fetches under way, as `Consumer.unsubscribe` does it."""
+        self.send()
+        self.world.subscription.unsubscribe()
+        self.world.buffer.clear()
+        self.reassign(chosen, moved=True)
 
     @rule(partition=partitions, data=st.data())
     def move_leader(self, partition: int, data: st.DataObject) -> None:
@@ -145,21 +210,42 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 200))
     def wait(self, ms: int) -> None:
-        self.world.now += ms
+        self.world.wait(ms)
 
     @invariant()
     def accounts_are_right(self) -> None:
-        if hasattr(self, "world"):
-            buffer = self.world.buffer
-            held = sum(buffer.buffered_bytes(tp) for tp in self.world.tps)
-            assert (held, held) == (buffer.waiting_bytes, buffer.memory.alive)
-            assert buffer.memory.reserved >= 0
+        if not hasattr(self, "world"):
+            return
+        buffer, memory = self.world.buffer, self.world.buffer.memory
+        chains = [chain for tp in self.world.tps if (chain := buffer.find(tp)) is not None]
+        fetches = [fetch for chain in chains for fetch in chain.fetches]
+        blocks = {block for fetch in fetches for block in (fetch.block, fetch.open_block) if block is not None}
+        alive = memory.alive
+        assert sum(fetch.size for fetch in fetches) == buffer.waiting_bytes
+        assert sum(block.size for block in blocks if block.uses) == alive - memory.callers
+        assert 0 == memory.callers or (memory.callers > 0 and any(self.kept)), "only what was kept is the caller's"
+        assert memory.reserved == sum(flight.reserved for flight in self.world.manager._in_flight.values())
+
+    @invariant()
+    def states_are_told(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        asked = {request.node for request in self.in_flight}
+        for tp in self.world.subscription.assigned():
+            status = self.world.status(tp)
+            assert (True, True) == (status.since >= 0, bool(status.reason)), status
+            if status.state is PartitionCondition.IN_FLIGHT:
+                assert str(self.world.manager.targets.place(tp).node.id) in asked  # type: ignore[union-attr]  # it has one
+            if status.state is PartitionCondition.BUFFERED:
+                assert status.buffered_bytes > 0
 
     def teardown(self) -> None:
         """Whatever happened, with everything assigned and resumed all that is owed comes."""
         if not hasattr(self, "world"):
             return
         world = self.world
+        self.let_go()
+        self.reassign(set())
         self.reassign(set(range(PARTITIONS)))
         for tp in world.tps:
             world.subscription.resume(tp)

@@ -211,6 +211,25 @@ def test_bound_holds_while_reading_slowly() -> None:
     assert 100_000 < peak <= 200_000 + 3_500
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_bound_holds_with_many_brokers(codec: str) -> None:
+    """Twenty brokers, each of which sends a whole batch larger than the share it was asked for, read record by record;
+    compressed, a batch is a few bytes until it is opened."""
+    world = World(20, brokers=20, buffer_memory=400_000, sessions=1)
+    fill(world, 40_000, 4, codec=codec)
+    memory, peak, got = world.buffer.memory, 0, 0
+    for _ in range(400):
+        for request in world.poll():
+            world.answer(request)
+            peak = max(peak, memory.alive + memory.reserved)
+        records = world.collector.collect(1)
+        peak = max(peak, memory.alive + memory.reserved)
+        got += len(records)
+        del records
+    assert 80 == got
+    assert 100_000 < peak <= 400_000
+
+
 def test_batches_larger_than_the_memory() -> None:
     """A batch larger than the limit is read all the same, one at a time."""
     world = World(2, brokers=2, buffer_memory=1000, max_partition_fetch_bytes=1000)
