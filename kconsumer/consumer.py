@@ -412,7 +412,7 @@ class Consumer:
 
     @public
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
-        """Why each assigned partition is or is not being fetched, as of the last `poll`, and since when. Never blocks."""
+        """Why each assigned partition is or is not being fetched, as of the last `poll`, and since when."""
         return self._engine.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
