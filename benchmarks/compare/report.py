@@ -22,7 +22,7 @@ Reading = dict[str, Any]
 Readings = dict[str, list[Reading]]
 
 SCENARIO_TITLES = {
-    "first": "From making the consumer to its first record, in a new group (ms; median)",
+    "first": "From importing the client to its first record, in a new group (ms; median)",
     "four": "Four consumers in one process (threads; ns/record of wall time, all together)",
     "steady": "Many partitions with one record a second each (CPU of the consumer, once it is warm)",
 }
@@ -148,6 +148,11 @@ def put_between_marks(path: Path, text: str) -> None:
     path.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}")
 
 
+def newest() -> Path:
+    """The file of the last full run."""
+    return max(RESULTS.glob("20*.json"))
+
+
 def publish(results: dict[str, Any]) -> None:
     """Tables and plot into the README files."""
     from benchmarks.compare.plot import draw
@@ -162,7 +167,7 @@ def publish(results: dict[str, Any]) -> None:
 
 def main() -> None:
     """Publish the results of the file given, or of the newest one."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else max(RESULTS.glob("*.json"))
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else newest()
     publish(json.loads(path.read_text()))
     print(f"published {path}")
 

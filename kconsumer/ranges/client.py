@@ -6,6 +6,7 @@ Decides when connections are made (at the first use, and again after a fork or a
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import weakref
@@ -342,13 +343,18 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
         _give_back(client)
 
 
-def _take(options: dict[str, Any]) -> RangeClient:
+def _lock_of_this_process() -> threading.Lock:
+    """After a fork a new one, and nobody waits: another thread of the parent may have held the lock."""
     global _idle_lock, _idle_forks
-    if _idle_forks != fork_count():  # another thread of the parent may have held the lock
+    if _idle_forks != fork_count():
         _idle.clear()
         _idle_lock, _idle_forks = threading.Lock(), fork_count()
+    return _idle_lock
+
+
+def _take(options: dict[str, Any]) -> RangeClient:
     wanted = RangeClient(**options)
-    with _idle_lock:
+    with _lock_of_this_process():
         for number, client in enumerate(_idle):
             if (client.options, client.idle_close_s) == (wanted.options, wanted.idle_close_s):
                 return _idle.pop(number)
@@ -356,8 +362,18 @@ def _take(options: dict[str, Any]) -> RangeClient:
 
 
 def _give_back(client: RangeClient) -> None:
-    with _idle_lock:
+    with _lock_of_this_process():
         _idle.append(client)
         old = _idle.pop(0) if len(_idle) > MOST_IDLE else None
     if old is not None:
         old.close()
+
+
+@atexit.register
+def _close_waiting() -> None:
+    """The program ends: nobody will borrow these."""
+    with _lock_of_this_process():
+        clients = [*_idle]
+        _idle.clear()
+    for client in clients:
+        client.close()

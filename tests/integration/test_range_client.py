@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -261,3 +263,25 @@ def test_commits_for_a_group_without_members(kafka: Kafka, filled: str) -> None:
                 client.commit(group, {tp: 50})
         client.commit(group, {tp: 50})
         assert {tp: OffsetAndMetadata(50)} == client.committed(group, [tp])
+
+
+PROGRAM = """
+import os, sys
+from kconsumer.ranges import borrow
+options = {"bootstrap_servers": sys.argv[1]}
+def first(client):
+    return next(iter(client.read_range((sys.argv[2], 0), 3, 4))).num_rows
+with borrow(**options) as client:
+    assert 1 == first(client)
+    child = os.fork()
+    if child:
+        assert 0 == os.waitpid(child, 0)[1]
+    assert 1 == first(client)
+"""
+
+
+def test_a_program_that_forks_and_ends_with_clients_waiting(kafka: Kafka, filled: str) -> None:
+    """Parent and child go on with what was borrowed before the fork; at the end nothing is left unclosed."""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", PROGRAM, kafka.bootstrap_servers, filled]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (0, "") == (done.returncode, done.stderr)

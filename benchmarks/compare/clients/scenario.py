@@ -19,9 +19,8 @@ WARM_UP_S = 5.0
 CONSUMERS = 4
 
 
-def first(peer: Peer, topic: str, group: str) -> dict[str, float]:
-    """From making the consumer to its first record, in a group that nobody was in before."""
-    began, cpu = time.perf_counter(), time.process_time()
+def first(peer: Peer, topic: str, group: str, began: float, cpu: float) -> dict[str, float]:
+    """Since the import of the client to its first record, in a group that nobody was in before."""
     peer.subscribe(topic, group)
     while not (records := peer.poll(1.0)):
         pass
@@ -98,9 +97,10 @@ def four(peers: list[Peer], topic: str, partitions: int, total: int) -> dict[str
 def main() -> None:
     """Run the scenario of the command line."""
     scenario, name, bootstrap, topic, *rest = sys.argv[1:]
+    began, cpu = time.perf_counter(), time.process_time()
     peers = [PEERS[name](bootstrap) for _ in range(CONSUMERS if scenario == "four" else 1)]
     if scenario == "first":
-        found = first(peers[0], topic, rest[0])
+        found = first(peers[0], topic, rest[0], began, cpu)
     elif scenario == "steady":
         found = steady(peers[0], topic, int(rest[0]), float(rest[1]))
     else:
