@@ -80,8 +80,8 @@ class StreamProgress:
         if everything:
             return ends
         begin = self._begin(start, ends)
-        # Waiting would never end where nothing more is to come.
-        if not self._available_now and self._held_back(start, ends, now):
+        # With AvailableNow this ends the query, and what is left waits for the next run; so Spark's source does it.
+        if self._held_back(start, ends, now):
             return dict(start)
         most: int | None = self._config["maxOffsetsPerTrigger"]
         if most is not None:

@@ -134,7 +134,7 @@ def test_cap_by_bytes_samples_once() -> None:
 
 
 def test_min_offsets_holds_back() -> None:
-    """A trigger with too few new offsets gets its start back; with AvailableNow there is no waiting."""
+    """A trigger with too few new offsets gets its start back, with AvailableNow, too, which ends the query there."""
     log = Log(5)
     query = stream(log, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
     assert tps(5) == query.latest(tps(0), now=0)
@@ -143,7 +143,7 @@ def test_min_offsets_holds_back() -> None:
     assert tps(9) == query.latest(tps(5), now=1000)
     log.ends = tps(10)
     query.prepare_available_now()
-    assert tps(10) == query.latest(tps(9), now=1001)
+    assert tps(9) == query.latest(tps(9), now=1001)
 
 
 def test_available_now_stops_at_what_was_there() -> None:

@@ -1,0 +1,168 @@
+"""Batches through Spark's own Kafka source and ours: same rows, same schema, same tasks, for every option."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.kafka import Kafka
+from support.polling import numbered
+from support.spark_parity import OURS, THEIRS, Outcome, read_batch
+
+T0 = 1_700_000_000_000  # the time of the first record
+KEEP = {"retention.ms": "-1"}  # records as old as that would be deleted
+
+
+class Topics:
+    """The topics that all cases read."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+        self._plain()
+        self._transactions()
+        kafka.create_topic("parity-empty", 2)
+        kafka.create_topic("parity-cut", 1)
+        kafka.produce("parity-cut", numbered(50))
+        kafka.delete_records("parity-cut", {0: 20})
+
+    def _plain(self) -> None:
+        """Partitions of 60, 30 and no records, a second apart, small batches, every codec, keys, nulls and headers."""
+        kafka = self.kafka
+        kafka.create_topic("parity-a", 3, config=KEEP)
+        kafka.create_topic("parity-b", 1, config=KEEP)
+        at = T0
+        for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd", "none"]):
+            for partition, count in ((0, 10), (1, 5)):
+                kafka.produce(
+                    "parity-a",
+                    [None if i == 3 else b"value %d" % i for i in range(count)],
+                    partition=partition,
+                    keys=[None if i == 2 else b"key %d" % i for i in range(count)],
+                    headers=[("first", b"1"), ("first", b"2"), ("none", None)] if number % 2 else None,
+                    timestamps=[at + 1000 * i for i in range(count)],
+                    compression=codec,
+                    config={"batch.num.messages": 4},
+                )
+            at += 10_000
+        kafka.produce("parity-b", numbered(7), timestamps=[T0 + i for i in range(7)])
+
+    def _transactions(self) -> None:
+        """Committed, aborted and plain records with their markers."""
+        kafka = self.kafka
+        kafka.create_topic("parity-tx", 1)
+        kafka.produce("parity-tx", numbered(3))
+        kafka.produce_transaction("parity-tx", numbered(4), commit=False)
+        kafka.produce_transaction("parity-tx", numbered(5))
+        kafka.produce("parity-tx", numbered(2))
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Kafka) -> Topics:
+    """Topics with all kinds of records."""
+    return Topics(kafka)
+
+
+def each(a0: int, a1: int, a2: int) -> str:
+    """Offsets or times for the three partitions of parity-a."""
+    return json.dumps({"parity-a": {"0": a0, "1": a1, "2": a2}})
+
+
+A = {"subscribe": "parity-a"}
+CASES: dict[str, dict[str, str]] = {
+    "defaults": A,
+    "headers": {**A, "includeHeaders": "true"},
+    "two topics": {"subscribe": "parity-a,parity-b"},
+    "a topic named twice": {"subscribe": "parity-b,parity-b, parity-b"},
+    "pattern": {"subscribePattern": "parity-[ab]"},
+    "pattern finds": {"subscribePattern": "ity-b"},
+    "assign": {"assign": '{"parity-a":[0],"parity-b":[0]}'},
+    "assign what is not there": {"assign": '{"parity-b":[0,7]}'},
+    "earliest in words": {**A, "startingOffsets": "earliest", "endingOffsets": "latest"},
+    "words in capitals": {**A, "startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
+    "starting offsets": {**A, "startingOffsets": each(7, 29, 0)},
+    "starting offsets, earliest for some": {**A, "startingOffsets": each(7, -2, -2)},
+    "ending offsets": {**A, "endingOffsets": each(7, 1, 0)},
+    "ending offsets, latest for some": {**A, "endingOffsets": each(-1, 1, -1)},
+    "both ends": {**A, "startingOffsets": each(3, 5, 0), "endingOffsets": each(41, 17, 0)},
+    "both ends at one place": {**A, "startingOffsets": each(3, 5, 0), "endingOffsets": each(3, 5, 0)},
+    "starting timestamp": {**A, "startingTimestamp": str(T0 + 12_500), "startingOffsetsByTimestampStrategy": "latest"},
+    "starting timestamps": {
+        **A,
+        "startingOffsetsByTimestamp": each(T0 + 5000, T0, T0),
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+    "starting later than all": {
+        **A,
+        "startingTimestamp": str(T0 + 10**9),
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+    "ending timestamp": {**A, "endingTimestamp": str(T0 + 22_000)},
+    "ending timestamps": {**A, "endingOffsetsByTimestamp": each(T0 + 5000, T0 + 1, T0)},
+    "timestamp before offsets": {
+        **A,
+        "startingTimestamp": str(T0 + 30_000),
+        "startingOffsetsByTimestampStrategy": "latest",
+        "startingOffsets": each(0, 0, 0),
+    },
+    "more tasks": {**A, "minPartitions": "7"},
+    "more tasks than records": {"subscribe": "parity-b", "minPartitions": "20"},
+    "fewer tasks than partitions": {**A, "minPartitions": "2"},
+    "records per task": {
+        **A,
+        "maxRecordsPerPartition": "8",
+        "startingOffsets": each(0, 0, 0),
+        "endingOffsets": each(60, 30, 0),
+    },
+    "records per task, ends not known": {**A, "maxRecordsPerPartition": "8"},
+    "tasks and records": {
+        **A,
+        "maxRecordsPerPartition": "25",
+        "minPartitions": "11",
+        "startingOffsets": each(0, 0, 0),
+        "endingOffsets": each(60, 30, 0),
+    },
+    "uncommitted": {"subscribe": "parity-tx"},
+    "committed": {"subscribe": "parity-tx", "kafka.isolation.level": "read_committed"},
+    "committed, in tasks": {"subscribe": "parity-tx", "kafka.isolation.level": "read_committed", "minPartitions": "5"},
+    "nothing there": {"subscribe": "parity-empty"},
+    "nothing there, tasks": {"subscribe": "parity-empty", "minPartitions": "5"},
+    "limits of streams": {**A, "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3"},
+    "retention passed, earliest": {"subscribe": "parity-cut"},
+    "retention passed, tolerated": {
+        "subscribe": "parity-cut",
+        "startingOffsets": '{"parity-cut":{"0":5}}',
+        "failOnDataLoss": "false",
+    },
+    "retention passed, all of it, tolerated": {
+        "subscribe": "parity-cut",
+        "startingOffsets": '{"parity-cut":{"0":5}}',
+        "endingOffsets": '{"parity-cut":{"0":9}}',
+        "failOnDataLoss": "false",
+    },
+    "client options": {**A, "kafka.max.partition.fetch.bytes": "200", "kafka.fetch.max.wait.ms": "50"},
+    "group id": {**A, "kafka.group.id": "parity-group", "groupIdPrefix": "x"},
+    "names in any case": {"SUBSCRIBE": "parity-b", "STARTINGOFFSETS": "earliest", "MINPARTITIONS": "2"},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_rows(spark: Any, topics: Topics, name: str) -> None:
+    """The same options give the same rows of the same schema in as many tasks."""
+    options = {**topics.servers, **CASES[name]}
+    theirs, ours = (read_batch(spark, source, options) for source in (THEIRS, OURS))
+    assert theirs.schema == ours.schema
+    assert theirs.rows == ours.rows
+    assert tasks_with_rows(name, theirs) == tasks_with_rows(name, ours)
+
+
+def tasks_with_rows(name: str, outcome: Outcome) -> int:
+    """The number of tasks; Spark gives a Python source without any an empty one."""
+    return 1 if not outcome.rows else outcome.tasks
+
+
+def test_cases_read_something() -> None:
+    """Most cases have rows to compare: a table of empty results would prove nothing."""
+    assert len(CASES) >= 35
