@@ -1,139 +1,137 @@
-"""Nanoseconds per record, bytes in memory to what a loop sees: `python benchmarks/micro/decode.py [records]`.
+"""Where the time of decoding goes: `python benchmarks/micro/decode.py [records]`, ns per record.
 
-Corpus: batches of 160 records with an 8-byte key and a 100-byte value of words, taken 500 at a time as a poll does.
-Each figure is the best of several rounds in one process; the garbage collector stays on.
+The first table has passes over the same bytes, each doing more than the one before; the second has what each stage adds
+and its share of a loop that reads every value. Bytes are taken 500 records at a time as a poll does, columns 20,000.
+
+    walk      batch headers, decompression, walking and checking every record
+    scan      and checksums
+    loop      and record objects, of which nothing is read
+    value     and the bytes of each value
+    decoded   and a value deserializer, bytes.decode
+    columns   scan, and Arrow columns of key, value, offset and timestamp
+    v column  scan, and the column of values alone
+    h column  scan, and the column of headers alone
 """
 
 from __future__ import annotations
 
-import random
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+
+from corpora import HEADERS, batches, transactions
+from figures import Pass, arguments, least, write
 
 from kconsumer._core.building import build
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.arrow import COLUMNS
 from kconsumer.deserializers import adapt
-from kconsumer.records import ConsumerRecords
-from kconsumer.testing.batches import CODECS, Rec, build_batch
 from kconsumer.types import TopicPartition
 
 TP = TopicPartition("bench", 0)
-BATCH, POLL, ROUNDS = 160, 500, 7
-COLUMNS_POLL = 20_000  # rows that poll_arrow returns at most, unless told otherwise
-
-Loop = Callable[[ConsumerRecords], object]
-
-
-def corpus(records: int, codec: str = "none", headers: Iterable[tuple[str, bytes]] = ()) -> bytes:
-    """Batches of `BATCH` records, the same in every run."""
-    rng = random.Random(1)
-    words = [rng.randbytes(3).hex() for _ in range(2000)]
-    batches = []
-    for base in range(0, records, BATCH):
-        values = [" ".join(rng.choices(words, k=15))[:100].encode() for _ in range(BATCH)]
-        recs = [Rec(v, b"%08d" % (base + i), tuple(headers), 1_700_000_000_000 + i) for i, v in enumerate(values)]
-        batches.append(build_batch(recs, base_offset=base, timestamp=1_700_000_000_000, codec=codec))
-    return b"".join(batches)
+POLL, COLUMNS_POLL = 500, 20_000
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+DECODE = adapt(bytes.decode, "value")
+COLUMNS = {"columns": ("key", "value", "offset", "timestamp"), "v column": ("value",), "h column": ("headers",)}
 
 
-def best(measure: Callable[[], tuple[float, int]]) -> float:
-    """The least ns per record of several rounds; `measure` returns seconds and records."""
-    return min(seconds / count * 1e9 for seconds, count in (measure() for _ in range(ROUNDS)))
+def corpora(count: int) -> Iterator[tuple[str, bytes]]:
+    """Names and bytes."""
+    yield "100 B", batches(count)
+    yield "1 KB", batches(count // 4, size=1000)
+    yield "100 B, two headers", batches(count, headers=HEADERS)
+    yield "100 B, transactional", transactions(count)[0]
+    for codec in CODECS:
+        yield f"100 B, {codec}", batches(count, codec)
 
 
-def scan(data: bytes, **options: bool) -> float:
-    """Checksums, decompression, walking and checking every record; no record objects."""
-
-    def measure() -> tuple[float, int]:
-        fetch, count = PartitionFetch(TP, data, 0, **options), 0
-        started = time.perf_counter()
-        while not fetch.exhausted:
-            count += len(fetch.take(POLL))
-        return time.perf_counter() - started, count
-
-    return best(measure)
+def scan(data: bytes, *, check_crcs: bool = True) -> int:
+    """No record objects."""
+    fetch, count = PartitionFetch(TP, data, 0, check_crcs=check_crcs), 0
+    while not fetch.exhausted:
+        count += len(fetch.take(POLL))
+    return count
 
 
-def columns(data: bytes, names: tuple[str, ...]) -> float:
-    """Checksums, walking and checking every record, and Arrow columns of them."""
-
-    def measure() -> tuple[float, int]:
-        fetch, count = PartitionFetch(TP, data, 0), 0
-        started = time.perf_counter()
-        while not fetch.exhausted:
-            count += sum(map(len, build((fetch.take(COLUMNS_POLL),), names)))
-        return time.perf_counter() - started, count
-
-    return best(measure)
+def loop(data: bytes) -> int:
+    """Record objects of which nothing is read."""
+    fetch, count = PartitionFetch(TP, data, 0), 0
+    while not fetch.exhausted:
+        run = fetch.take(POLL)
+        count += len(run)
+        for _ in run:
+            pass
+    return count
 
 
-def loop(data: bytes, body: Loop, *, value: object = None) -> float:
-    """What `body` costs over results of `POLL` records that are there already."""
-    deserializer = None if value is None else adapt(value, "value")
-
-    def measure() -> tuple[float, int]:
-        fetch, seconds, count = PartitionFetch(TP, data, 0), 0.0, 0
-        while not fetch.exhausted:
-            run = fetch.take(POLL)
-            started = time.perf_counter()
-            if deserializer is not None:
-                run.deserialize(None, deserializer)
-            body(ConsumerRecords([run]))
-            seconds += time.perf_counter() - started
-            count += len(run)
-        return seconds, count
-
-    return best(measure)
+def value(data: bytes, *, decode: bool = False) -> int:
+    """Record objects whose values are read."""
+    fetch, count = PartitionFetch(TP, data, 0), 0
+    while not fetch.exhausted:
+        run = fetch.take(POLL)
+        count += len(run)
+        if decode:
+            run.deserialize(None, DECODE)
+        for record in run:
+            record.value  # noqa: B018  (reading it is what is measured)
+    return count
 
 
-def nothing(records: ConsumerRecords) -> None:
-    for _ in records:
-        pass
+def columns(data: bytes, names: tuple[str, ...]) -> int:
+    """Columns instead of record objects."""
+    fetch, count = PartitionFetch(TP, data, 0), 0
+    while not fetch.exhausted:
+        count += sum(map(len, build((fetch.take(COLUMNS_POLL),), names)))
+    return count
 
 
-def values(records: ConsumerRecords) -> int:
-    total = 0
-    for record in records:
-        total += len(record.value)
-    return total
+def passes(data: bytes) -> dict[str, Pass]:
+    """What is measured, by name."""
+    found: dict[str, Pass] = {
+        "walk": lambda: scan(data, check_crcs=False),
+        "scan": lambda: scan(data),
+        "loop": lambda: loop(data),
+        "value": lambda: value(data),
+        "decoded": lambda: value(data, decode=True),
+    }
+    for name, chosen in COLUMNS.items():
+        found[name] = lambda chosen=chosen: columns(data, chosen)  # type: ignore[misc]  # the default binds it
+    return found
 
 
-def three(records: ConsumerRecords) -> None:
-    for record in records:
-        record.key, record.value, record.offset  # noqa: B018  (reading them is what is measured)
-
-
-def headers(records: ConsumerRecords) -> None:
-    for record in records:
-        record.headers  # noqa: B018  (reading them is what is measured)
+def stages(row: dict[str, float], plain: dict[str, float]) -> dict[str, float]:
+    """What each stage adds; `plain` is the row of the same records without compression."""
+    return {
+        "walk": min(row["walk"], plain["walk"]),
+        "decompress": max(0.0, row["walk"] - plain["walk"]),
+        "checksum": row["scan"] - row["walk"],
+        "objects": row["loop"] - row["scan"],
+        "value bytes": row["value"] - row["loop"],
+        "deserializer": row["decoded"] - row["value"],
+        "columns": row["columns"] - row["scan"],
+    }
 
 
 def main() -> None:
-    """Print the table."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 160_000
-    data = corpus(count)
-    with_headers = corpus(count, headers=[("trace", b"0123456789abcdef"), ("source", b"bench")])
-    print(f"{count} records, {len(data) / count:.0f} bytes each; Python {sys.version.split()[0]}; ns per record")
-    rows: list[tuple[str, float]] = [
-        ("scan, checksums on", scan(data)),
-        ("scan, checksums off", scan(data, check_crcs=False)),
-        ("Arrow columns: key, value, offset, timestamp", columns(data, ("key", "value", "offset", "timestamp"))),
-        ("Arrow columns: all nine", columns(data, COLUMNS)),
-        ("Arrow columns: all nine, two headers a record", columns(with_headers, COLUMNS)),
-        ("loop, nothing read", loop(data, nothing)),
-        ("loop, len(record.value)", loop(data, values)),
-        ("loop, key, value and offset", loop(data, three)),
-        ("list(records)", loop(data, list)),
-        ("loop, two headers read", loop(with_headers, headers)),
-        ("value_deserializer=bytes.decode, loop, len(record.value)", loop(data, values, value=bytes.decode)),
-    ]
-    for codec in CODECS:
-        if codec != "none":
-            rows.append((f"scan, {codec}", scan(corpus(count, codec))))
-    for name, ns in rows:
-        print(f"  {name:58} {ns:8.1f}")
+    """Print the tables."""
+    options = arguments(__doc__, 16_000, 15)
+    print(f"{options.records} records; Python {sys.version.split()[0]}; ns per record\n")
+    rows: dict[str, dict[str, float]] = {}
+    for name, data in corpora(options.records):
+        rows[name] = least(passes(data), options.rounds)
+        if len(rows) == 1:
+            print(f"{'':22}" + "".join(f"{column:>10}" for column in rows[name]))
+        print(f"{name:22}" + "".join(f"{ns:10.1f}" for ns in rows[name].values()), flush=True)
+    print("\nwhat each stage adds, and its share of the pass `value`\n")
+    split = {
+        name: stages(row, rows["100 B"] if name.rpartition(", ")[2] in CODECS else row) for name, row in rows.items()
+    }
+    print(f"{'':22}" + "".join(f"{stage:>16}" for stage in split["100 B"]))
+    for name, row in split.items():
+        cells = (
+            f"{ns:8.1f} {ns / rows[name]['value']:6.0%}" if stage not in ("deserializer", "columns") else f"{ns:8.1f}"
+            for stage, ns in row.items()
+        )
+        print(f"{name:22}" + "".join(f"{cell:>16}" for cell in cells))
+    write(options.json, options, {name: rows[name] | {f"+{s}": ns for s, ns in split[name].items()} for name in rows})
 
 
 if __name__ == "__main__":

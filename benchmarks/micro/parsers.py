@@ -14,13 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from corpora import HEADERS, batches, transactions
-
-from kconsumer._core.fetch import PartitionFetch
-from kconsumer.types import TopicPartition
-
-TP = TopicPartition("bench", 0)
-POLL, ROUNDS = 500, 5
-CODECS = ("gzip", "snappy", "lz4", "zstd")
+from decode import CODECS, loop, scan, value
+from figures import arguments, write
 
 Reader = Callable[[bytes], int]
 
@@ -37,33 +32,6 @@ def corpora(count: int) -> Iterator[tuple[str, bytes]]:
     for magic in (1, 0):
         yield f"100 B, format {magic}", batches(count // 4, magic=magic)
         yield f"100 B, format {magic}, gzip", batches(count // 4, "gzip", magic=magic)
-
-
-def scan(data: bytes) -> int:
-    """No record objects."""
-    fetch, count = PartitionFetch(TP, data, 0), 0
-    while not fetch.exhausted:
-        count += len(fetch.take(POLL))
-    return count
-
-
-def loop(data: bytes) -> int:
-    """Record objects of which nothing is read."""
-    fetch, count = PartitionFetch(TP, data, 0), 0
-    while not fetch.exhausted:
-        for _ in fetch.take(POLL):
-            count += 1
-    return count
-
-
-def value(data: bytes) -> int:
-    """Record objects whose values are read."""
-    fetch, count = PartitionFetch(TP, data, 0), 0
-    while not fetch.exhausted:
-        for record in fetch.take(POLL):
-            record.value  # noqa: B018  (reading it is what is measured)
-            count += 1
-    return count
 
 
 def peer(memory_records: Any) -> Reader:
@@ -105,30 +73,40 @@ def readers() -> dict[str, Reader | None]:
     return found
 
 
-def nanoseconds(read: Reader | None, data: bytes) -> str:
-    """Per record, as text."""
+def nanoseconds(read: Reader | None, data: bytes, rounds: int) -> float | None:
+    """Per record; None if it cannot read this."""
     if read is None:
-        return "-"
+        return None
     best = float("inf")
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
+    for _ in range(rounds):
+        started = time.thread_time_ns()
         try:
             count = read(data)
         except Exception as error:  # whatever a parser does with what it does not know
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            return "-"
-        best = min(best, (time.perf_counter() - started) / count)
-    return f"{best * 1e9:.0f}" if best > 1e-7 else f"{best * 1e9:.1f}"
+            return None
+        best = min(best, (time.thread_time_ns() - started) / count)
+    return best
+
+
+def shown(ns: float | None) -> str:
+    """As text."""
+    if ns is None:
+        return "-"
+    return f"{ns:.0f}" if ns > 100 else f"{ns:.1f}"
 
 
 def main() -> None:
     """Print the table."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 40_000
+    options = arguments(__doc__, 16_000, 5)
     found = readers()
     print(f"Python {sys.version.split()[0]}; ns per record")
     print(f"  {'':26}" + "".join(f"{name:>14}" for name in found))
-    for name, data in corpora(count):
-        print(f"  {name:26}" + "".join(f"{nanoseconds(read, data):>14}" for read in found.values()), flush=True)
+    rows = {}
+    for name, data in corpora(options.records):
+        row = rows[name] = {client: nanoseconds(read, data, options.rounds) for client, read in found.items()}
+        print(f"  {name:26}" + "".join(f"{shown(ns):>14}" for ns in row.values()), flush=True)
+    write(options.json, options, rows)
 
 
 if __name__ == "__main__":
