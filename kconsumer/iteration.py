@@ -7,51 +7,53 @@ count as not consumed: it is neither committed nor skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from operator import length_hint
 
 from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.run import RecordIterator
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import TopicPartition
 
 
 class Iteration:
-    """The batch a `for` loop is going through, and how many of its records the loop has not come to."""
+    """The batch a `for` loop is going through, and how many of its records the loop has not come to.
 
-    __slots__ = ("_left", "_left_count", "_records")
+    All loops share one compiled iterator, which is given each new batch: a Python function called for every record
+    would cost more than the record.
+    """
+
+    __slots__ = ("_left", "_records")
 
     def __init__(self) -> None:
-        self.stop()
+        self._records: ConsumerRecords | None = None
+        self._left = RecordIterator(())
 
     def start(self, records: ConsumerRecords) -> None:
         """Go through a new batch."""
-        self._records: ConsumerRecords | None = records
-        self._left: Iterator[ConsumerRecord] = iter(records)
-        self._left_count = len(records)
+        self._records = records
+        self._left.restart(iter(records))
 
     def stop(self) -> None:
         """Forget the batch."""
         self._records = None
-        self._left = iter(())
-        self._left_count = 0
+        self._left.restart(RecordIterator(()))
 
     @property
     def active(self) -> bool:
         """Whether there are records that the loop has not come to."""
-        return self._left_count > 0
+        return self._records is not None and length_hint(self._left) > 0
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ConsumerRecord:
-        record = next(self._left)
-        self._left_count -= 1
-        return record
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self._left
 
     def unseen(self) -> dict[TopicPartition, int]:
         """The first offset of each partition that the loop has not come to."""
-        if self._records is None or not self._left_count:
+        if self._records is None:
             return {}
-        seen = len(self._records) - self._left_count
+        left = length_hint(self._left)
+        if not left:
+            return {}
+        seen = len(self._records) - left
         first: dict[TopicPartition, int] = {}
         for index, record in enumerate(self._records):
             if index >= seen:

@@ -5,7 +5,7 @@ Holds runs of records and where each partition goes on; makes record objects onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
@@ -59,7 +59,7 @@ class ConsumerRecords:
     def __bool__(self) -> bool:
         return self._count > 0
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> RecordIterator:
         return RecordIterator(self._runs)
 
     def partitions(self) -> frozenset[TopicPartition]:

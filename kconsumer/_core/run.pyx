@@ -203,6 +203,15 @@ cdef class RecordIterator:
             count += (<RecordRun?> run).count
         return count
 
+    def restart(self, RecordIterator fresh not None):
+        """Go through what a new iterator would, whatever is left here; loops under way go on with that."""
+        self.runs = fresh.runs
+        self.next_run = 0
+        self.run = None
+        self.owner = None
+        self.segment.count = 0
+        self.even = self.odd = None
+
     cdef bint advance(self) except -1:
         """Go on to the next segment; False after the last one."""
         while self.run is None or self.next_segment == self.run.used:
