@@ -86,6 +86,26 @@ def test_a_stalled_link_withholds_bytes_until_it_calms(echo: int, conditions: Co
         assert b"after" == receive(client, 5)
 
 
+def test_calm_may_leave_some_links_silent(echo: int) -> None:
+    """When the weather calms, a link that is excepted stays stalled; new ones are well."""
+    with Proxy() as proxy, connected(proxy.listen_for(echo)) as silent, connected(proxy.listen_for(echo)) as other:
+        for client in (silent, other):
+            client.sendall(b"x")
+            assert b"x" == receive(client, 1)
+        proxy.set_climate(STALLED, echo)
+        kept = next(link for link in proxy.links() if link.client_port == silent.getsockname()[1])
+        proxy.calm(but=[kept])
+        for client in (silent, other):
+            client.sendall(b"y")
+        assert b"y" == receive(other, 1)
+        silent.settimeout(SOON_S)
+        with pytest.raises(TimeoutError):
+            silent.recv(1)
+        with connected(proxy.listen_for(echo)) as new:
+            new.sendall(b"z")
+            assert b"z" == receive(new, 1)
+
+
 def test_a_cut_link_is_reset(echo: int) -> None:
     """A client reading from a link that is cut gets a reset, and the link is gone."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:

@@ -43,9 +43,10 @@ STALLED = Conditions(up_stalled=True, down_stalled=True)
 class Link:
     """One connection of a client, and the proxy's to the broker behind it."""
 
-    def __init__(self, listener: Listener, client: socket.socket) -> None:
+    def __init__(self, listener: Listener, client: socket.socket, client_port: int) -> None:
         self.listener = listener
         self.conditions = listener.conditions
+        self.client_port = client_port
         self.sent_up = 0  # bytes that have reached the broker
         self._client, self._broker = client, socket.socket()
 
@@ -121,10 +122,10 @@ class Listener:
         """Accept for ever."""
         loop = asyncio.get_running_loop()
         while True:
-            client, _ = await loop.sock_accept(self._socket)
+            client, (_, client_port) = await loop.sock_accept(self._socket)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.accepted += 1
-            link = Link(self, client)
+            link = Link(self, client, client_port)
             if self.refuses:
                 link.close()
                 continue

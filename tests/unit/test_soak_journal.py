@@ -99,6 +99,14 @@ def test_records_of_a_partition_not_owned_are_wrong() -> None:
     assert journal.wrong
 
 
+def test_what_a_reader_found_wrong_itself_is_reported() -> None:
+    """A record with another value than was written, and an error that left poll, count against the reading."""
+    for kind in ("wrong", "raised"):
+        journal = told("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, kind, {"text": "a reason"}))
+        assert ["r: a reason"] == check_plain(journal, "t", [5])
+        assert (["r: a reason"], 0) == check_group([journal], "t", [5])
+
+
 def test_growing_memory_and_slow_polls_are_found() -> None:
     """Use that grows from the second quarter to the last, or passes a bound, is reported."""
 
