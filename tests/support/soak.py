@@ -17,7 +17,10 @@ from contextlib import ExitStack, nullcontext
 from itertools import count
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from support.kafka import DEFAULT_VERSION, KafkaCluster
+from support.kafka_admin import wait_until
 from support.proxy import Proxy
 from support.soak_journal import DOUBT_S, ReaderProcess, check_group, check_numbers, check_plain
 from support.soak_load import PlainLoad, TransactionalLoad, running
@@ -236,7 +239,7 @@ class Soak:
     def _check(self) -> None:
         plain_reader, committed_reader = (reader.journal for reader in self.readers)
         members = [member.journal for member in (*self.members, *self.gone)]
-        ends = self._cluster.end_offsets(PLAIN)
+        ends = wait_until(self._ends, CATCH_UP_S, "end offsets")
         assert dict(enumerate(self.plain.acknowledged)) == ends, "acknowledged records and log ends differ"
         in_group, self._repeated = check_group(members, PLAIN, self.plain.acknowledged)
         wrong = [
@@ -247,6 +250,13 @@ class Soak:
         for reader in self.readers:
             wrong += check_use(reader.name, reader.journal.statuses)
         assert [] == wrong[:20], f"seed {self.seed}: {len(wrong)} things are wrong"
+
+    def _ends(self) -> dict[int, int] | None:
+        """The log ends as brokers tell them, by another client; None while leaders move."""
+        try:
+            return self._cluster.end_offsets(PLAIN)
+        except KafkaException:
+            return None
 
     def _summary(self) -> dict[str, Any]:
         spans = [s for m in (*self.members, *self.gone) for each in m.journal.spans.values() for s in each if s.runs]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import ElectionType, KafkaException
 
@@ -114,7 +114,7 @@ class BrokerWeather:
     def strike(self, log: Callable[[str], None]) -> None:
         """One trouble from its beginning to its end; afterwards all replicas are in sync."""
         kinds = (self._kill, self._kill, self._kill, self._freeze, self._freeze, self._restart)
-        node = self._cluster.node(self._victim())
+        node = self._cluster.node(wait_until(self._victim, IN_SYNC_S, "a leader to strike"))
         strike = self._random.choice(kinds)
         log(f"{strike.__name__.strip('_')} broker {node.node_id}")
         strike(node)
@@ -123,11 +123,11 @@ class BrokerWeather:
             self._elect_preferred()
 
     def _victim(self) -> int:
-        """The leader of a partition, or the group's coordinator."""
+        """The leader of a partition, or the group's coordinator; 0 if there is none at the moment."""
         if self._random.random() < 0.3:
-            return self._cluster.coordinator_of(self._group)
+            return max(0, self._cluster.coordinator_of(self._group))
         topic = self._random.choice(list(self._topics))
-        return self._cluster.leader_of(topic, self._random.randrange(self._topics[topic]))
+        return max(0, self._cluster.leader_of(topic, self._random.randrange(self._topics[topic])))
 
     def _kill(self, node: KafkaNode) -> None:
         self._happened["brokers killed"] += 1
@@ -159,4 +159,5 @@ class BrokerWeather:
     def _elect_preferred(self) -> None:
         """Move leadership back to where partitions were made, while everybody is well."""
         self._happened["leader elections"] += 1
-        self._cluster.admin.elect_leaders(ElectionType.PREFERRED).result(30)
+        with suppress(KafkaException):  # a controller that is moving itself; nothing depends on it
+            self._cluster.admin.elect_leaders(ElectionType.PREFERRED).result(30)
