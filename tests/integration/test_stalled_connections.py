@@ -32,9 +32,14 @@ def coordinator_link(proxy: Proxy, consumer: Consumer) -> Link:
     """The connection that heartbeats go by: the one that is used while nothing is fetched."""
     consumer.pause(*consumer.assignment())
     consumer.poll(1)
-    before = {link: link.sent_up for link in proxy.links()}
-    consumer.poll(1)
-    (link,) = (link for link, sent in before.items() if link.sent_up > sent)
+
+    def used() -> Link | None:
+        before = {link: link.sent_up for link in proxy.links()}
+        consumer.poll(1)
+        found = [link for link, sent in before.items() if link.sent_up > sent]
+        return found[0] if len(found) == 1 else None
+
+    link: Link = wait_until(used, WAIT_S, "heartbeats")
     return link
 
 
@@ -52,16 +57,16 @@ def test_silent_coordinator_connection_ends_with_the_session_timeout(
     with Consumer(
         bootstrap_servers=cluster.proxied_servers,
         group_id=topic_name,
-        session_timeout_ms=3_000,
+        session_timeout_ms=6_000,
         heartbeat_interval_ms=200,
         request_timeout_ms=2_000 * WAIT_S,
         enable_auto_commit=False,
     ) as consumer:
         consumer.subscribe([topic_name], on_assign=lambda _, partitions: assigned.append(partitions))
         wait_until(lambda: consumer.poll(0.2) or assigned, WAIT_S, "the first assignment")
-        link = coordinator_link(proxy, consumer)
-        proxy.set_conditions(STALLED, link)
-        wait_until(lambda: consumer.poll(0.2) or len(assigned) > 1, WAIT_S, "the second assignment")
+        proxy.set_conditions(STALLED, coordinator_link(proxy, consumer))
+        count = len(assigned)
+        wait_until(lambda: consumer.poll(0.2) or len(assigned) > count, WAIT_S, "the second assignment")
 
 
 def test_silent_fetch_connection_ends_with_the_request_timeout(
