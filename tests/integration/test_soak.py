@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 
@@ -19,5 +18,4 @@ def test_nothing_is_lost_or_repeated_in_bad_weather() -> None:
     """Leaders die, brokers and members freeze, connections stall and break; readers lose and repeat nothing."""
     seed = int(SEED) if SEED else random.randrange(1_000_000)
     numbers = Soak(seed).run(SECONDS)
-    print(json.dumps(numbers, indent=2))
     assert numbers["records"]

@@ -8,6 +8,7 @@ Decides how storms and calms follow each other and what is held against the read
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import time
@@ -99,8 +100,11 @@ class Soak:
             self._catch_up("at the end")
             for process in (*self.readers, *self.members):
                 process.stop(60)
-            self._check()
-            return self._summary()
+            wrong = self._check()
+            numbers = self._summary()
+            self._log(json.dumps(numbers, indent=2))
+            assert [] == wrong[:20], f"seed {self.seed}: {len(wrong)} things are wrong"
+            return numbers
 
     def _start(self, proxy: Proxy) -> None:
         cluster, durable = self._cluster, {"min.insync.replicas": "2"}
@@ -236,7 +240,8 @@ class Soak:
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
+    def _check(self) -> list[str]:
+        """What is wrong."""
         plain_reader, committed_reader = (reader.journal for reader in self.readers)
         members = [member.journal for member in (*self.members, *self.gone)]
         ends = wait_until(self._ends, CATCH_UP_S, "end offsets")
@@ -249,7 +254,7 @@ class Soak:
         ]
         for reader in self.readers:
             wrong += check_use(reader.name, reader.journal.statuses)
-        assert [] == wrong[:20], f"seed {self.seed}: {len(wrong)} things are wrong"
+        return wrong
 
     def _ends(self) -> dict[int, int] | None:
         """The log ends as brokers tell them, by another client; None while leaders move."""
@@ -270,7 +275,8 @@ class Soak:
             "slowest catch-up": round(self.slowest_catch_up_s, 1),
             "connections": self._proxy.accepted(),
             "happened": dict(sorted(self.happened.items())),
-            **{reader.name: use(reader.journal.statuses) for reader in self._running()},
+            # A member that came at the very end may not have told anything yet.
+            **{reader.name: use(reader.journal.statuses) for reader in self._running() if reader.journal.statuses},
         }
 
     def _log(self, text: str) -> None:
