@@ -201,3 +201,17 @@ def without_a_group() -> None:
         assert_type(client.topics()["orders"].internal, bool)
     read_range(("orders", 0), 0, "latest", bootstrap_servers="a:9092", on_data_loss="skip").close()
     assert_type(read_topic("orders", bootstrap_servers="a:9092").num_rows, int)
+
+
+def look_at_groups() -> None:
+    """Group health, once and over connections that stay."""
+    for listing in kconsumer.groups.list("localhost:9092", states=["Stable"], types=["classic"]):
+        assert_type(listing.state, str | None)
+    description = kconsumer.groups.describe("billing", bootstrap_servers=["a:9092"], client_id="monitor")
+    handle(f"{description.type} {description.state} {[member.client_id for member in description.members]}")
+    offsets = kconsumer.groups.offsets("billing", "localhost:9092")
+    assert_type(offsets, dict[TopicPartition, kconsumer.groups.GroupOffset])
+    with kconsumer.groups.GroupClient("localhost:9092") as client:
+        groups = client.describe_all(types=["consumer"])
+        lags = [at.lag for table in client.all_offsets(groups) for at in table.values()]
+        assert_type(lags, list[int | None])

@@ -1,0 +1,62 @@
+"""Group health of a cluster of three: every broker is asked, and a coordinator that dies is replaced by the next."""
+
+from __future__ import annotations
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.groups import GroupClient
+from support.kafka import KafkaCluster
+from support.kafka_admin import wait_until
+
+GROUPS = 8
+
+
+def test_groups_of_three_brokers(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+    """All groups are listed wherever their coordinators are; with one broker dead the same connections tell the same
+    of the groups that it coordinated, and partitions without a leader are told apart from those with one."""
+    cluster = kafka_cluster3
+    topic = cluster.create_topic(topic_name, 1, replication=3)
+    cluster.produce(topic, [b"one", b"two"], partition=0)
+    partition = TopicPartition(topic, 0)
+    names = [f"{topic}-{number}" for number in range(GROUPS)]
+    for name in names:
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=name, enable_auto_commit=False) as consumer:
+            consumer.assign([partition])
+            consumer.commit({partition: 1})
+    with GroupClient(cluster.bootstrap_servers) as client:
+
+        def coordinators() -> dict[str, int]:
+            found = {group.group_id: group.coordinator for group in client.describe_all() if group.group_id in names}
+            return {name: node.id for name, node in found.items() if node is not None}
+
+        before = coordinators()
+        assert set(names) == before.keys()
+        assert {cluster.coordinator_of(name) for name in names} == set(before.values())
+        assert len(set(before.values())) > 1, "groups of more than one broker"
+        victim = before[names[0]]
+        lone = next(
+            name
+            for name in (cluster.create_topic(f"{topic}-lone-{number}", 1) for number in range(20))
+            if cluster.leader_of(name) == victim
+        )
+        alone = TopicPartition(lone, 0)
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=names[0]) as consumer:
+            consumer.assign([alone])
+            consumer.commit({alone: 0})
+        cluster.node(victim).kill()
+        try:
+            wait_until(lambda: cluster.leader_of(lone) < 0, 30, "the dead broker to be noticed")
+            described = client.describe(names[0])
+            assert described.coordinator is not None
+            assert described.coordinator.id != victim
+            offsets = client.offsets(described)
+            assert (1, 0, 2, 1) == (
+                offsets[partition].committed,
+                offsets[partition].log_start,
+                offsets[partition].end,
+                offsets[partition].lag,
+            )
+            assert (0, None, None) == (offsets[alone].committed, offsets[alone].end, offsets[alone].lag)
+            assert set(names) <= {group.group_id for group in client.list()}
+            assert victim not in coordinators().values()
+        finally:
+            cluster.node(victim).start()
