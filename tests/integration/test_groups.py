@@ -170,9 +170,9 @@ def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
     servers = kafka.bootstrap_servers
     with GroupClient(servers) as client, share_consumer(servers, topic, topic):
         wait_until(
-            lambda: topic in {g.group_id for g in client.list(types=["share"], states=["Stable"])}, 30, "the group"
+            lambda: topic in {g.group_id for g in client.list(types=["share"], states=["Stable"])}, 90, "the group"
         )
-        wait_until(lambda: client.describe(topic).members[0].assignment, 30, "an assignment")
+        wait_until(lambda: client.describe(topic).members[0].assignment, 90, "an assignment")
 
         def caught_up() -> bool:
             """A share group begins at the end of the log, and says where only when it was given something."""
@@ -181,7 +181,7 @@ def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
                 kafka.produce(topic, numbered(1), partition=tp.partition)
             return bool(offsets) and all(at.lag == 0 for at in offsets.values())
 
-        wait_until(caught_up, 30, "consumption")
+        wait_until(caught_up, 90, "consumption")
         found = client.describe(topic)
         offsets = client.offsets(found)
         theirs = ask(SHARE_GROUPS, servers, "--describe", "--offsets", "--group", topic)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from support.kafka_jars import kafka_tools_jars, program
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
