@@ -1,0 +1,42 @@
+"""The processes of a session, found in /proc: for tests that kill what another process started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+
+def of_session(leader: int) -> list[int]:
+    """The ids of all processes in the session that `leader` began."""
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _fields(pid)[3:4] == [str(leader)]]
+
+
+def _fields(pid: int) -> list[str]:
+    """The state and what follows it of /proc/PID/stat: state, parent, process group, session; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    """The parent's id."""
+    return int((_fields(pid) or ["", "0"])[1])
+
+
+def command(pid: int) -> str:
+    """The command line."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def kill(pids: list[int]) -> None:
+    """SIGKILL to each that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
