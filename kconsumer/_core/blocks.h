@@ -85,10 +85,12 @@ static inline void kc_block_replace(kc_block_head *head)
 
 static inline void kc_block_free(void *data)
 {
+    size_t capacity;
     int i;
     if (data == NULL)
         return;
-    if (!KC_PLACES || kc_block_head_of(data)->capacity < KC_POOLED_LEAST) {
+    capacity = kc_block_head_of(data)->capacity;
+    if (!KC_PLACES || capacity < KC_POOLED_LEAST || capacity > KC_POOLED_BYTES / 2) {
         free(kc_block_head_of(data)->start);
         return;
     }
