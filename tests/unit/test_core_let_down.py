@@ -109,7 +109,7 @@ def little_memory(mib: int) -> Iterator[None]:
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers need terabytes of addresses")
 @pytest.mark.parametrize(
     "record",
-    [Rec(bytes(48 * MIB)), Rec(b"v", key=bytes(48 * MIB)), Rec(b"v", headers=[("h", bytes(40 * MIB))])],
+    [Rec(bytes(128 * MIB)), Rec(b"v", key=bytes(128 * MIB)), Rec(b"v", headers=[("h", bytes(40 * MIB))])],
     ids=["value", "key", "header"],
 )
 def test_no_memory_for_columns(record: Rec) -> None:
