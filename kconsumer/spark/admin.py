@@ -25,6 +25,7 @@ Offsets = dict[TopicPartition, int]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+COMMIT_S = 10.0
 SAMPLE_BYTES = 64 << 10
 SAMPLE_ROWS = 200
 
@@ -171,8 +172,8 @@ class Admin:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group without members, so that lag tools see the query."""
-        self._client.commit(group, offsets)
+        """Commit for a group without members, so that lag tools see the query; the query waits no longer than this."""
+        self._client.commit(group, offsets, timeout=COMMIT_S)
 
     # --- trying ----------------------------------------------------------------------------------------------------
 

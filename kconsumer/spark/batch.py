@@ -22,21 +22,21 @@ from kconsumer.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "RangePartition", "plan_batch", "task_of"]
+__all__ = ["BatchReader", "RangePartition", "plan_batch", "ranges_of"]
 
 Offsets = dict[TopicPartition, int]
 
 
 class RangePartition(InputPartition):
-    """A task of the source."""
+    """A task of the source: the ranges it reads, one after the other."""
 
-    def __init__(self, task: OffsetRange) -> None:
-        super().__init__(tuple(task))
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(tuple(map(tuple, ranges)))
 
 
-def task_of(partition: InputPartition) -> OffsetRange | None:
-    """What a task is to read; None for the one task that Spark makes up where a source has none."""
-    return None if partition.value is None else OffsetRange(*partition.value)
+def ranges_of(partition: InputPartition) -> list[OffsetRange]:
+    """What a task is to read; nothing for the one task that Spark makes up where a source has none."""
+    return [OffsetRange(*values) for values in partition.value or ()]
 
 
 class BatchReader(DataSourceReader):
@@ -58,11 +58,11 @@ class BatchReader(DataSourceReader):
         """The tasks."""
         with Admin(self._config) as admin:
             tasks = plan_batch(self._config, admin, self._constraints, self._parallelism)
-        return [RangePartition(task) for task in tasks]
+        return [RangePartition((task,)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, in its worker process."""
-        return read(self._config, self._projection, task_of(partition), ("batch", self._run))
+        return read(self._config, self._projection, ranges_of(partition), ("batch", self._run))
 
 
 def plan_batch(

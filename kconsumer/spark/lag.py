@@ -22,6 +22,7 @@ from kconsumer.types import TopicPartition
 __all__ = ["LagListener", "StreamLag", "lag_of"]
 
 log = logging.getLogger(__name__)
+COMMIT_S = 10.0  # what Spark's listeners wait for, at most
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class LagListener(StreamingQueryListener):
         if self._client is None or self._group_id is None:
             return
         try:
-            self._client.commit(self._group_id, lag.read)
+            self._client.commit(self._group_id, lag.read, timeout=COMMIT_S)
             self.committed |= lag.read
         except KafkaError as error:
             log.warning("offsets of %s were not committed to group %s: %s", lag.query, self._group_id, error)

@@ -24,11 +24,14 @@ __all__ = [
     "load",
     "plan",
     "plan_unbound",
+    "share_tasks",
     "wants_cuts",
 ]
 
 ENTRY_POINTS = "kconsumer.spark.planners"
 LEAST_SPLIT = 100_000  # offsets: a Python task costs about 60 ms, the time in which it could read this many
+
+LEAST_TASK = 500  # offsets: ranges that have no more together share a task, if their ends are known
 
 
 class OffsetRange(NamedTuple):
@@ -203,6 +206,22 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         else:
             result.append(item)
     return result
+
+
+def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
+    """Ranges so small that the cost of a task is most of their cost, several to a task; the user's wishes go first."""
+    if hints.min_partitions is not None or hints.max_records is not None:
+        return [(item,) for item in ranges]
+    tasks: list[tuple[OffsetRange, ...]] = []
+    room = 0
+    for item in ranges:
+        if item.size <= room:
+            tasks[-1] = (*tasks[-1], item)
+        else:
+            tasks.append((item,))
+            room = LEAST_TASK
+        room -= item.size
+    return tasks
 
 
 def plan_unbound(

@@ -13,7 +13,7 @@ from kconsumer.spark.limits import MinOffsets, cap_bytes, cap_offsets
 from kconsumer.spark.loss import LossPolicy
 from kconsumer.spark.offsets import LATEST, Limit, Named, changes
 from kconsumer.spark.options import SourceConfig
-from kconsumer.spark.planning import OffsetRange, PlanHints, plan
+from kconsumer.spark.planning import OffsetRange, PlanHints, plan, share_tasks
 from kconsumer.types import TopicPartition
 
 __all__ = ["Lookups", "StreamProgress"]
@@ -124,18 +124,25 @@ class StreamProgress:
 
     # --- ranges ----------------------------------------------------------------------------------------------------
 
+    def tasks(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> list[tuple[OffsetRange, ...]]:
+        """The ranges that each task of the micro-batch between two offsets reads, as `plan` finds them."""
+        return share_tasks(self.plan(start, end), self._hints())
+
+    def _hints(self) -> PlanHints:
+        least, most = self._config["minPartitions"], self._config["maxRecordsPerPartition"]
+        return PlanHints(least, most, self._parallelism, self._sizes)
+
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """The tasks of the micro-batch between two offsets; DataLossError, or a warning, for what is gone."""
+        """The ranges of the micro-batch between two offsets; DataLossError, or a warning, for what is gone."""
         difference = changes(start, end)
         begin = {**start, **self._added(set(difference.added))}
         if difference.deleted:
             self.loss.report("PARTITIONS_DELETED", f"{_names(difference.deleted)} are gone")
         self._check_turned_back(difference.went_back)
         ranges = [OffsetRange(*tp, begin[tp], until) for tp, until in end.items() if tp in begin]
-        hints = PlanHints(
-            self._config["minPartitions"], self._config["maxRecordsPerPartition"], self._parallelism, self._sizes
-        )
-        return plan(ranges, self._config["planner"], hints)
+        return plan(ranges, self._config["planner"], self._hints())
 
     def _added(self, partitions: set[TopicPartition]) -> Offsets:
         if not partitions:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.clock import Clock
 from kconsumer.errors import KafkaError
 from kconsumer.spark.admin import Admin
-from kconsumer.spark.batch import RangePartition, task_of
+from kconsumer.spark.batch import RangePartition, ranges_of
 from kconsumer.spark.compat import (
     ADMISSION_CONTROL,
     DataSourceStreamReader,
@@ -102,12 +102,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
         """The tasks of a micro-batch."""
-        tasks = self._progress.plan(from_document(start), from_document(end))
-        return [RangePartition(task) for task in tasks]
+        tasks = self._progress.tasks(from_document(start), from_document(end))
+        return [RangePartition(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, in its worker process."""
-        return read(self._config, self._projection, task_of(partition), _run())
+        return read(self._config, self._projection, ranges_of(partition), _run())
 
     # --- ends ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark import planning
-from kconsumer.spark.planning import OffsetRange, PlanHints, available, cut, java_round, load, plan, plan_unbound
+from kconsumer.spark.planning import (
+    OffsetRange,
+    PlanHints,
+    available,
+    cut,
+    java_round,
+    load,
+    plan,
+    plan_unbound,
+    share_tasks,
+)
 from kconsumer.types import TopicPartition
 
 
@@ -136,3 +146,12 @@ def test_known_ends_are_cut_by_records() -> None:
     """With offsets given at both ends maxRecordsPerPartition works in a batch, too."""
     tasks = plan_unbound({T0: (0, 10), T1: (3, 3)}, {T0: (0, 10), T1: (3, 3)}, "spark", PlanHints(max_records=5))
     assert [("t", 0, 0, 5), ("t", 0, 5, 10)] == [tuple(task) for task in tasks]
+
+
+def test_small_ranges_share_a_task() -> None:
+    """A Python task costs tens of milliseconds, so a thousand ranges of a few offsets are not a thousand tasks."""
+    least = planning.LEAST_TASK
+    assert [4, 1, 3] == [len(task) for task in share_tasks(ranges(1, 2, 3, least - 6, least, 1, 1, 1), PlanHints())]
+    assert 20 == len(share_tasks(ranges(*[least // 100] * 2000), PlanHints()))
+    assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(min_partitions=2))]
+    assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(max_records=2))]

@@ -1,0 +1,119 @@
+"""What tasks of the Spark source read from a real broker, without Spark: corrupt batches, early ends, large records."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import CorruptRecordError
+from kconsumer.spark.executor import read
+from kconsumer.spark.loss import DataLossError
+from kconsumer.spark.options import SourceConfig, parse
+from kconsumer.spark.planning import OffsetRange
+from kconsumer.spark.schema import default_projection
+from support.kafka import Kafka, KafkaCluster
+from support.polling import numbered
+
+TOPIC = "damaged"
+
+
+def config(kafka: Kafka, **options: Any) -> SourceConfig:
+    """A batch over a topic."""
+    return parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": TOPIC, **options}, "batch")
+
+
+def offsets(kafka: Kafka, task: OffsetRange, **options: Any) -> list[int]:
+    """The offsets of the rows of a task."""
+    chosen = config(kafka, **options)
+    batches = read(chosen, default_projection(chosen), [task], ("query", "3"))
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def damaged() -> Iterator[Kafka]:
+    """A broker one of whose batches, offsets 10 to 14, has a byte that is not as it was written."""
+    with KafkaCluster() as kafka:
+        kafka.create_topic(TOPIC)
+        for start in range(0, 30, 5):
+            kafka.produce(TOPIC, [b"value-%02d" % number for number in range(start, start + 5)])
+        (node,) = kafka.nodes
+        node.stop()
+        (segment,) = (node.folder / "data" / f"{TOPIC}-0").glob("*.log")
+        data = segment.read_bytes()
+        assert 1 == data.count(b"value-12")
+        segment.write_bytes(data.replace(b"value-12", b"value-xx"))
+        node.start()
+        kafka.wait_for_partitions(TOPIC, 1)
+        yield kafka
+
+
+@pytest.mark.parametrize(
+    "task", [OffsetRange(TOPIC, 0, 0, 30), OffsetRange(TOPIC, 0, 11, 13), OffsetRange(TOPIC, 0, -2, -1)]
+)
+def test_corrupt_batches(damaged: Kafka, tmp_path: Path, task: OffsetRange) -> None:
+    """They fail the task, are left out exactly, or are left out and told of."""
+    with pytest.raises(CorruptRecordError, match=f"{TOPIC}"):
+        offsets(damaged, task)
+    start, end = (0, 30) if task.start < 0 else (task.start, task.end)
+    good = [offset for offset in range(start, end) if not 10 <= offset < 15]
+    assert good == offsets(damaged, task, onCorrupt="skip")
+    assert good == offsets(damaged, task, onCorrupt="deadletter", deadLetterPath=str(tmp_path))
+    (file,) = (tmp_path / "query" / "3").iterdir()
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    found = [(letter["kind"], letter["start"], letter["end"]) for letter in letters]
+    assert [("corrupt", max(start, 10), min(end, 15))] == found
+
+
+def test_early_end_and_next_task(kafka: Kafka) -> None:
+    """A task that Spark ends early lets go of its range; the process reads its next one over the same connections."""
+    topic = kafka.create_topic(f"early-{uuid.uuid4().hex[:8]}")
+    kafka.produce(topic, [b"x" * 1000] * 3000)
+    chosen = config(kafka, batchRows="100")
+    for _ in range(3):
+        batches = read(chosen, default_projection(chosen), [OffsetRange(topic, 0, 0, 3000)], ())
+        assert 100 == next(batches).num_rows
+        batches.close()  # type: ignore[attr-defined]  # a generator
+    assert list(range(5, 2995)) == offsets(kafka, OffsetRange(topic, 0, 5, 2995), batchRows="100")
+
+
+def test_large_records_and_small_batches(kafka: Kafka) -> None:
+    """Ten megabytes in one record pass; a batch ends with the row that reaches batchBytes."""
+    topic = kafka.create_topic(f"large-{uuid.uuid4().hex[:8]}", config={"max.message.bytes": "20000000"})
+    big = {"message.max.bytes": 15_000_000}
+    kafka.produce(topic, [b"y" * 10_000_000, b"small", b"z" * 9_000_000], config=big)
+    chosen = config(kafka)
+    batches = list(read(chosen, default_projection(chosen), [OffsetRange(topic, 0, 0, 3)], ()))
+    assert 1 == batches[0].num_rows
+    assert [10_000_000, 5, 9_000_000] == [len(value.as_py()) for batch in batches for value in batch.column("value")]
+
+
+def test_what_is_gone(kafka: Kafka) -> None:
+    """Deleted records fail the task with Spark's words, or are passed over."""
+    topic = kafka.create_topic(f"gone-{uuid.uuid4().hex[:8]}")
+    kafka.produce(topic, numbered(50))
+    kafka.delete_records(topic, {0: 20})
+    task = OffsetRange(topic, 0, 10, 30)
+    with pytest.raises(
+        DataLossError, match=r"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE.*Some data may have been lost"
+    ):
+        offsets(kafka, task)
+    assert list(range(20, 30)) == offsets(kafka, task, failOnDataLoss="false")
+    assert [] == offsets(kafka, OffsetRange(topic, 0, 10, 15), failOnDataLoss="false")
+
+
+def test_several_ranges_in_a_task(kafka: Kafka) -> None:
+    """Small ranges share a task: all of them, in order; none is none."""
+    topic = kafka.create_topic(f"shared-{uuid.uuid4().hex[:8]}", 3)
+    for partition in range(3):
+        kafka.produce(topic, numbered(10), partition=partition)
+    chosen = config(kafka)
+    ranges = [OffsetRange(topic, 2, 3, 5), OffsetRange(topic, 0, 0, 1), OffsetRange(topic, 2, 9, 10)]
+    batches = list(read(chosen, default_projection(chosen), ranges, ()))
+    found = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
+    assert [(2, 3), (2, 4), (0, 0), (2, 9)] == found
+    assert [] == list(read(chosen, default_projection(chosen), [], ()))
