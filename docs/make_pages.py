@@ -1,5 +1,5 @@
-"""Writes what is a table of the code in another form: options.md, the options in spark.md, design/state-machines.md,
-and the types of options.
+"""Writes what is a table of the code in another form: options.md, the options in spark.md, the keys in pipeline.md,
+design/state-machines.md, and the types of options.
 
 python docs/make_pages.py [--check]
 
@@ -31,6 +31,8 @@ from kconsumer.requests.group_reactions import (
 from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
+from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
+from kconsumer.spark.pipeline.settings import REQUIRED as KEY_REQUIRED
 from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.types import OffsetReset
@@ -295,6 +297,29 @@ def spark_page() -> str:
     return before + SPARK_BEGIN + "".join(parts) + "\n" + SPARK_END + after
 
 
+# --- pipeline.md ---
+
+PIPELINE_BEGIN = SPARK_BEGIN.replace("options.py", "pipeline/settings.py")
+
+
+def key_default(value: object) -> str:
+    """How the default reads."""
+    if value is KEY_REQUIRED:
+        return "required"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value in (None, {}) else str(value)
+
+
+def pipeline_page() -> str:
+    """The page with the table of keys in it as the code has it."""
+    before, _, rest = (HERE / "pipeline.md").read_text(encoding="utf-8").partition(PIPELINE_BEGIN)
+    _, _, after = rest.partition(SPARK_END)
+    rows = [(f"`{row.full}`", row.takes, key_default(row.default), row.meaning) for row in PIPELINE_KEYS]
+    keys = table(("key", "takes", "default", "meaning"), rows)
+    return before + PIPELINE_BEGIN + "\n" + keys + "\n" + SPARK_END + after
+
+
 # --- all of them ---
 
 
@@ -310,6 +335,7 @@ def main() -> int:
         HERE / "options.md": options_page(),
         HERE / "design" / "state-machines.md": machines_page(),
         HERE / "spark.md": spark_page(),
+        HERE / "pipeline.md": pipeline_page(),
         HERE.parent / "kconsumer" / "_signature.py": signature_page(),
     }
     if sys.argv[1:] == ["--check"]:

@@ -1,0 +1,82 @@
+"""The example's data: orders of a web shop over an hour, the same on every run; a few of them are not orders."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+
+PARTITIONS = 6
+OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
+SPAN_MS = 3_600_000
+SPOILED_EVERY = 5_003  # one in so many records is no order
+COUNTRIES = {"DE": 30, "FR": 22, "IN": 18, "JP": 12, "BR": 10, "NG": 8}
+SPOILED = (b'{"order_id": 1, "ordered', b"\xff\xfe\x00", b'{"order_id": 7, "country": "DE"}', b"[]", None)
+
+
+class Order(NamedTuple):
+    """One good record."""
+
+    order_id: int
+    ordered_at: int
+    country: str
+    item: str
+    cents: int
+
+    def value(self) -> bytes:
+        """As it is in the topic."""
+        return json.dumps(self._asdict()).encode()
+
+
+def orders(count: int) -> Iterator[Order]:
+    """Good orders 0 to `count` - 1, in the order of time; evenings sell more."""
+    rng = random.Random(2026)
+    names, weights = list(COUNTRIES), list(COUNTRIES.values())
+    for number in range(count):
+        share = number / count
+        moment = OPENS_MS + int(SPAN_MS * (share**0.7 if share else 0))
+        country = rng.choices(names, weights)[0]
+        yield Order(number, moment, country, f"sku-{rng.randrange(900):03d}", rng.randrange(199, 25_000))
+
+
+def spoiled(count: int) -> int:
+    """How many records that are no orders go with `count` good ones."""
+    return (count - 1) // SPOILED_EVERY + 1 if count else 0
+
+
+def fill(bootstrap_servers: str, topic: str, count: int, report: Callable[[int], None]) -> None:
+    """Write the topic; RuntimeError if the broker refused a record."""
+    failures: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 400_000,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _message: failures.append(error),
+        }
+    )
+
+    def produce(number: int, value: bytes | None, timestamp: int) -> None:
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % PARTITIONS, timestamp=timestamp)
+                return
+            except BufferError:
+                producer.poll(0.05)
+
+    for number, order in enumerate(orders(count)):
+        if number % SPOILED_EVERY == 0:
+            produce(number, SPOILED[number // SPOILED_EVERY % len(SPOILED)], order.ordered_at)
+        produce(number, order.value(), order.ordered_at)
+        if number % 50_000 == 0:
+            producer.poll(0)
+            report(number)
+    waiting = producer.flush(60)
+    if waiting or failures:
+        raise RuntimeError(f"filling {topic} failed: {failures[0] if failures else f'{waiting} records unsent'}")
+    report(count)

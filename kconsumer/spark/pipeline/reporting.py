@@ -1,0 +1,131 @@
+"""What a pipeline tells while it runs: a line and a JSON object for each micro-batch, made from Spark's own report.
+
+Decides what is told and how it reads; when, is Spark's listener's business.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kconsumer.clock import Clock
+from kconsumer.spark.offsets import from_document
+
+__all__ = ["BatchReport", "Reporter", "lags"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """A micro-batch of one query, done."""
+
+    query: str
+    batch: int
+    rows: int
+    seconds: float
+    invalid: int = 0
+    lag: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    def line(self) -> str:
+        """For the terminal."""
+        parts = [
+            f"{self.query}  batch {self.batch}  {self.rows:,} rows in {self.seconds:.1f} s  {self.rate:,.0f} rows/s"
+        ]
+        if self.invalid:
+            parts.append(f"{self.invalid:,} invalid")
+        parts += [f"lag {topic} {count:,}" for topic, count in sorted(self.lag.items())]
+        return "  ".join(parts)
+
+    def document(self, wall_ms: int) -> dict[str, Any]:
+        """For the log."""
+        return {
+            "time_ms": wall_ms, "query": self.query, "batch": self.batch, "rows": self.rows, "invalid": self.invalid,
+            "seconds": round(self.seconds, 3), "rows_per_second": round(self.rate, 1), "lag": dict(self.lag),
+        }  # fmt: skip
+
+
+def lags(progress: Mapping[str, Any]) -> dict[str, int]:
+    """How many offsets of each topic were left after a micro-batch, from Spark's report."""
+    found: dict[str, int] = {}
+    for source in progress.get("sources", ()):
+        try:
+            read, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+        except (ValueError, AttributeError, TypeError):
+            continue
+        for tp, end in latest.items():
+            found[tp.topic] = found.get(tp.topic, 0) + max(end - read.get(tp, 0), 0)
+    return found
+
+
+def _offsets(value: Any) -> Any:
+    return from_document(json.loads(value) if isinstance(value, str) else value)
+
+
+class Reporter:
+    """Takes Spark's reports, from its listener's thread, and what sinks counted; writes lines and the log."""
+
+    def __init__(self, write: Callable[[str], object], progress_log: str | None, clock: Clock) -> None:
+        self._write, self._clock = write, clock
+        self._log = None if progress_log is None else Path(progress_log)
+        if self._log is not None:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._counts: dict[tuple[str, int], tuple[int, int]] = {}
+        self._changed = threading.Condition()
+        self.done: dict[str, int] = {}  # query -> micro-batches
+        self.rows: dict[str, int] = {}
+        self.invalid = 0
+        self.ended: set[str] = set()
+
+    def counted(self, query: str, batch: int, records: int, invalid: int) -> None:
+        """A sink tells of a batch before Spark does, whose own count has records twice that are read twice."""
+        with self._changed:
+            self._counts[query, batch] = records, invalid
+
+    def progress(self, progress: Mapping[str, Any]) -> None:
+        """A micro-batch is done, or there was nothing to do."""
+        name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
+        with self._changed:
+            rows, invalid = self._counts.pop((name, batch), (int(progress["numInputRows"]), 0))
+            report = BatchReport(
+                name, batch, rows, int(progress.get("batchDuration", 0)) / 1000, invalid,
+                lags(progress),
+            )  # fmt: skip
+            self.done[name] = self.done.get(name, 0) + 1
+            self.rows[name] = self.rows.get(name, 0) + report.rows
+            self.invalid += invalid
+            self._changed.notify_all()
+        if report.rows:
+            self._write(report.line() + "\n")
+            self._note(report)
+
+    def _note(self, report: BatchReport) -> None:
+        """A log that cannot be written is no reason to stop."""
+        if self._log is None:
+            return
+        try:
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(report.document(self._clock.wall_ms())) + "\n")
+        except OSError as error:
+            log.warning("cannot write to %s: %s", self._log, error)
+
+    def terminated(self, run_id: str) -> None:
+        """No report of this run comes any more."""
+        with self._changed:
+            self.ended.add(run_id)
+            self._changed.notify_all()
+
+    def wait(self, holds: Callable[[Reporter], bool], seconds: float) -> bool:
+        """Wait until something holds of what was reported."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self), seconds)

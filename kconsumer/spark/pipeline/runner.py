@@ -1,0 +1,320 @@
+"""Starts a pipeline's queries, reports while they run, and ends them cleanly.
+
+Two queries at most, each with a checkpoint of its own below `run.checkpoint`: `rows` writes good rows and dead letters,
+`windows` the aggregate. What a micro-batch becomes is decided in `frames.py` and `sinks.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from kconsumer.clock import Clock
+from kconsumer.errors import ConfigError, KafkaError
+from kconsumer.spark import options
+from kconsumer.spark.lag import LagListener
+from kconsumer.spark.pipeline import checks, frames, sinks
+from kconsumer.spark.pipeline.reporting import Reporter
+from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
+from kconsumer.spark.pipeline.sinks import Batch
+
+__all__ = ["Outcome", "PipelineError", "dry_run", "run"]
+
+LAST_REPORT_S = 10  # a query's last report comes after its end
+
+
+class PipelineError(KafkaError):
+    """A pipeline could not start or did not go on; it can be started again."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    rows: int
+    invalid: int
+    batches: int
+    stopped: bool
+    findings: list[checks.Check] = field(default_factory=list)
+
+
+def session(config: PipelineConfig) -> Any:
+    """A session with the file's settings; executors on this machine use this Python."""
+    if config.spark.get("spark.master", "local").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(config.run.name)
+    ours = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    settings = {**ours, **config.spark}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _session(config: PipelineConfig, given: Any) -> Iterator[Any]:
+    spark = given or session(config)
+    try:
+        yield spark
+    finally:
+        if given is None:
+            spark.stop()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+class RowsWriter:
+    """Writes a micro-batch of decoded records: good rows, then dead letters if there are any."""
+
+    def __init__(self, spark: Any, config: PipelineConfig, reporter: Reporter, query: QueryId) -> None:
+        self._config, self._reporter, self._query = config, reporter, query
+        self._good = sinks.make(spark, config.sink)
+        path = config.dead_letters.path
+        letters = Sink("parquet", path, None, (), 0, 1, {})
+        self._letters = sinks.make(spark, letters) if path and config.decode.on_invalid == "deadletter" else None
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """Called by Spark, once or more for each micro-batch."""
+        from pyspark.sql import Observation
+
+        batch = Batch(self._query.get(), number)
+        seen = Observation()
+        invalid = F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid")
+        watched = frame.observe(seen, F.count("*").alias("records"), invalid)
+        rows = frames.parted(frames.good(watched, self._config.decode), self._config.sink, EVENT_TIME)
+        self._good.write(rows, batch)
+        counts = seen.get
+        # The records are read once more only for the few micro-batches that have letters.
+        if self._letters is not None and counts["invalid"]:
+            self._letters.write(frames.dead_letters(frame), batch)
+        self._reporter.counted(self._query.name, number, int(counts["records"]), int(counts["invalid"]))
+
+
+class WindowsWriter:
+    """Writes the windows that a micro-batch closed."""
+
+    def __init__(self, spark: Any, config: PipelineConfig, query: QueryId) -> None:
+        self._sink, self._query = config.aggregate_sink, query
+        self._writer = sinks.make(spark, self._sink)
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """Called by Spark, once or more for each micro-batch."""
+        self._writer.write(frames.parted(frame, self._sink, "window_start"), Batch(self._query.get(), number))
+
+
+class QueryId:
+    """The id of a query that is being started: its first micro-batch may be there before the id is."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known, self._id = threading.Event(), ""
+
+    def set(self, value: str) -> None:
+        """Once."""
+        self._id = value
+        self._known.set()
+
+    def get(self) -> str:
+        """Waits for it."""
+        if not self._known.wait(60):
+            raise PipelineError(f"query {self.name} did not start")
+        return self._id
+
+
+def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
+    """The streams of a pipeline by the names of their queries. ConfigError for what Spark cannot read."""
+    rows = frames.decoded(frames.read(spark, config, commit=True), config.decode)
+    frames.parted(frames.good(rows, config.decode), config.sink, EVENT_TIME)
+    found = {"rows": rows}
+    if config.aggregate is not None:
+        again = frames.decoded(frames.read(spark, config, commit=False), config.decode)
+        found["windows"] = frames.windows(again.where(F.col(frames.REASON).isNull()), config.aggregate)
+        frames.parted(found["windows"], config.aggregate_sink, "window_start")
+    return found
+
+
+def _start(stream: Any, config: PipelineConfig, query: QueryId, write: Callable[[Any, int], None]) -> Any:
+    writer = stream.writeStream.queryName(query.name).outputMode("append").foreachBatch(write)
+    writer = writer.option("checkpointLocation", f"{config.run.checkpoint}/{query.name.rpartition(' ')[2]}")
+    interval = config.run.interval
+    writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
+    started = writer.start()
+    query.set(str(started.id))
+    return started
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+class Listener(StreamingQueryListener):
+    """Hands Spark's reports on; those of the rows also to the group that lag tools look at."""
+
+    def __init__(self, names: dict[str, Reporter], lag: LagListener | None, rows: str) -> None:
+        self._names, self._lag, self._rows = names, lag, rows
+        self._runs: dict[str, str] = {}
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name, as those below
+        """Other queries of the session are none of our business."""
+        if event.name in self._names:
+            self._runs[str(event.runId)] = event.name
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """A micro-batch is done."""
+        name = event.progress.name
+        if name in self._names:
+            self._names[name].progress(json.loads(event.progress.json))
+        if name == self._rows and self._lag is not None:
+            self._lag.onQueryProgress(event)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """The last report of a query."""
+        name = self._runs.get(str(event.runId))
+        if name is not None:
+            self._names[name].terminated(str(event.runId))
+        if name == self._rows and self._lag is not None:
+            self._lag.onQueryTerminated(event)
+
+
+@contextlib.contextmanager
+def _stop_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C set `stop`; a second one ends at once."""
+
+    def told(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        _say(f"{signal.Signals(number).name}: stopping after this micro-batch\n")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | None = None) -> Outcome:
+    """See `kconsumer.spark.pipeline.run`. `stop` ends it from another thread."""
+    stop = stop or threading.Event()
+    with _stop_signals(stop), _session(config, given) as spark, _stop_signals(stop):
+        findings = checks.before_start(config, spark)
+        _complain(findings)
+        reporter = Reporter(_say, config.run.progress_log, Clock())
+        streams = plans(spark, config)
+        queries = {name: QueryId(f"{config.run.name} {name}") for name in streams}
+        rows = queries["rows"].name
+        listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
+        spark.streams.addListener(listener)
+        try:
+            return _run(spark, config, reporter, streams, queries, stop, findings)
+        finally:
+            spark.streams.removeListener(listener)
+
+
+def _run(
+    spark: Any,
+    config: PipelineConfig,
+    reporter: Reporter,
+    streams: dict[str, Any],
+    queries: dict[str, QueryId],
+    stop: threading.Event,
+    findings: list[checks.Check],
+) -> Outcome:
+    writers: dict[str, Any] = {"rows": RowsWriter(spark, config, reporter, queries["rows"])}
+    if "windows" in streams:
+        writers["windows"] = WindowsWriter(spark, config, queries["windows"])
+    started: list[Any] = []
+    try:
+        for name, stream in streams.items():
+            started.append(_start(stream, config, queries[name], writers[name]))
+        while any(query.isActive for query in started) and not stop.wait(0.1):
+            _raise_failure(started)
+        if stop.is_set():
+            _finish_batch(reporter, started, config.run.stop_timeout)
+    finally:
+        for query in started:
+            query.stop()
+        runs = {str(query.runId) for query in started}
+        reporter.wait(lambda told: runs <= told.ended, LAST_REPORT_S)
+    _raise_failure(started)
+    rows = queries["rows"].name
+    return Outcome(reporter.rows.get(rows, 0), reporter.invalid, reporter.done.get(rows, 0), stop.is_set(), findings)
+
+
+def _lag(config: PipelineConfig) -> LagListener | None:
+    source = options.parse(config.source, "stream")
+    group: str | None = source["commitGroupId"]
+    return None if group is None else LagListener(group, **source.client_options())
+
+
+def _finish_batch(reporter: Reporter, started: list[Any], seconds: float) -> None:
+    """Let the micro-batches that are under way end; what is broken off is only done again at the next start."""
+    names = [query.name for query in started if query.isActive and query.status["isTriggerActive"]]
+    before = dict(reporter.done)
+    reporter.wait(lambda told: all(told.done.get(name, 0) > before.get(name, 0) for name in names), seconds)
+
+
+def _raise_failure(started: list[Any]) -> None:
+    for query in started:
+        error = None if query.isActive else query.exception()
+        if error is not None:
+            raise PipelineError(f"{query.name} failed: {error}")
+
+
+def _complain(findings: list[checks.Check]) -> None:
+    for check in findings:
+        if check.level == "warn":
+            _say(check.line() + "\n")
+    failed = [check for check in findings if check.level == "fail"]
+    if failed:
+        raise PipelineError("; ".join(f"{check.what}: {check.text}" for check in failed))
+
+
+def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
+    """See `kconsumer.spark.pipeline.dry_run`."""
+    with _session(config, given) as spark:
+        found = checks.everything(config, spark)
+        try:
+            streams = plans(spark, config)
+        except ConfigError as error:
+            return [*found, checks.Check("plan", "fail", str(error))]
+        rows = frames.parted(frames.good(streams["rows"], config.decode), config.sink, EVENT_TIME)
+        found.append(_planned("rows", config.sink, rows))
+        if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
+            letters = frames.dead_letters(streams["rows"])
+            found.append(checks.Check("plan", "ok", f"invalid -> {config.dead_letters.path}: {_columns(letters)}"))
+        if "windows" in streams:
+            windows = frames.parted(streams["windows"], config.aggregate_sink, "window_start")
+            found.append(_planned("windows", config.aggregate_sink, windows))
+    return found
+
+
+def _planned(name: str, sink: Sink, frame: Any) -> checks.Check:
+    parts = f" by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+    return checks.Check("plan", "ok", f"{name} -> {sink.format} {sink.place}{parts}: {_columns(frame)}")
+
+
+def _columns(frame: Any) -> str:
+    return ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in frame.schema.fields)

@@ -1,0 +1,451 @@
+"""The keys of a pipeline's file in one table, and the checked, frozen result of reading one.
+
+Decides names, defaults and what is refused; every error names the key. Neither Spark nor a broker plays a part: whether
+an SQL expression is one is found when the plan is made (`frames.py`), whether a topic exists by `checks.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark import options
+
+__all__ = [
+    "KEYS",
+    "Aggregate",
+    "DeadLetters",
+    "Decode",
+    "Key",
+    "PipelineConfig",
+    "Run",
+    "Sink",
+    "load",
+    "parse",
+]
+
+Text = Mapping[str, str]
+
+# Names that decoded rows have besides their fields, so a field cannot have them.
+METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
+EVENT_TIME = "event_time"
+DERIVED = ("date", "hour")
+# The pipeline reads the columns it needs, as they are in the topic.
+NOT_OURS = ("columns", "valueformat", "headers", "includeheaders")
+RECORDS_PER_TRIGGER = 1_000_000
+
+
+@dataclass(frozen=True)
+class Decode:
+    """What a value is, and which rows are good."""
+
+    format: str
+    schema: str | None  # DDL
+    required: tuple[str, ...]
+    rules: Text
+    event_time: str
+    metadata: tuple[str, ...]
+    on_invalid: str
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Where invalid records go."""
+
+    path: str | None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where good rows go: a folder of files or a table, and how it is cut."""
+
+    format: str
+    path: str | None
+    table: str | None
+    partition_by: tuple[str, ...]
+    max_records_per_file: int
+    files: int | None
+    options: Text
+
+    @property
+    def place(self) -> str:
+        """The path or the table."""
+        return self.path or self.table or "the terminal"
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A table of windows beside the rows; `columns` is what tells whether there is one."""
+
+    window: str
+    slide: str | None
+    watermark: str
+    by: tuple[str, ...]
+    columns: Text
+    path: str | None
+    table: str | None
+    partition_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How it is run and what is told of it."""
+
+    name: str
+    checkpoint: str
+    trigger: str
+    progress_log: str | None
+    stop_timeout: int
+
+    @property
+    def interval(self) -> str | None:
+        """The time between two micro-batches; None: read what is there, then end."""
+        return None if self.trigger == AVAILABLE_NOW else self.trigger
+
+
+@dataclass(frozen=True)
+class PipelineConfig:
+    """All of it. `source` holds options of the source by their own names, `spark` those of the session."""
+
+    source: Text
+    decode: Decode
+    dead_letters: DeadLetters
+    sink: Sink
+    aggregate: Aggregate | None
+    run: Run
+    spark: Text = field(default_factory=dict)
+
+    @property
+    def aggregate_sink(self) -> Sink:
+        """Where windows go; files of windows are small and are not cut."""
+        assert self.aggregate is not None
+        at = self.aggregate
+        return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, 1, self.sink.options)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+Reader = Callable[[str, Any], Any]  # (key, value of the file) -> value; ConfigError
+REQUIRED = object()
+AVAILABLE_NOW = "available_now"
+DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
+
+
+class Key(NamedTuple):
+    """One row: section and name as users write them, how the value is read, default, meaning, what it takes."""
+
+    section: str
+    name: str
+    read: Reader
+    default: Any
+    meaning: str
+    takes: str
+
+    @property
+    def full(self) -> str:
+        """The name with its section."""
+        return f"{self.section}.{self.name}"
+
+
+def _refuse(key: str, value: Any, takes: str) -> ConfigError:
+    return ConfigError(f"{key} = {value!r} is not allowed: it takes {takes}")
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _refuse(key, value, "text that is not empty")
+    return value
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) and name.strip() for name in value):
+        raise _refuse(key, value, "a list of names")
+    if len(set(value)) != len(value):
+        raise ConfigError(f"{key} = {value!r} names something twice")
+    return tuple(value)
+
+
+def _some_of(*words: str) -> Reader:
+    def read(key: str, value: Any) -> tuple[str, ...]:
+        for name in _names(key, value):
+            if name not in words:
+                raise ConfigError(f"{key} has {name!r}{_instead(name, words)}")
+        return tuple(value)
+
+    return read
+
+
+def _one_of(*words: str) -> Reader:
+    def read(key: str, value: Any) -> str:
+        if value not in words:
+            raise ConfigError(f"{key} = {value!r} is not allowed{_instead(str(value), words)}")
+        return str(value)
+
+    return read
+
+
+def _at_least(least: int) -> Reader:
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise _refuse(key, value, f"a whole number, at least {least}")
+        return value
+
+    return read
+
+
+def _duration(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(DURATION, value):
+        raise _refuse(key, value, "a time such as '30 seconds' or '1 minute'")
+    return value
+
+
+def _trigger(key: str, value: Any) -> str:
+    if value == AVAILABLE_NOW:
+        return AVAILABLE_NOW
+    if not isinstance(value, str) or not re.fullmatch(DURATION, value):
+        raise _refuse(key, value, f"{AVAILABLE_NOW!r}, or a time such as '10 seconds'")
+    return value
+
+
+def _table(key: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise _refuse(key, value, "a table of name = text")
+    return flatten(key, value)
+
+
+def _schema(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return _text(key, value)
+    fields = _table(key, value)
+    if not fields:
+        raise ConfigError(f"{key} names no field")
+    for name in fields:
+        if name in (*METADATA, EVENT_TIME, *DERIVED):
+            raise ConfigError(f"{key} has a field {name!r}, which is a name of the pipeline's own; leave it out")
+    return ", ".join(f"`{name}` {kind}" for name, kind in fields.items())
+
+
+# fmt: off
+KEYS = (
+    Key("decode", "format", _one_of("json", "raw"), "json",
+        "What a value is; `raw` leaves it as the bytes it is, in a column `value`.", "json, raw"),
+    Key("decode", "schema", _schema, None,
+        "The fields of the JSON object and their Spark types, as a table `[decode.schema]` or in one text.",
+        "name = type"),
+    Key("decode", "required", _names, (), "Fields without which a row is invalid.", "names"),
+    Key("decode", "rules", _table, {},
+        "Names and SQL expressions over the fields; a row for which one is not true is invalid.", "name = expression"),
+    Key("decode", "event_time", _text, "kafka_timestamp",
+        "SQL expression for a row's own time; a row for which it is null is invalid.", "an expression"),
+    Key("decode", "metadata", _some_of(*METADATA), METADATA[:4], "What is kept of the record beside its fields.",
+        ", ".join(METADATA)),
+    Key("decode", "on_invalid", _one_of("deadletter", "drop", "fail"), "deadletter",
+        "What becomes of a row that is invalid.", "deadletter, drop, fail"),
+    Key("dead_letters", "path", _text, None, "Folder for invalid records (Parquet).", "a path"),
+    Key("sink", "format", _one_of("parquet", "delta", "iceberg", "console"), "parquet",
+        "Delta and Iceberg need their packages in the session (`spark.jars.packages`).",
+        "parquet, delta, iceberg, console"),
+    Key("sink", "path", _text, None, "Folder for rows; for delta the table's.", "a path"),
+    Key("sink", "table", _text, None, "Table for rows (iceberg).", "a name"),
+    Key("sink", "partition_by", _names, DERIVED,
+        "Folders that rows are parted in; `date` and `hour` are those of `event_time`.", "names"),
+    Key("sink", "max_records_per_file", _at_least(1), 1_000_000, "Most rows of one file.", "a number"),
+    Key("sink", "files", _at_least(1), None,
+        "Most tasks that write a micro-batch, so most files of it in one folder (unless rows are too many for one).",
+        "a number"),
+    Key("sink", "options", _table, {}, "Options of Spark's writer, such as `compression`.", "name = text"),
+    Key("aggregate", "columns", _table, REQUIRED, "Names and SQL expressions of what is counted in a window.",
+        "name = expression"),
+    Key("aggregate", "window", _duration, REQUIRED, "Length of a window.", "a time"),
+    Key("aggregate", "slide", _duration, None, "From one window's start to the next one's, if they overlap.", "a time"),
+    Key("aggregate", "watermark", _duration, REQUIRED,
+        "How late a row may be. A window is written, once, when rows so much newer than its end have come.", "a time"),
+    Key("aggregate", "by", _names, (), "Columns with a count of their own for each value.", "names"),
+    Key("aggregate", "path", _text, None, "Folder for windows, of the format of `sink`.", "a path"),
+    Key("aggregate", "table", _text, None, "Table for windows (iceberg).", "a name"),
+    Key("aggregate", "partition_by", _names, ("date",), "As in `sink`, by the window's start.", "names"),
+    Key("run", "name", _text, "pipeline", "Name of the queries and of the application.", "text"),
+    Key("run", "checkpoint", _text, REQUIRED,
+        "Folder in which Spark keeps how far it is. One for each pipeline, kept as long as its output is.", "a path"),
+    Key("run", "trigger", _trigger, AVAILABLE_NOW,
+        "Read what is there and end, or go on with a micro-batch every so often.", "available_now, a time"),
+    Key("run", "progress_log", _text, None, "File to which a JSON object is added for each micro-batch.", "a path"),
+    Key("run", "stop_timeout", _at_least(0), 30,
+        "Seconds that a micro-batch may go on once the pipeline is told to stop.", "a number"),
+)
+# fmt: on
+
+FREE = ("source", "spark")  # sections whose keys are not ours
+SECTIONS = tuple(dict.fromkeys([*FREE, *(row.section for row in KEYS)]))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
+    """The pipeline that a file tells of; `overrides` are lines `section.key=value` that win over it. ConfigError."""
+    try:
+        with Path(path).open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for line in overrides:
+        _override(document, line)
+    return parse(document)
+
+
+def _override(document: dict[str, Any], line: str) -> None:
+    """`run.trigger=10 seconds`; the value is TOML if it can be read as such, else text."""
+    name, equals, text = line.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot:
+        raise ConfigError(f"--set {line!r} is not section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    at = document.setdefault(section, {})
+    if section in FREE:
+        at = document[section] = dict(flatten(section, at))
+    elif "." in key:
+        inner, _, key = key.partition(".")
+        at = at.setdefault(inner, {})
+    at[key] = value
+
+
+def parse(document: Mapping[str, Any]) -> PipelineConfig:
+    """The same from the file's content. ConfigError."""
+    for section, content in document.items():
+        if section not in SECTIONS:
+            raise ConfigError(f"there is no section [{section}]{_instead(section, SECTIONS)}")
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{section} = {content!r} is not allowed: it is a section, [{section}]")
+    made = {name: _section(name, document.get(name, {})) for name in SECTIONS if name not in (*FREE, "aggregate")}
+    aggregate = Aggregate(**_section("aggregate", document["aggregate"])) if "aggregate" in document else None
+    config = PipelineConfig(
+        _source(document.get("source", {})),
+        Decode(**made["decode"]),
+        DeadLetters(**made["dead_letters"]),
+        Sink(**made["sink"]),
+        aggregate,
+        Run(**made["run"]),
+        _session(document.get("spark", {})),
+    )
+    _check_together(config)
+    return config
+
+
+def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    rows = {row.name: row for row in KEYS if row.section == section}
+    for name in given:
+        if name not in rows:
+            raise ConfigError(f"there is no key {section}.{name}{_instead(name, rows)}")
+    values = {}
+    for name, row in rows.items():
+        if name in given:
+            values[name] = row.read(row.full, given[name])
+        elif row.default is REQUIRED:
+            raise ConfigError(f"{row.full} is missing: it takes {row.takes}")
+        else:
+            values[name] = row.default
+    return values
+
+
+def _source(given: Mapping[str, Any]) -> dict[str, str]:
+    """Options of the source; the source itself warns of unknown ones, a file is held to more."""
+    found = flatten("source", given)
+    names = {row.name.lower(): row.name for row in options.OPTIONS.values()}
+    for name in found:
+        low = name.lower()
+        if low in NOT_OURS:
+            raise ConfigError(f"source.{name} has no place here: the pipeline chooses the columns; see decode.metadata")
+        if low not in names and not low.startswith("kafka."):
+            near = _nearest(low, [*names, "kafka.bootstrap.servers"])
+            advice = f"; did you mean {names.get(near, near)}?" if near else ", see the options in docs/spark.md"
+            raise ConfigError(f"there is no key source.{name}{advice}")
+    if "maxoffsetspertrigger" not in {name.lower() for name in found}:
+        found["maxOffsetsPerTrigger"] = str(RECORDS_PER_TRIGGER)
+    try:
+        options.parse(found, "stream")
+    except ConfigError as error:
+        raise ConfigError(f"in [source]: {error}") from None
+    return found
+
+
+def _session(given: Mapping[str, Any]) -> dict[str, str]:
+    found = flatten("spark", given)
+    return {name if name.startswith("spark.") else f"spark.{name}": value for name, value in found.items()}
+
+
+def flatten(key: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Names with dots for the tables they are in, so that they may be written with and without quotes."""
+    found: dict[str, str] = {}
+    for name, value in table.items():
+        match value:
+            case Mapping():
+                found |= {f"{name}.{rest}": text for rest, text in flatten(f"{key}.{name}", value).items()}
+            case bool():
+                found[name] = str(value).lower()
+            case str() | int() | float():
+                found[name] = str(value)
+            case _:
+                raise _refuse(f"{key}.{name}", value, "text, a number, true or false")
+    return found
+
+
+def _instead(name: str, words: Any) -> str:
+    near = _nearest(name, list(words))
+    return f"; did you mean {near}?" if near else f"; there are {', '.join(words)}"
+
+
+def _nearest(name: str, words: Sequence[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, words, 1)), None)
+
+
+def _check_together(config: PipelineConfig) -> None:
+    decode, sink = config.decode, config.sink
+    if decode.format == "json" and decode.schema is None:
+        raise ConfigError("decode.schema is missing: decode.format = 'json' needs the fields and their types")
+    if decode.format == "raw" and (decode.schema or decode.required):
+        raise ConfigError("decode.schema and decode.required belong to decode.format = 'json'")
+    if decode.on_invalid == "deadletter" and config.dead_letters.path is None:
+        raise ConfigError("dead_letters.path is missing: name a folder, or set decode.on_invalid to 'drop' or 'fail'")
+    _check_place("sink", sink)
+    if config.aggregate is not None:
+        if not config.aggregate.columns:
+            raise ConfigError("aggregate.columns names nothing to count")
+        _check_place("aggregate", config.aggregate_sink)
+    _check_places(config)
+
+
+def _check_place(section: str, sink: Sink) -> None:
+    needs = {"parquet": "path", "delta": "path", "iceberg": "table", "console": None}[sink.format]
+    for name in ("path", "table"):
+        given = getattr(sink, name) is not None
+        if given and name != needs:
+            raise ConfigError(f"{section}.{name} has no place beside sink.format = {sink.format!r}")
+        if not given and name == needs:
+            raise ConfigError(f"{section}.{name} is missing: sink.format = {sink.format!r} writes to a {name}")
+
+
+def _check_places(config: PipelineConfig) -> None:
+    """Folders must not be in one another: an output would be read as part of another, or a checkpoint lost in it."""
+    places = {
+        "sink.path": config.sink.path,
+        "aggregate.path": config.aggregate and config.aggregate.path,
+        "dead_letters.path": config.dead_letters.path,
+        "run.checkpoint": config.run.checkpoint,
+    }
+    given = [(key, place.rstrip("/") + "/") for key, place in places.items() if place]
+    for key, place in given:
+        for other, inside in given:
+            if key != other and inside.startswith(place):
+                raise ConfigError(f"{other} = {inside[:-1]!r} is in the folder of {key}; keep them apart")

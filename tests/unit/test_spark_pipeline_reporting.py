@@ -1,0 +1,77 @@
+"""What a pipeline tells of its micro-batches, from reports as Spark gives them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kconsumer.clock import Clock
+from kconsumer.spark.pipeline.reporting import BatchReport, Reporter, lags
+
+
+class Noon(Clock):
+    """A clock that stands still."""
+
+    def wall_ms(self) -> int:
+        """Always the same."""
+        return 43_200_000
+
+
+def progress(batch: int, rows: int, name: str = "p rows") -> dict[str, Any]:
+    """A report of a batch of half a second over a topic of two partitions."""
+    ends = {"t": {"0": 90, "1": 50}}
+    return {
+        "name": name, "batchId": batch, "numInputRows": rows, "batchDuration": 500,
+        "sources": [{"endOffset": ends, "latestOffset": {"t": {"0": 100, "1": 55}}}],
+    }  # fmt: skip
+
+
+def test_lag_is_told_by_topic() -> None:
+    """The offsets left in all partitions; a source that is not ours, or has nothing yet, has none."""
+    assert {"t": 15} == lags(progress(0, 1))
+    assert {} == lags({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
+
+
+def test_lines() -> None:
+    """A line has counts, rate and lag; invalid rows only if there are any."""
+    report = BatchReport("p rows", 3, 12_000, 0.5, 0, {"b": 1, "a": 2_000})
+    assert "p rows  batch 3  12,000 rows in 0.5 s  24,000 rows/s  lag a 2,000  lag b 1" == report.line()
+    assert "7 invalid" in BatchReport("p rows", 3, 12_000, 0.5, 7).line()
+    assert 0.0 == BatchReport("p rows", 3, 12_000, 0.0).rate
+
+
+def test_a_log_has_an_object_a_line(tmp_path: Path) -> None:
+    """Batches with records are noted, with the sink's counts in place of Spark's; idle ones are only counted."""
+    said: list[str] = []
+    log = tmp_path / "folder" / "progress.jsonl"
+    reporter = Reporter(said.append, str(log), Noon())
+    reporter.counted("p rows", 0, 100, 4)
+    reporter.progress(progress(0, 200))
+    reporter.progress(progress(1, 0))
+    reporter.progress(progress(0, 30, "p windows"))
+    first, second = map(json.loads, log.read_text().splitlines())
+    assert {
+        "time_ms": 43_200_000, "query": "p rows", "batch": 0, "rows": 100, "invalid": 4, "seconds": 0.5,
+        "rows_per_second": 200.0, "lag": {"t": 15},
+    } == first  # fmt: skip
+    assert ("p windows", 30) == (second["query"], second["rows"])
+    assert ({"p rows": 2, "p windows": 1}, {"p rows": 100, "p windows": 30}) == (reporter.done, reporter.rows)
+    assert (2, 4) == (len(said), reporter.invalid)
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: Any) -> None:
+    """It is said once a batch, and the terminal goes on."""
+    said: list[str] = []
+    reporter = Reporter(said.append, str(tmp_path), Noon())
+    reporter.progress(progress(0, 5))
+    assert 1 == len(said)
+    assert "cannot write to" in caplog.text
+
+
+def test_waiting_for_the_last_report() -> None:
+    """A wait ends with what it waits for, or with its time."""
+    reporter = Reporter(str, None, Noon())
+    reporter.terminated("run-1")
+    assert reporter.wait(lambda told: "run-1" in told.ended, 0)
+    assert not reporter.wait(lambda told: "run-2" in told.ended, 0)

@@ -1,0 +1,68 @@
+"""Names of files, and how tables know a micro-batch again; Spark is played by a recorder of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.spark.pipeline.settings import Sink
+from kconsumer.spark.pipeline.sinks import Batch, DeltaSink, IcebergSink, file_name
+
+
+class Recorder:
+    """Any attribute is a method that notes its call; it returns what `answers` say, else the recorder."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("write", "catalog"):
+            return self
+        return lambda *args, **options: self._call(name, *args, *options.items())
+
+    def _call(self, name: str, *args: Any) -> Any:
+        self.calls.append((name, *args))
+        return self._answers.get(name, self)
+
+
+def sink(kind: str, **given: Any) -> Sink:
+    """A sink with nothing special."""
+    values = {"path": None, "table": None, "partition_by": (), "max_records_per_file": 0, "files": None, "options": {}}
+    return Sink(kind, **{**values, **given})
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("part-00003-1b.c000.snappy.parquet", "q-0000000042-00007.c000.snappy.parquet"),
+        ("part-00003-1b-c000.parquet", "q-0000000042-00007.parquet"),
+    ],
+)
+def test_files_are_named_after_their_batch(written: str, name: str) -> None:
+    """Query, batch and number, so that a batch is found again; the ending tells the codec."""
+    assert name == file_name(Batch("q", 42), 7, written)
+
+
+def test_delta_is_told_the_batch() -> None:
+    """A table skips a transaction it has: the query is the application, the batch its version."""
+    frame = Recorder()
+    DeltaSink(sink("delta", path="/t", files=2)).write(frame, Batch("q", 5))
+    assert [("coalesce", 2), ("option", "txnAppId", "q"), ("option", "txnVersion", 5), ("save", "/t")] == [
+        call for call in frame.calls if call[0] in ("coalesce", "option", "save")
+    ]
+
+
+@pytest.mark.parametrize(("newest", "written"), [(4, [5, 6]), (5, [6]), (None, [5, 6])])
+def test_iceberg_skips_a_batch_it_has(newest: int | None, written: list[int]) -> None:
+    """The snapshots are asked once for the newest batch of this query; later batches are new."""
+    spark = Recorder(tableExists=True, first=[newest])
+    frame = Recorder()
+    writes = IcebergSink(spark, sink("iceberg", table="a.b"))
+    for number in (5, 6):
+        writes.write(frame, Batch("q", number))
+    batches = [int(call[2]) for call in frame.calls if call[:2] == ("option", "snapshot-property.kconsumer.batch")]
+    assert written == batches
+    assert 1 == sum(call[0] == "sql" for call in spark.calls)
+    assert len(written) == frame.calls.count(("append",))
