@@ -220,7 +220,7 @@ def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[O
         else:
             tasks.append((item,))
             room = LEAST_TASK
-        room -= item.size
+        room -= max(item.size, 0)
     return tasks
 
 
