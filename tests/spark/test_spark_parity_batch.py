@@ -155,12 +155,15 @@ def test_same_rows(spark: Any, topics: Topics, name: str) -> None:
     theirs, ours = (read_batch(spark, source, options) for source in (THEIRS, OURS))
     assert theirs.schema == ours.schema
     assert theirs.rows == ours.rows
-    assert tasks_with_rows(name, theirs) == tasks_with_rows(name, ours)
+    if {"minPartitions", "maxRecordsPerPartition"} & CASES[name].keys():
+        assert tasks(theirs) == tasks(ours)
+    else:
+        assert tasks(theirs) >= tasks(ours)  # a range that is known to be empty is no task of ours
 
 
-def tasks_with_rows(name: str, outcome: Outcome) -> int:
+def tasks(outcome: Outcome) -> int:
     """The number of tasks; Spark gives a Python source without any an empty one."""
-    return 1 if not outcome.rows else outcome.tasks
+    return outcome.tasks if outcome.rows else 1
 
 
 def test_cases_read_something() -> None:
