@@ -24,7 +24,7 @@ SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|d
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless integration spark test bench demo clean
+.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless integration spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -115,6 +115,13 @@ bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for 
 
 demo: setup  ## consume a topic the demo fills (BOOTSTRAP=host:port TOPIC=name to use your own)
 	$(BIN)/python examples/demo/run.py $(if $(BOOTSTRAP),--bootstrap '$(BOOTSTRAP)') $(if $(TOPIC),--topic '$(TOPIC)')
+
+$(STAMPS)/pipeline: $(STAMPS)/package
+	$(BIN)/python -m pip install --quiet --group pipeline
+	touch $@
+
+pipeline: setup $(STAMPS)/pipeline  ## orders from a topic to cleaned Parquet, revenue by the minute and a plot of it, on Spark
+	$(BIN)/python examples/pipeline/run.py $(ARGS)
 
 clean:  ## remove everything made here (the jar cache in the home folder stays)
 	rm -rf $(VENV) build dist .tox .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

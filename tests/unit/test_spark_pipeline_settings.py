@@ -119,7 +119,7 @@ def test_refused(changes: dict[str, Any], words: str) -> None:
 def test_windows_share_the_format_of_rows() -> None:
     """An aggregate is written as rows are, in files of any size."""
     config = parse(document() | {"aggregate": AGGREGATE})
-    assert Sink("parquet", "/out/windows", None, ("date",), 0, 1, {}) == config.aggregate_sink
+    assert Sink("parquet", "/out/windows", None, ("date",), 0, None, {}) == config.aggregate_sink
 
 
 def test_windows_need_a_place() -> None:

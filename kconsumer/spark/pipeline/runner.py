@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -79,21 +79,43 @@ def _say(text: str) -> None:
 # --- queries --------------------------------------------------------------------------------------
 
 
-class RowsWriter:
-    """Writes a micro-batch of decoded records: good rows, then dead letters if there are any."""
+class Writer:
+    """What Spark calls for each micro-batch of a query, once or more. After `close` nothing is written any more:
+    a call that Spark has given up may still be under way in its own thread."""
 
-    def __init__(self, spark: Any, config: PipelineConfig, reporter: Reporter, query: QueryId) -> None:
-        self._config, self._reporter, self._query = config, reporter, query
-        self._good = sinks.make(spark, config.sink)
-        path = config.dead_letters.path
-        letters = Sink("parquet", path, None, (), 0, 1, {})
-        self._letters = sinks.make(spark, letters) if path and config.decode.on_invalid == "deadletter" else None
+    def __init__(self, query: QueryId) -> None:
+        self._query, self._lock, self._closed = query, threading.Lock(), False
 
     def __call__(self, frame: Any, number: int) -> None:
-        """Called by Spark, once or more for each micro-batch."""
-        from pyspark.sql import Observation
+        with self._lock:
+            if self._closed:
+                raise PipelineError(f"query {self._query.name} has ended")
+            self.write(frame, Batch(self._query.get(), number))
 
-        batch = Batch(self._query.get(), number)
+    def write(self, frame: Any, batch: Batch) -> None:
+        """Write a micro-batch."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Wait for a call that is under way; its jobs are cancelled by now."""
+        self._closed = True
+        with self._lock:
+            pass
+
+
+class RowsWriter(Writer):
+    """Writes decoded records: good rows, then dead letters if there are any."""
+
+    def __init__(self, spark: Any, config: PipelineConfig, reporter: Reporter, query: QueryId) -> None:
+        super().__init__(query)
+        self._config, self._reporter = config, reporter
+        self._good = sinks.make(spark, config.sink)
+        path = config.dead_letters.path
+        letters = Sink("parquet", path, None, (), 0, None, {})
+        self._letters = sinks.make(spark, letters) if path and config.decode.on_invalid == "deadletter" else None
+
+    def write(self, frame: Any, batch: Batch) -> None:
+        """Both kinds, and tell how many."""
         seen = Observation()
         invalid = F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid")
         watched = frame.observe(seen, F.count("*").alias("records"), invalid)
@@ -102,20 +124,21 @@ class RowsWriter:
         counts = seen.get
         # The records are read once more only for the few micro-batches that have letters.
         if self._letters is not None and counts["invalid"]:
-            self._letters.write(frames.dead_letters(frame), batch)
-        self._reporter.counted(self._query.name, number, int(counts["records"]), int(counts["invalid"]))
+            self._letters.write(frames.dead_letters(frame).repartition(1), batch)
+        self._reporter.counted(self._query.name, batch.number, int(counts["records"]), int(counts["invalid"]))
 
 
-class WindowsWriter:
-    """Writes the windows that a micro-batch closed."""
+class WindowsWriter(Writer):
+    """Writes the windows that a micro-batch closed; they are few, and counted by many tasks."""
 
     def __init__(self, spark: Any, config: PipelineConfig, query: QueryId) -> None:
-        self._sink, self._query = config.aggregate_sink, query
+        super().__init__(query)
+        self._sink = config.aggregate_sink
         self._writer = sinks.make(spark, self._sink)
 
-    def __call__(self, frame: Any, number: int) -> None:
-        """Called by Spark, once or more for each micro-batch."""
-        self._writer.write(frames.parted(frame, self._sink, "window_start"), Batch(self._query.get(), number))
+    def write(self, frame: Any, batch: Batch) -> None:
+        """One file, or one for each folder."""
+        self._writer.write(frames.parted(frame.repartition(1), self._sink, "window_start"), batch)
 
 
 class QueryId:
@@ -242,7 +265,7 @@ def _run(
     stop: threading.Event,
     findings: list[checks.Check],
 ) -> Outcome:
-    writers: dict[str, Any] = {"rows": RowsWriter(spark, config, reporter, queries["rows"])}
+    writers: dict[str, Writer] = {"rows": RowsWriter(spark, config, reporter, queries["rows"])}
     if "windows" in streams:
         writers["windows"] = WindowsWriter(spark, config, queries["windows"])
     started: list[Any] = []
@@ -256,6 +279,8 @@ def _run(
     finally:
         for query in started:
             query.stop()
+        for writer in writers.values():
+            writer.close()
         runs = {str(query.runId) for query in started}
         reporter.wait(lambda told: runs <= told.ended, LAST_REPORT_S)
     _raise_failure(started)

@@ -126,7 +126,7 @@ class PipelineConfig:
         """Where windows go; files of windows are small and are not cut."""
         assert self.aggregate is not None
         at = self.aggregate
-        return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, 1, self.sink.options)
+        return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, None, self.sink.options)
 
 
 # --- the table ------------------------------------------------------------------------------------

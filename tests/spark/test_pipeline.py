@@ -1,0 +1,199 @@
+"""A pipeline in a real session: good rows, dead letters and windows, a batch run again, the dry run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.pipeline import dry_run, parse, run
+from kconsumer.spark.pipeline.runner import PipelineError
+from support.kafka import Kafka
+
+GOOD = 300
+OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
+BAD = {
+    b"{": "not a JSON object",
+    b"[]": "not a JSON object",
+    b"\xff\xfe": "not UTF-8",
+    b'{"id": "x", "at": 0, "cents": 1}': "a field is not of its type",
+    b'{"at": 0, "cents": 1}': "no id",
+    b'{"id": 1, "cents": 1}': "no event time",
+    b'{"id": 1, "at": 0, "cents": -1}': "rule price",
+    b'{"id": 1, "at": 0}': "rule price",
+    None: "no value",
+}
+
+
+def good(number: int) -> bytes:
+    """One record in four seconds, so twenty minutes of them, beginning ten before an hour ends."""
+    at = OPENS_MS + 50 * 60_000 + number * 4_000
+    return json.dumps({"id": number, "at": at, "cents": number % 7 + 1, "more": "left out"}).encode()
+
+
+@pytest.fixture
+def document(kafka: Kafka, topic_name: str, tmp_path: Path) -> dict[str, Any]:
+    """A pipeline over a topic of good records and one of each bad kind, in three partitions."""
+    kafka.create_topic(topic_name, 3)
+    values: list[bytes | None] = [*map(good, range(GOOD)), *BAD]
+    for partition in range(3):
+        kafka.produce(topic_name, values[partition::3], partition=partition)
+    return {
+        "source": {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": topic_name,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": 120,
+        },
+        "decode": {
+            "schema": {"id": "long", "at": "long", "cents": "int"},
+            "required": ["id"],
+            "event_time": "timestamp_millis(at)",
+            "rules": {"price": "cents > 0"},
+        },
+        "dead_letters": {"path": str(tmp_path / "dead")},
+        "sink": {"path": str(tmp_path / "rows"), "max_records_per_file": 25},
+        "aggregate": {
+            "window": "1 minute",
+            "watermark": "30 seconds",
+            "columns": {"cents": "sum(cents)"},
+            "path": str(tmp_path / "windows"),
+        },
+        "run": {
+            "name": topic_name,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "progress_log": str(tmp_path / "progress.jsonl"),
+        },
+    }
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a folder, as a reader that knows nothing of Spark sees them."""
+    import pyarrow.dataset as ds
+
+    found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive", format="parquet").to_table().to_pylist()
+    return found
+
+
+def minutes() -> dict[int, int]:
+    """Cents by minute since the shop opened."""
+    found: Counter[int] = Counter()
+    for number in range(GOOD):
+        found[50 + number * 4 // 60] += number % 7 + 1
+    return dict(found)
+
+
+def check_outputs(folder: Path) -> None:
+    """Every good record is a row once, every bad one a letter once, every closed window there once."""
+    import pyarrow.parquet as pq
+
+    rows = read(folder / "rows")
+    assert list(range(GOOD)) == sorted(row["id"] for row in rows)
+    hours = Counter((str(row["date"]), row["hour"]) for row in rows)
+    assert {("2026-06-01", 0): 150, ("2026-06-01", 1): 150} == hours
+    assert 25 >= max(pq.read_metadata(file).num_rows for file in (folder / "rows").rglob("*.parquet"))
+    letters = read(folder / "dead")
+    assert sorted(BAD.items(), key=str) == sorted(((row["value"], row["reason"]) for row in letters), key=str)
+    assert len(BAD) == len({(row["partition"], row["offset"]) for row in letters})
+    # The newest record is of minute 69; windows that end more than the watermark before it are closed.
+    windows = {
+        (row["window_start"].timestamp() * 1000 - OPENS_MS) // 60_000: row["cents"] for row in read(folder / "windows")
+    }
+    assert {minute: cents for minute, cents in minutes().items() if minute < 69} == windows
+    assert 19 == len(read(folder / "windows"))
+
+
+def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """Rows, letters and windows are there once, also when the last batches are run again as after a crash."""
+    config = parse(document)
+    outcome = run(config, spark)
+    assert (GOOD + len(BAD), len(BAD), False) == (outcome.rows, outcome.invalid, outcome.stopped)
+    check_outputs(tmp_path)
+    log = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert GOOD + len(BAD) == sum(entry["rows"] for entry in log if entry["query"].endswith(" rows"))
+    assert 0 == log[-1]["lag"][document["source"]["subscribe"]]
+    for query in ("rows", "windows"):
+        commits = tmp_path / "checkpoint" / query / "commits"
+        newest = max(int(path.name) for path in commits.glob("[0-9]*"))
+        for path in (commits / str(newest), commits / f".{newest}.crc"):
+            path.unlink()
+    (tmp_path / "rows.staging").mkdir(exist_ok=True)
+    again = run(config, spark)
+    assert 0 < again.rows < GOOD
+    assert ["warn"] * 2 == [check.level for check in again.findings if check.what == "checkpoint"]
+    check_outputs(tmp_path)
+    assert [] == list(tmp_path.glob("*.staging/*"))
+
+
+def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """It tells what is there and planned; then each thing that is wrong, by name."""
+    topic = document["source"]["subscribe"]
+    lines = [check.line() for check in dry_run(parse(document), spark)]
+    assert f"ok    topics      {topic}: 3 partitions, 309 offsets" in lines
+    assert any(line.startswith("ok    executors   kconsumer ") for line in lines)
+    assert any("rows -> parquet" in line and "by date, hour" in line and "cents int" in line for line in lines)
+    assert any("window_start timestamp" in line for line in lines)
+    assert [] == list(tmp_path.iterdir())
+    document["source"]["subscribe"] = f"{topic}-none"
+    document["decode"]["rules"]["price"] = "cent > 0"
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "old.parquet").touch()
+    wrong = {check.what: (check.level, check.text) for check in dry_run(parse(document), spark)}
+    assert ("fail", "warn", "fail") == tuple(wrong[name][0] for name in ("broker", "output", "plan"))
+    assert f"no topic {topic}-none" in wrong["broker"][1]
+    assert "decode.rules.price" in wrong["plan"][1]
+    assert "cents" in wrong["plan"][1]  # Spark names the nearest column
+
+
+def test_what_makes_no_plan_is_told_by_its_key(spark: Any, document: dict[str, Any]) -> None:
+    """Expressions and fields that Spark cannot read are errors of the file, before anything starts."""
+    for section, key, value in (
+        ("decode", "event_time", "nowhere"),
+        ("decode", "event_time", "id"),
+        ("decode", "schema", "id lonk"),
+        ("decode", "required", ["nothing"]),
+        ("sink", "partition_by", ["dat"]),
+        ("aggregate", "columns", {"n": "sum(nowhere)"}),
+        ("aggregate", "by", ["nowhere"]),
+    ):
+        changed = {**document, section: {**document[section], key: value}}
+        with pytest.raises(ConfigError, match="aggregate" if section == "aggregate" else key):
+            run(parse(changed), spark)
+
+
+def test_a_package_that_is_not_there(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """A format without its package is found before the start."""
+    document["sink"] = {"format": "delta", "path": str(tmp_path / "delta")}
+    with pytest.raises(PipelineError, match=r"sink\.format = 'delta', but its package is not in the session"):
+        run(parse(document), spark)
+
+
+def test_an_invalid_row_can_fail_the_pipeline(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """With on_invalid=fail the error says why and where, and the rows of that batch are not published."""
+    document["decode"]["on_invalid"] = "fail"
+    document["source"]["maxOffsetsPerTrigger"] = 1000
+    del document["aggregate"]
+    with pytest.raises(PipelineError, match=r"at offset \d+ of"):
+        run(parse(document), spark)
+    assert [] == list((tmp_path / "rows").rglob("*.parquet"))
+
+
+def test_raw_records_from_now_on(spark: Any, kafka: Kafka, document: dict[str, Any], tmp_path: Path) -> None:
+    """Without a format values stay bytes; from `latest` on the first run takes nothing, the next what came since."""
+    topic = document["source"]["subscribe"]
+    document["source"]["startingOffsets"] = "latest"
+    document["decode"] = {"format": "raw", "metadata": ["kafka_key"], "rules": {"short": "length(value) < 3"}}
+    document["sink"]["partition_by"] = []
+    del document["aggregate"]
+    config = parse(document)
+    assert 0 == run(config, spark).rows
+    kafka.produce(topic, [b"a", b"long", None, b"\xff"], keys=[b"k"] * 4, partition=0)
+    outcome = run(config, spark)
+    assert (4, 2) == (outcome.rows, outcome.invalid)
+    rows = [(row["kafka_key"], row["value"]) for row in read(tmp_path / "rows")]
+    assert [(b"k", b"a"), (b"k", b"\xff")] == sorted(rows)
+    assert {b"long", None} == {row["value"] for row in read(tmp_path / "dead")}

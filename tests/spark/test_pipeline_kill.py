@@ -1,0 +1,122 @@
+"""The pipeline's own process is killed, and told to stop, at any moment; every record is in the files once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from support import processes
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+
+ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "1"))  # the long form: 20
+RECORDS = 1500 + 300 * KILLS
+PER_BATCH = 150
+FILE = """
+[source]
+kafka.bootstrap.servers = "{servers}"
+subscribe = "{topic}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = {per_batch}
+
+[decode]
+schema = "id long"
+required = ["id"]
+metadata = []
+
+[dead_letters]
+path = "{folder}/dead"
+
+[sink]
+path = "{folder}/rows"
+partition_by = ["date"]
+
+[run]
+name = "killed"
+checkpoint = "{folder}/checkpoint"
+
+[spark]
+master = "local[2]"
+ui.enabled = false
+driver.host = "127.0.0.1"
+driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+
+
+def commits(folder: Path) -> int:
+    """How many micro-batches are done."""
+    return len(list((folder / "checkpoint" / "rows" / "commits").glob("[0-9]*")))
+
+
+@contextlib.contextmanager
+def pipeline(folder: Path):  # type: ignore[no-untyped-def]
+    """The command, leading a session of its own, of which nothing is left behind."""
+    paths = [str(ROOT), str(ROOT / "assignors")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "output").open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kconsumer.spark.pipeline", str(folder / "killed.toml")],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        processes.kill(processes.of_session(process.pid))
+        process.wait(30)
+
+
+def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """The command after it has done a few micro-batches."""
+
+    @contextlib.contextmanager
+    def running():  # type: ignore[no-untyped-def]
+        before = commits(folder)
+        with pipeline(folder) as process:
+            wait_until(lambda: commits(folder) >= before + more or process.poll() is not None, 150, "micro-batches")
+            assert process.poll() is None, (folder / "output").read_text()[-3000:]
+            yield process
+
+    return running()
+
+
+@pytest.mark.timeout(400 + 150 * KILLS)
+def test_killed_and_stopped_it_goes_on(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """SIGKILL loses and repeats nothing; SIGTERM ends with code 0 and a whole batch; then it reads to the end."""
+    kafka.create_topic(topic_name, 3)
+    values = [b'{"id": %d}' % number if number % 100 else b"bad" for number in range(RECORDS)]
+    for partition in range(3):
+        kafka.produce(topic_name, values[partition::3], partition=partition)
+    text = FILE.format(servers=kafka.bootstrap_servers, topic=topic_name, folder=tmp_path, per_batch=PER_BATCH)
+    (tmp_path / "killed.toml").write_text(text)
+    for _ in range(KILLS):
+        with run_some(tmp_path, 1) as process, contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(random.uniform(0.0, 0.8))
+    with run_some(tmp_path, 1) as process:
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(60), (tmp_path / "output").read_text()[-3000:]
+    offsets = len(list((tmp_path / "checkpoint" / "rows" / "offsets").glob("[0-9]*")))
+    assert 0 <= offsets - commits(tmp_path) <= 1
+    assert commits(tmp_path) < RECORDS // PER_BATCH, "there was nothing left to go on with"
+    with pipeline(tmp_path) as process:
+        assert 0 == process.wait(200), (tmp_path / "output").read_text()[-3000:]
+    import pyarrow.dataset as ds
+
+    rows = ds.dataset(tmp_path / "rows", format="parquet").to_table(columns=["id"])
+    found = Counter(rows["id"].to_pylist())
+    assert {number for number in range(RECORDS) if number % 100} == set(found)
+    assert {1} == set(found.values())
+    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table(columns=["partition", "offset"]).to_pylist()
+    assert RECORDS // 100 == len(letters) == len({tuple(letter.values()) for letter in letters})
