@@ -90,7 +90,7 @@ class ClassicMembership:
         """The listener call to run now, before anything else can go on."""
         return self._steps.due_callback
 
-    def callback_done(self, callback: RebalanceCallback, now: float) -> None:
+    def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised; either way the rebalance goes on."""
         self._steps.callback_done(callback, now)
 
@@ -362,16 +362,22 @@ class ClassicMembership:
             self._steps.add(self._commit_finished)
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
             self._member.request_rejoin("need to revoke partitions and re-join")
-        self._steps.add(lambda at: self._take(assignment, at))
-        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(sorted(assigned - owned))))
-        self._steps.add(self._stable)
+        added = tuple(sorted(assigned - owned))
+        self._steps.add(lambda at: self._take(assignment, added, at))
+        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))
+        self._steps.add(lambda at: self._announced(added, at))
 
-    def _take(self, assignment: Assignment, now: float) -> None:
+    def _take(self, assignment: Assignment, added: tuple[TopicPartition, ...], now: float) -> None:
         self._subscription.assign_from_group(assignment.partitions)
+        self._subscription.mark_awaiting_callback(added)
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
         assignor.on_assignment(assignment, self.group_metadata())
         self._commits.reset_auto_commit(now)
         log.info("group %s: assigned %s", self._member.group_id, ", ".join(map(str, sorted(assignment.partitions))))
+
+    def _announced(self, added: tuple[TopicPartition, ...], now: float) -> None:
+        self._subscription.mark_awaiting_callback(added, awaiting=False)
+        self._stable(now)
 
     def _stable(self, now: float) -> None:
         if self._member.state is MemberState.COMPLETING:
@@ -435,7 +441,7 @@ class ClassicMembership:
         gone = not self._member.generation.valid or self._member.rebalancing
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, owned)
 
-    def leave(self, reason: str, leave_group: bool | None = None) -> UnsentRequest | None:
+    def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
         request = leave_request(self._member, self._coordinator, reason, leave_group=leave_group)
         if self._subscription.is_group_managed:

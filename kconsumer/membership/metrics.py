@@ -58,10 +58,12 @@ def callback_rows(kind: str) -> tuple[Row, ...]:
 class GroupMetrics:
     """What happens between one member and its coordinator. All times are ms."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, *, epochs: bool = False) -> None:
+        """`epochs`: of the protocol of KIP-848, which has no JoinGroup and no SyncGroup."""
         self._metrics = metrics
+        joins: tuple[tuple[Row, ...], ...] = ((), ()) if epochs else (JOIN, SYNC)
         self._heartbeat, self._join, self._sync, self._rebalance, self._failed, self._commit = (
-            metrics.sensor(GROUP, rows) for rows in (HEARTBEAT, JOIN, SYNC, REBALANCE, FAILED_REBALANCE, COMMIT)
+            metrics.sensor(GROUP, rows) for rows in (HEARTBEAT, *joins, REBALANCE, FAILED_REBALANCE, COMMIT)
         )
         self._callbacks = {kind: metrics.sensor(GROUP, callback_rows(kind)) for kind in CALLBACKS}
         self._heartbeat_at: float | None = None
@@ -97,6 +99,15 @@ class GroupMetrics:
     def synced(self, latency_ms: float, now: float) -> None:
         """A SyncGroup brought an assignment: the rebalance is over."""
         self._sync.record(latency_ms, now)
+        self.rebalanced(now)
+
+    def rebalance_began(self, now: float) -> None:
+        """The coordinator wants something else to be owned (KIP-848)."""
+        if self._rebalance_began is None:
+            self._rebalance_began = now
+
+    def rebalanced(self, now: float) -> None:
+        """What is assigned is owned."""
         if self._rebalance_began is not None:
             self._rebalance.record(now - self._rebalance_began, now)
         self._rebalance_began, self._rebalance_ended = None, now

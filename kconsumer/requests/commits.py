@@ -29,6 +29,8 @@ from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
+    EPOCH_COMMIT_REACTIONS,
+    EPOCH_FETCH_GROUP_REACTIONS,
     FETCH_GROUP_REACTIONS,
     FETCH_REACTIONS,
     Reaction,
@@ -45,6 +47,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from kconsumer.state.epochs import EpochMember
 from kconsumer.state.member import Generation, Member
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
@@ -74,8 +77,7 @@ class _Ask:
 @dataclass(slots=True, eq=False)
 class _Commit(_Ask):
     offsets: Offsets = field(default_factory=dict)
-    # Re-read before each try (the commit before a rebalance takes the newest positions); None: `offsets` as they are.
-    refresh: Callable[[], Offsets] | None = None
+    before_rebalance: bool = False  # the member must know how it went before it gives partitions up
     automatic: bool = False
 
 
@@ -90,7 +92,7 @@ class CommitManager:
     def __init__(
         self,
         config: ConsumerConfig,
-        member: Member,
+        member: Member | EpochMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
@@ -102,6 +104,9 @@ class CommitManager:
         self._subscription = subscription
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
+        epochs = isinstance(member, EpochMember)
+        self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
+        self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
         self._commits: list[_Commit] = []
         self._lookups: list[_Lookup] = []
         self._fenced: KafkaError | None = None
@@ -115,9 +120,9 @@ class CommitManager:
         self,
         offsets: Offsets,
         deadline: float | None = None,
-        refresh: Callable[[], Offsets] | None = None,
         *,
         automatic: bool = False,
+        before_rebalance: bool = False,
     ) -> Promise[Offsets]:
         """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
 
@@ -125,7 +130,7 @@ class CommitManager:
         To commit nothing with a deadline is to wait for the commits before it that are tried once.
         """
         promise: Promise[Offsets] = Promise()
-        if not offsets and refresh is None:
+        if not offsets:
             earlier = [] if deadline is None else [c.promise for c in self._commits if c.deadline is None]
             if earlier:  # answered in the order in which they were sent
                 earlier[-1].when_done(lambda _: promise.keep({}))
@@ -133,7 +138,14 @@ class CommitManager:
                 promise.keep({})
             return promise
         self._commits.append(
-            _Commit(promise, self._new_backoff(), deadline, offsets=dict(offsets), refresh=refresh, automatic=automatic)
+            _Commit(
+                promise,
+                self._new_backoff(),
+                deadline,
+                offsets=dict(offsets),
+                automatic=automatic,
+                before_rebalance=before_rebalance,
+            )
         )
         return promise
 
@@ -169,11 +181,14 @@ class CommitManager:
         self._auto_commit_due = now + self._config.auto_commit_interval_ms
 
     def auto_commit_before_rebalance(self, deadline: float) -> Promise[Offsets] | None:
-        """Commit everything consumed with retries, before partitions move; None when auto-commit is off."""
+        """Commit everything consumed with retries, before partitions move; None when auto-commit is off.
+
+        Java reads the positions again before each retry. Here they are those of the poll that began the rebalance: what
+        is returned later is still being processed when a retry is sent.
+        """
         if not self._auto_commit or not self._member.generation.valid:
             return None
-        consumed = self._subscription.all_consumed
-        return self.commit(consumed(), deadline, consumed, automatic=True)
+        return self.commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
 
     @property
     def auto_commit_enabled(self) -> bool:
@@ -266,8 +281,6 @@ class CommitManager:
                 commit.promise.fail(self._not_a_member())
                 return None
             generation, instance_id = self._member.generation, self._member.group_instance_id
-        if commit.refresh is not None:
-            commit.offsets = dict(commit.refresh())
         if not commit.offsets:
             commit.promise.keep({})
             return None
@@ -320,7 +333,7 @@ class CommitManager:
             for partition in topic.partitions:
                 if partition.error_code == 0:
                     continue
-                reaction = reaction_to(COMMIT_REACTIONS, partition.error_code)
+                reaction = reaction_to(self._reactions, partition.error_code)
                 if reaction is Reaction.TOPIC_AUTHORIZATION:
                     unauthorized.add(topic.name)
                     continue
@@ -348,6 +361,8 @@ class CommitManager:
             if reaction is Reaction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
             self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
+        elif reaction is Reaction.STALE_EPOCH and commit.before_rebalance:
+            self._retry_or_fail(commit, error_for(code, where), now, retriable=member.may_commit)
         elif reaction is Reaction.REJOIN:
             member.request_rejoin("a commit met a rebalance")
             commit.promise.fail(RebalanceInProgressError(where))
@@ -359,7 +374,7 @@ class CommitManager:
         elif not unchanged and member.rebalancing:
             commit.promise.fail(RebalanceInProgressError(where))
         else:
-            if unchanged and reaction is not Reaction.FENCED:
+            if unchanged and isinstance(member, Member) and reaction is not Reaction.FENCED:
                 member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
             error = self._not_a_member()
             error.__cause__ = error_for(code, where)
@@ -400,8 +415,11 @@ class CommitManager:
         for tp in sorted(lookup.partitions):
             by_topic[tp.topic].append(tp.partition)
         group_id = self._member.group_id
+        asking = self._member.generation if isinstance(self._member, EpochMember) else Generation()
         group = OffsetFetchRequestGroup(
             group_id=group_id,
+            member_id=asking.member_id or None,
+            member_epoch=asking.id,
             topics=[OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in by_topic.items()],
         )
         message = OffsetFetchRequest(  # versions below 8 carry one group in place of the list
@@ -428,7 +446,7 @@ class CommitManager:
         group = reply.message.groups[0] if reply.version >= 8 else reply.message
         where = f"committed offsets of group {self._member.group_id!r}"
         if group.error_code:
-            self._react_to_lookup(FETCH_GROUP_REACTIONS, lookup, group.error_code, where, reply.now)
+            self._react_to_lookup(self._lookup_reactions, lookup, group.error_code, where, reply.now)
             return
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(sorted(lookup.partitions))
         unauthorized: set[str] = set()
@@ -455,6 +473,8 @@ class CommitManager:
     def _react_to_lookup(self, table: Table, lookup: _Lookup, code: int, where: str, now: float) -> None:
         reaction = reaction_to(table, code)
         error = error_for(code, where)
+        if reaction is Reaction.STALE_EPOCH and self._member.may_commit:
+            reaction = Reaction.RETRY
         if reaction is Reaction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)
         self._retry_or_fail(lookup, error, now, retriable=reaction is not Reaction.RAISE)

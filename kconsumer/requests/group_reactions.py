@@ -1,4 +1,4 @@
-"""What an error code in an answer of the group coordinator leads to: one table for each request of a classic member.
+"""What an error code in an answer of the group coordinator leads to: one table for each request of a member.
 
 The tables are Java's (`AbstractCoordinator`, `ConsumerCoordinator`). They decide nothing by themselves: the managers of
 these requests walk them, and know whether the member has moved on since it asked. A code without a row is raised.
@@ -24,13 +24,14 @@ class Reaction(enum.Enum):
     ADOPT_ID = "join again with the member id that came with the error (KIP-394)"
     FENCED = "raise FencedInstanceIdError: another consumer has this group_instance_id"
     TOPIC_AUTHORIZATION = "raise TopicAuthorizationError with all topics concerned"
+    NOT_A_MEMBER = "raise CommitFailedError: the next heartbeat will say what became of us (KIP-848)"
+    STALE_EPOCH = "the member epoch moved on: what the consumer itself asked is asked again, a caller's commit raised"
     LOG = "log it: the member is gone either way"
     RAISE = "raise"
 
 
-RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, ADOPT_ID, FENCED, TOPIC_AUTHORIZATION, LOG, RAISE = (
-    Reaction
-)
+RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, ADOPT_ID, FENCED, TOPIC_AUTHORIZATION = list(Reaction)[:9]
+NOT_A_MEMBER, STALE_EPOCH, LOG, RAISE = list(Reaction)[9:]
 
 Table = Mapping[int, Reaction]
 
@@ -103,6 +104,22 @@ COMMIT_REACTIONS: Table = {
     82: FENCED,  # FENCED_INSTANCE_ID
 }
 
+# Of a member of KIP-848: what became of it is told by its heartbeats, so no commit changes the membership.
+EPOCH_COMMIT_REACTIONS: Table = {
+    3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
+    7: COORDINATOR,  # REQUEST_TIMED_OUT
+    12: RAISE,  # OFFSET_METADATA_TOO_LARGE
+    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
+    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
+    16: COORDINATOR,  # NOT_COORDINATOR
+    25: NOT_A_MEMBER,  # UNKNOWN_MEMBER_ID
+    28: RAISE,  # INVALID_COMMIT_OFFSET_SIZE
+    29: TOPIC_AUTHORIZATION,  # TOPIC_AUTHORIZATION_FAILED
+    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
+    100: RETRY,  # UNKNOWN_TOPIC_ID
+    113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
+}
+
 # Of a partition. OffsetFetch v1 has no code of the group and tells the coordinator's trouble here.
 FETCH_REACTIONS: Table = {
     3: RAISE,  # UNKNOWN_TOPIC_OR_PARTITION
@@ -121,8 +138,13 @@ FETCH_GROUP_REACTIONS: Table = {
     30: RAISE,  # GROUP_AUTHORIZATION_FAILED
 }
 
+EPOCH_FETCH_GROUP_REACTIONS: Table = {
+    **FETCH_GROUP_REACTIONS,
+    113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
+}
+
 # Tables whose other codes are retried if the error is a passing one; in those that are not here they are raised.
-RETRIES_WHAT_PASSES = (FIND_COORDINATOR_REACTIONS, FETCH_GROUP_REACTIONS)
+RETRIES_WHAT_PASSES = (FIND_COORDINATOR_REACTIONS, FETCH_GROUP_REACTIONS, EPOCH_FETCH_GROUP_REACTIONS)
 
 HINTS = {35: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"}
 

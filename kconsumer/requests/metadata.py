@@ -25,11 +25,13 @@ from kconsumer.requests.lookups import (
     topic_error,
 )
 from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import MetadataResponse
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 REBOOTSTRAP_REQUIRED = 129
+FIRST_VERSION_WITH_IDS = 12
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class MetadataManager:
         self._subscription = subscription
         self._lookups = TopicLookups(config, cluster, rng)
         self._watched: Counter[str] = Counter()
+        self._ids: frozenset[bytes] = frozenset()
+        self._named: frozenset[str] = frozenset()  # by an answer for one of the ids
         # What is wanted and since when
         self._needs_full = True
         self._full_serial = 0  # the first request whose answer will do
@@ -130,6 +134,12 @@ class MetadataManager:
         self._watched.subtract(set(topics))
         self._watched += Counter()  # drops those at zero
 
+    def watch_ids(self, ids: frozenset[bytes]) -> None:
+        """Keep metadata of the topics with these ids, whatever their names are, until called again."""
+        self._ids = ids
+        if any(self._cluster.topic_name(topic_id) is None for topic_id in ids):
+            self._needs_partial = True
+
     def require(
         self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
     ) -> Promise[TopicTable]:
@@ -169,7 +179,7 @@ class MetadataManager:
     def _poll_update(self, now: float, result: PollResult) -> float:
         if self._in_flight is not None:
             return FOREVER
-        if self._needs_partial and not self._missing():
+        if self._needs_partial and not (self._missing() or self._missing_ids()):
             self._needs_partial = False
         expires_in: float = self._last_success + self._config.metadata_max_age_ms - now
         if not (self._needs_full or self._needs_partial):
@@ -194,11 +204,16 @@ class MetadataManager:
         sent = self._in_flight = _Sent(full, self._wanted, self._serial)
         # A request by pattern never creates topics: it names none.
         create = topics is not None and self._config.allow_auto_create_topics
-        message = metadata_request(topics, create)
-        return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=4)
+        ids = () if topics is None else self._missing_ids()
+        message = metadata_request(topics, create, ids)
+        oldest = FIRST_VERSION_WITH_IDS if ids else 4
+        return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=oldest)
 
     def _wanted_topics(self) -> frozenset[str]:
-        return self._subscription.metadata_topics() | self._watched.keys()
+        return self._subscription.metadata_topics() | self._watched.keys() | self._named
+
+    def _missing_ids(self) -> list[bytes]:
+        return sorted(topic_id for topic_id in self._ids if self._cluster.topic_name(topic_id) is None)
 
     def _missing(self) -> frozenset[str]:
         return self._wanted_topics() - self._cluster.topics()
@@ -231,6 +246,7 @@ class MetadataManager:
     def _updated(self, sent: _Sent, reply: Reply) -> None:
         now = reply.now
         self.last_error = None
+        self._named = self._names_of_ids(reply.message)
         update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._keep)
         self._failures.reset()
         self._quiet_until = now + self._config.retry_backoff_ms
@@ -250,8 +266,16 @@ class MetadataManager:
         if sent.full:
             self._keep_refreshes(sent.serial)
 
+    def _names_of_ids(self, message: MetadataResponse) -> frozenset[str]:
+        """Names of the watched ids, after this answer."""
+        if not self._ids:
+            return frozenset()
+        named = {topic.topic_id: topic.name for topic in message.topics if topic.name}
+        names = (named.get(topic_id) or self._cluster.topic_name(topic_id) for topic_id in self._ids)
+        return frozenset(filter(None, names))
+
     def _keep(self, topic: str, internal: bool) -> bool:
-        if topic in self._watched or self._subscription.needs_metadata(topic):
+        if topic in self._watched or topic in self._named or self._subscription.needs_metadata(topic):
             return True
         if internal and self._config.exclude_internal_topics:
             return False

@@ -23,7 +23,7 @@ from kconsumer.state.partition import (
     PartitionState,
     Tally,
 )
-from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+from kconsumer.types import OffsetAndMetadata, OffsetReset, SubscriptionPattern, TopicPartition
 
 
 class SubscriptionKind(enum.Enum):
@@ -32,7 +32,11 @@ class SubscriptionKind(enum.Enum):
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
+    BROKER_PATTERN = "broker pattern"
     ASSIGNED = "assigned"
+
+
+_BY_GROUP = frozenset({SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN})
 
 
 class Truncation(NamedTuple):
@@ -53,6 +57,7 @@ class SubscriptionState:
         self.default_reset = default_reset
         self.kind = SubscriptionKind.NONE
         self.pattern: re.Pattern[str] | None = None
+        self.broker_pattern: str | None = None
         self.assignment_version = 0
         self.topics_version = 0
         self._topics: frozenset[str] = frozenset()
@@ -84,6 +89,13 @@ class SubscriptionState:
             self.pattern = pattern
             self.topics_version += 1
 
+    def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
+        """Subscribe to what the coordinator finds the pattern to match (KIP-848). StateError with another kind."""
+        self._become(SubscriptionKind.BROKER_PATTERN)
+        if self.broker_pattern != pattern.pattern:
+            self.broker_pattern = pattern.pattern
+            self.topics_version += 1
+
     def subscribe_matched(self, topics: Iterable[str]) -> bool:
         """The topics a pattern matches now. True if they differ from before."""
         if self.kind is not SubscriptionKind.PATTERN:
@@ -108,7 +120,7 @@ class SubscriptionState:
     def unsubscribe(self) -> None:
         """Forget subscription and assignment."""
         self.kind = SubscriptionKind.NONE
-        self.pattern = None
+        self.pattern = self.broker_pattern = None
         self._group_topics = frozenset()
         self._set_topics(frozenset())
         self._set_assignment(())
@@ -133,7 +145,7 @@ class SubscriptionState:
     @property
     def is_group_managed(self) -> bool:
         """Whether the group decides the assignment."""
-        return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+        return self.kind in _BY_GROUP
 
     @property
     def has_pattern(self) -> bool:
@@ -156,6 +168,8 @@ class SubscriptionState:
         """Whether the topic is subscribed to, by name or by pattern."""
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
+        if self.kind is SubscriptionKind.BROKER_PATTERN:
+            return True  # only the coordinator can tell
         return self.is_group_managed and topic in self._topics
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
@@ -453,7 +467,9 @@ class SubscriptionState:
         return changed
 
     def __repr__(self) -> str:
-        what = self.pattern.pattern if self.pattern is not None else ", ".join(sorted(self._topics))
+        what = (
+            self.pattern.pattern if self.pattern is not None else self.broker_pattern or ", ".join(sorted(self._topics))
+        )
         missing = self._tally.without_position
         return (
             f"<SubscriptionState {self.kind.value}({what}), {len(self._states)} assigned "

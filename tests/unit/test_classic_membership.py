@@ -207,7 +207,7 @@ def test_answer_to_an_older_join_is_ignored() -> None:
     """After leaving, a late JoinGroup answer changes nothing."""
     group = GroupHarness()
     join = group.request()
-    group.membership.leave("test")
+    group.membership.leave("test", group.now)
     group.answer(join, group.joined(leader=False))
     assert MemberState.UNJOINED is group.member.state
     assert Generation() == group.member.generation
@@ -241,7 +241,7 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
     callback = group.membership.leave_callback()
     assert callback is not None
     assert (REVOKED, tps("t", 0)) == (callback.kind, callback.partitions)
-    request = group.membership.leave("the consumer closed")
+    request = group.membership.leave("the consumer closed", group.now)
     assert request is not None
     (member,) = request.message.members
     assert ("me", "the consumer closed") == (member.member_id, member.reason)
@@ -254,7 +254,7 @@ def test_static_member_stays_unless_told(leave_group: bool | None, leaves: bool)
     """A static member sends LeaveGroup on close only with leave_group=True (KIP-1092)."""
     group = GroupHarness(group_instance_id="i")
     group.stable(*tps("t", 0))
-    assert leaves == (group.membership.leave("the consumer closed", leave_group) is not None)
+    assert leaves == (group.membership.leave("the consumer closed", group.now, leave_group) is not None)
 
 
 def test_leaving_in_the_middle_of_a_join_runs_on_lost() -> None:

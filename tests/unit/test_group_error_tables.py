@@ -285,7 +285,7 @@ def test_heartbeat(code: int) -> None:
 def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
     """The member is gone whatever the answer, of the group or of the member in it; a log line says why."""
     group = stable()
-    request = group.membership.leave("the end")
+    request = group.membership.leave("the end", group.now)
     assert request is not None
     rows = [MemberResponse(member_id="me", error_code=code)] if where == "member" else []
     group.answer(request, LeaveGroupResponse(error_code=0 if rows else code, members=rows))

@@ -97,7 +97,7 @@ def test_leaving_ends_a_rebalance() -> None:
     """The next rebalance is timed from its own start."""
     group = GroupHarness()
     group.until("JoinGroup")
-    group.membership.leave("test")
+    group.membership.leave("test", group.now)
     group.now += 60_000
     group.answer(group.join(), group.synced(), took_ms=10)
     assert 10 == metric(group, "rebalance-latency-max")

@@ -1,0 +1,323 @@
+"""Membership of the KIP-848 protocol: from what the coordinator assigns to what is owned, step by step.
+
+The coordinator decides; the member follows: resolve topic ids → hold back what goes → commit → on_revoke → drop it →
+take what is new, not yet fetched → on_assign → acknowledge. Callbacks are steps in a queue: the engine runs the one
+that is due on the caller's thread and says when it is done. A callback that raises leaves the reconciliation
+unacknowledged, and the next poll tries again. When heartbeats are sent is decided in `epoch_heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import KafkaError
+from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
+from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback, Steps
+from kconsumer.membership.topic_ids import TopicNames
+from kconsumer.metrics import Metrics
+from kconsumer.requests.base import PollResult, Promise, UnsentRequest
+from kconsumer.requests.commits import CommitManager
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatResponse
+from kconsumer.state.epochs import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    LEAVING_STATES,
+    EpochMember,
+    EpochState,
+    LocalAssignment,
+)
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import GroupMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+ASSIGNABLE = frozenset({EpochState.STABLE, EpochState.JOINING, EpochState.ACKNOWLEDGING, EpochState.RECONCILING})
+
+
+class EpochMembership:
+    """One member's part in a group whose coordinator assigns."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: EpochMember,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        coordinator: CoordinatorManager,
+        commits: CommitManager,
+        names: TopicNames,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        self._config = config
+        self._member = member
+        self._subscription = subscription
+        self._metadata = metadata
+        self._coordinator = coordinator
+        self._commits = commits
+        self._names = names
+        self._metrics = metrics or GroupMetrics(Metrics())
+        self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
+        self._steps = Steps()
+        self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
+        self._left_idle = False  # leaving because the caller does not poll
+        self._error: KafkaError | None = None
+        self._matched_pattern: re.Pattern[str] | None = None
+        self._match: Promise[None] | None = None
+        self._topics_version = -1
+
+    # --- what the engine asks --------------------------------------------------------------------------------------
+
+    @property
+    def due_callback(self) -> RebalanceCallback | None:
+        """The listener call to run now, before anything else can go on."""
+        return self._steps.due_callback
+
+    def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
+        """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
+        again at the next poll."""
+        if self._steps.due_callback is not callback:
+            return  # fenced meanwhile
+        if error is not None and self._member.state is EpochState.RECONCILING:
+            self._steps.clear()
+        else:
+            self._steps.callback_done(callback, now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do: `poll` need not be called for its sake."""
+        return (
+            self._member.state is EpochState.STABLE
+            and not self._steps
+            and self._topics_version == self._subscription.topics_version
+        )
+
+    def take_error(self) -> KafkaError | None:
+        """What ended the membership; raised by every poll from then on, for nothing else will happen."""
+        return self._error
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, member epoch and member id as a transactional producer needs them."""
+        g = self._member.generation
+        return GroupMetadata(self._member.group_id, g.id, g.member_id, self._member.group_instance_id)
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """The caller polls: join if due, reconcile as far as it goes without waiting."""
+        if not self._subscription.is_group_managed:
+            return PollResult()
+        self._steps.advance(now)
+        if self._steps:
+            return PollResult()
+        if self._member.state in (EpochState.UNSUBSCRIBED, EpochState.STALE):
+            self._join()
+        self._give_up_unsubscribed()
+        if self._member.state is EpochState.RECONCILING and self._reconcile(now):
+            return PollResult(wait_ms=0.0)
+        return PollResult()
+
+    # --- joining ---------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        if not self._pattern_matched():
+            return
+        self._left_idle = False
+        self._topics_version = self._subscription.topics_version
+        self._member.forget_assignment(JOIN_EPOCH)
+        self._member.move(EpochState.JOINING)
+
+    def _pattern_matched(self) -> bool:
+        """Whether the client's pattern, if there is one, was matched against all topics of the cluster."""
+        pattern = self._subscription.pattern
+        if pattern is self._matched_pattern:
+            return True
+        if self._match is None or self._match.done:
+            self._match = self._metadata.refresh()
+            self._match.when_done(lambda _: setattr(self, "_matched_pattern", pattern))
+        return False
+
+    def _give_up_unsubscribed(self) -> None:
+        """Topics no longer subscribed are not fetched any more, before the coordinator knows."""
+        if self._topics_version == self._subscription.topics_version or self._member.state not in ASSIGNABLE:
+            return
+        self._topics_version = self._subscription.topics_version
+        self._subscription.mark_pending_revocation(
+            [tp for tp in self._subscription.assigned() if not self._subscription.matches_subscription(tp.topic)]
+        )
+
+    # --- what heartbeats tell --------------------------------------------------------------------------------------
+
+    def assigned(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
+        """The coordinator answered well: note the epoch, and the assignment if there is a new one."""
+        member = self._member
+        if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
+            return  # an answer to what we were
+        if message.member_id:  # brokers before KIP-1082 choose it
+            member.member_id = message.member_id
+        if message.member_epoch != member.epoch:
+            log.info("group %s: member %s at epoch %d", member.group_id, member.member_id, message.member_epoch)
+        member.epoch = message.member_epoch
+        if message.assignment is not None:
+            partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
+            member.target = member.target.followed_by({t: ps for t, ps in partitions.items() if ps})
+        if not member.reconciled:
+            if member.state is not EpochState.RECONCILING:
+                self._metrics.rebalance_began(now)
+            if member.state is not EpochState.ACKNOWLEDGING:
+                member.move(EpochState.RECONCILING)
+        elif member.state in (EpochState.JOINING, EpochState.RECONCILING):
+            member.move(EpochState.STABLE)
+
+    def fenced(self, reason: str, now: float) -> None:
+        """The coordinator does not know us: everything owned is lost; then join anew."""
+        member = self._member
+        if not member.in_group:
+            return
+        log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
+        leaving = member.state in LEAVING_STATES
+        member.move(EpochState.FENCED)
+        self._abandon()
+        member.forget_assignment(JOIN_EPOCH)
+        if leaving:
+            member.move(EpochState.UNSUBSCRIBED)
+            return
+        self._metrics.rebalance_failed(now)
+        self._lose_all(lambda _now: member.move(EpochState.JOINING), now)
+
+    def failed(self, error: KafkaError) -> None:
+        """The member cannot go on; only a new consumer can."""
+        if not self._member.in_group:
+            return
+        self._error = error
+        self._member.move(EpochState.FATAL)
+        self._abandon()
+        self._member.forget_assignment(JOIN_EPOCH)
+        self._lose_all(None, 0.0)
+
+    def heartbeat_left(self) -> None:
+        """A heartbeat is on its way: what it says is done."""
+        member = self._member
+        if member.state is EpochState.ACKNOWLEDGING:
+            member.move(EpochState.STABLE if member.reconciled else EpochState.RECONCILING)
+        elif member.state is EpochState.LEAVING:
+            member.move(EpochState.STALE if self._left_idle else EpochState.UNSUBSCRIBED)
+            member.forget_assignment(JOIN_EPOCH)
+
+    def poll_expired(self) -> None:
+        """The caller does not poll any more: leave first, tell the listener when it comes back."""
+        member = self._member
+        self._left_idle = True
+        self._abandon()
+        member.move(EpochState.PREPARE_LEAVING)
+        member.move(EpochState.LEAVING)
+        member.epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
+        self._lose_all(None, 0.0)
+
+    def _abandon(self) -> None:
+        self._steps.clear()
+        self._unannounced = frozenset()
+        self._metrics.left()
+
+    def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
+        owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
+        if owned:
+            self._subscription.mark_pending_revocation(owned)
+            self._steps.add(RebalanceCallback(CallbackKind.LOST, tuple(sorted(owned))))
+            self._steps.add(lambda _now: self._subscription.assign_from_group(()))
+        if then is not None:
+            self._steps.add(then)
+        self._steps.advance(now)
+
+    # --- reconciliation --------------------------------------------------------------------------------------------
+
+    def _reconcile(self, now: float) -> bool:
+        """Queue the steps from what is owned to what is assigned, as far as topic ids are known by name. Whether other
+        managers now have something to do."""
+        member = self._member
+        goal, wanted = self._names.resolve(member.target)
+        if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._unannounced:
+            if goal.epoch == member.current.epoch:
+                return False  # the rest of the target has no name yet
+            self._finish(goal, now)
+            return True
+        owned = frozenset(self._subscription.assigned())
+        revoked = sorted(owned - wanted)
+        added = sorted((wanted - owned) | (wanted & self._unannounced))
+        self._subscription.mark_pending_revocation(revoked)
+        self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+        self._steps.add(self._commit_finished)
+        if revoked:
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(revoked)))
+        self._steps.add(lambda at: self._take(wanted, added, at))
+        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
+        self._steps.add(lambda at: self._announced(goal, at))
+        self._steps.advance(now)
+        return True
+
+    def _commit_finished(self, now: float) -> None:
+        commit, self._steps.commit = self._steps.commit, None
+        if commit is not None and commit.error is not None:
+            log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, commit.error)
+
+    def _take(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
+        self._subscription.assign_from_group(wanted)
+        self._subscription.mark_awaiting_callback(added)
+        self._unannounced = frozenset(added)
+        self._commits.reset_auto_commit(now)
+
+    def _announced(self, goal: LocalAssignment, now: float) -> None:
+        self._subscription.mark_awaiting_callback(self._unannounced, awaiting=False)
+        self._unannounced = frozenset()
+        log.info(
+            "group %s: assigned %s", self._member.group_id, ", ".join(map(str, self._subscription.assigned())) or "none"
+        )
+        self._finish(goal, now)
+
+    def _finish(self, goal: LocalAssignment, now: float) -> None:
+        self._member.current = goal
+        self._member.move(EpochState.ACKNOWLEDGING)
+        self._metrics.rebalanced(now)
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def leave_callback(self) -> RebalanceCallback | None:
+        """Begin to leave. The callback to run first: lost when ownership is already gone, else revoked."""
+        self._abandon()
+        gone = not self._member.generation.valid
+        if self._member.in_group and self._member.state not in LEAVING_STATES:
+            self._member.move(EpochState.PREPARE_LEAVING)
+        owned = tuple(sorted(self._subscription.assigned()))
+        if not owned or not self._subscription.is_group_managed:
+            return None
+        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, owned)
+
+    def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Drop the assignment; the heartbeat that leaves, if the coordinator should know.
+
+        `leave_group` None: dynamic members leave, static ones say that they will be back; True: all leave; False:
+        dynamic members say nothing and are missed after the session timeout.
+        """
+        member = self._member
+        self._steps.clear()
+        if self._subscription.is_group_managed:
+            self._subscription.assign_from_group(())
+        if member.state is not EpochState.PREPARE_LEAVING:
+            if member.state in (EpochState.STALE, EpochState.FENCED, EpochState.UNSUBSCRIBED):
+                member.state = EpochState.UNSUBSCRIBED
+            return None
+        static = member.group_instance_id is not None
+        if self._coordinator.connection is None or (leave_group is False and not static):
+            member.move(EpochState.UNSUBSCRIBED)
+            member.forget_assignment(JOIN_EPOCH)
+            return None
+        log.info("group %s: member %s leaves: %s", member.group_id, member.member_id, reason)
+        member.epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
+        member.move(EpochState.LEAVING)
+        return self.heartbeat.request(now)
