@@ -17,9 +17,12 @@ from kconsumer._options import Option
 from kconsumer.config import ALIASES, FOREIGN, OPTIONS, REQUIRED
 from kconsumer.errors import CODES
 from kconsumer.fetching.reactions import REACTIONS as FETCH
+from kconsumer.membership.epoch_heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
 from kconsumer.net.connection import TRANSITIONS as CONNECTION
 from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
+    EPOCH_COMMIT_REACTIONS,
+    EPOCH_FETCH_GROUP_REACTIONS,
     FETCH_GROUP_REACTIONS,
     FETCH_REACTIONS,
     FIND_COORDINATOR_REACTIONS,
@@ -33,6 +36,7 @@ from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
 from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
 from kconsumer.spark.pipeline.settings import REQUIRED as KEY_REQUIRED
+from kconsumer.state.epochs import PREDECESSORS, EpochState
 from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.types import OffsetReset
@@ -185,6 +189,24 @@ Every state may fall back to UNJOINED: an answer can take the membership away at
 - STABLE: heartbeats only.
 """
 
+EPOCHS_TEXT = """
+Where a member of the consumer protocol stands (`kconsumer/state/epochs.py`, driven by
+`kconsumer/membership/epochs.py`).
+The table in the code says from where each state may be entered; here it is turned round.
+An illegal change raises `StateError`.
+
+- UNSUBSCRIBED: not a member. The next `poll` with a subscription joins.
+- JOINING: a heartbeat with epoch 0 and every field is to be sent, or to be answered.
+- RECONCILING: what is assigned is not what is owned. Step by step: topic ids get names, what goes is held back,
+  positions are committed (with auto-commit), `on_revoke`, what is new is taken but not fetched, `on_assign`.
+- ACKNOWLEDGING: owned is what was assigned; the next heartbeat, at once, says so.
+- STABLE: heartbeats at the interval that the coordinator told.
+- FENCED: the coordinator does not know us, or not with this epoch. `on_lost`, then JOINING under the same member id.
+- PREPARE_LEAVING: callbacks before leaving. LEAVING: the heartbeat with epoch -1 (-2: a static member will be back).
+- STALE: left because the caller did not poll for `max_poll_interval_ms`. The next `poll` runs `on_lost` and joins.
+- FATAL: the coordinator refuses this consumer for good.
+"""
+
 PARTITION_TEXT = """
 How far an assigned partition is on its way to being fetched (`kconsumer/state/partition.py`).
 A change that is not in the table comes from an answer that is late, and is ignored, as in Java.
@@ -217,6 +239,9 @@ ERRORS = [
     ("LeaveGroup", GROUP_TABLES, LEAVE_REACTIONS),
     ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_REACTIONS),
     ("OffsetFetch, per group", GROUP_TABLES, FETCH_GROUP_REACTIONS),
+    ("ConsumerGroupHeartbeat", "membership/epoch_heartbeat.py", EPOCH_HEARTBEAT_REACTIONS),
+    ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, EPOCH_COMMIT_REACTIONS),
+    ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, EPOCH_FETCH_GROUP_REACTIONS),
     ("OffsetFetch, per partition", GROUP_TABLES, FETCH_REACTIONS),
     ("ListOffsets, per partition", "requests/reactions.py", LIST_OFFSETS_REACTIONS),
     ("OffsetForLeaderEpoch, per partition", "requests/reactions.py", LEADER_EPOCH_REACTIONS),
@@ -258,9 +283,13 @@ def reactions(codes: Mapping[int, enum.Enum]) -> str:
 
 
 def machines_page() -> str:
-    """The three machines, then what error codes lead to."""
+    """The machines, then what error codes lead to."""
     parts = [MACHINES_HEAD]
     parts.append("\n## Membership, classic protocol\n" + MEMBER_TEXT + "\n" + machine(MEMBER))
+    epochs = {
+        before: [after for after, all_before in PREDECESSORS.items() if before in all_before] for before in EpochState
+    }
+    parts.append("\n## Membership, consumer protocol (KIP-848)\n" + EPOCHS_TEXT + "\n" + machine(epochs))
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
     parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + connection_machine())
     parts.append("\n## Error codes\n" + REACTIONS_TEXT)

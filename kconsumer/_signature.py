@@ -33,6 +33,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Static membership: a restart within session_timeout_ms moves no partition (KIP-345)."""
     group_protocol: str
     """How the group agrees on an assignment."""
+    engine: str | None
+    """Where I/O runs: in calls (classic) or on a network thread. Default: by group_protocol."""
     group_remote_assignor: str | None
     """The broker's assignor to use (uniform, range)."""
     session_timeout_ms: int

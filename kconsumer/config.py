@@ -55,8 +55,11 @@ class _Table:
     )
     group_protocol: str = _option(
         kinds.choice("classic", "consumer", ignore_case=True), "classic",
-        "How the group agrees on an assignment.",
-        later=("the consumer group protocol of KIP-848", "use group_protocol=\"classic\"")
+        "How the group agrees on an assignment."
+    )
+    engine: str | None = _option(
+        kinds.choice("classic", "threaded"), None,
+        "Where I/O runs: in calls (classic) or on a network thread. Default: by group_protocol."
     )
     group_remote_assignor: str | None = _option(
         kinds.text(allow_empty=False), None, "The broker's assignor to use (uniform, range).",
@@ -451,6 +454,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
                 f"{spelling} belongs to group_protocol={belongs_to!r} "
                 f"and cannot be set with group_protocol={protocol!r}"
             )
+    if protocol == "consumer" and values["engine"] == "classic":
+        raise ConfigError("engine='classic' cannot go with group_protocol='consumer', which needs a network thread")
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     if heartbeat >= session:
         raise ConfigError(

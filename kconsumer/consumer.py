@@ -76,13 +76,14 @@ class Consumer:
         return consumer
 
     def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
-        from kconsumer.engine.classic import ClassicEngine  # half of all modules: loaded with the first consumer
+        from kconsumer.engine.choice import make_engine  # half of all modules: loaded with the first consumer
 
-        joins = config.group_id is not None or "assignors" in config.explicit
+        classic = config.group_protocol == "classic"
+        joins = classic and (config.group_id is not None or "assignors" in config.explicit)
         loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
         self._config = config
         self._clock = Clock()
-        self._engine = ClassicEngine(config, self._clock, loaded)
+        self._engine = make_engine(config, self._clock, loaded)
         self._engine.callbacks.belong_to(self)
         self._iteration = Iteration()
         self._closing = False
@@ -116,10 +117,8 @@ class Consumer:
                 raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
             chosen = CallableListener(*callables)
         if isinstance(topics, SubscriptionPattern):
-            raise StateError(
-                "a SubscriptionPattern is evaluated by the broker in the consumer group protocol, which this version"
-                " does not have yet; use re.compile(…)"
-            )
+            self._subscribe_broker_pattern(topics, chosen)
+            return
         if isinstance(topics, re.Pattern):
             self._subscribe_pattern(topics, chosen)
             return
@@ -138,6 +137,16 @@ class Consumer:
         with self._engine.changing():
             self._rewind()
             self._engine.parts.subscription.subscribe_pattern(pattern)
+            self._engine.subscription_changed(listener)
+
+    def _subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: RebalanceListener | None) -> None:
+        if self._config.group_protocol != "consumer":
+            raise StateError(
+                'the broker evaluates a SubscriptionPattern: that needs group_protocol="consumer"; or use re.compile(…)'
+            )
+        with self._engine.changing():
+            self._rewind()
+            self._engine.parts.subscription.subscribe_broker_pattern(pattern)
             self._engine.subscription_changed(listener)
 
     @public

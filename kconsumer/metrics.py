@@ -95,7 +95,7 @@ class Sensor:
         if stat is Stat.COUNT:
             return float(self.count)
         watched = now - self._samples * self._window_ms
-        return self._sampled(stat, [window for window in self._windows if window.end > watched], now)
+        return self._sampled(stat, [window for window in list(self._windows) if window.end > watched], now)
 
     def _sampled(self, stat: Stat, windows: list[_Window], now: float) -> float:
         if stat in _SUM_PER_S:

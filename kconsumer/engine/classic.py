@@ -111,8 +111,7 @@ class ClassicEngine(ClassicDriver):
             with self.lock:
                 records = parts.collector.collect(max_records, max_bytes)
                 if parts.fetch.wants_poll:
-                    now = self._clock.now()
-                    parts.dispatcher.submit(parts.fetch.poll(now).requests, now)
+                    self._send_soon(parts.fetch)
             if not records and not parts.collector.moved:
                 return None
             if self.interceptors is not None and records:
@@ -188,10 +187,11 @@ class ClassicEngine(ClassicDriver):
             callback = None  # the listener is just being told, and wants to leave for good
         error = self._run_callback(callback) if callback is not None else None
         with self.lock:
-            request = membership.leave(reason, leave_group)
+            now = self._clock.now()
+            request = membership.leave(reason, now, leave_group)
             if request is not None:
                 self._left = _ended(request)
-                self.parts.dispatcher.submit([request], self._clock.now())
+                self._submit([request], now)
         if error is not None:
             raise error
 
@@ -232,9 +232,7 @@ class ClassicEngine(ClassicDriver):
                 self.callbacks.commit_finished(notify, chosen, done.error)
 
             promise.when_done(finished)
-            now = self._clock.now()
-            self._poll_manager(group.commits, now)
-            self._poll_manager(group.coordinator, now)
+            self._send_soon(group.commits, group.coordinator)
 
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer

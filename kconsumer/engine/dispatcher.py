@@ -30,6 +30,7 @@ class Dispatcher:
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # told when no broker at all can be asked
         self.on_woken: list[Callable[[float], None]] = []  # told the time before answers are handed back
+        self.on_sent: Callable[[float, float], None] | None = None  # told how long (ms) a request waited, and the time
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before we sleep
 
@@ -38,6 +39,11 @@ class Dispatcher:
         """Whether nothing waits and nothing is in flight."""
         return not self._waiting and not self._client.in_flight()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their connection."""
+        return len(self._waiting)
+
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Send what can be sent at once; keep the rest for `step`."""
         for request in requests:
@@ -45,18 +51,27 @@ class Dispatcher:
             if not self._try(request, deadline, now):
                 self._waiting.append((request, deadline))
 
+    def hold(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Keep requests for the next `step`, whoever makes it."""
+        self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
+
     def step(self, timeout_ms: float) -> None:
         """One network step of at most `timeout_ms`; runs the handlers of what was answered or failed.
 
         Raises the first KafkaError a handler raised, after all handlers ran.
         """
         now = self._clock.now()
+        self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
+
+    def begin_step(self, timeout_ms: float, now: float) -> float:
+        """The first part of a step: send what waits. How long (ms) the network may then wait for answers."""
         self._flush(now)
         if self._failed:
-            timeout_ms = 0.0
-        elif self._waiting:
-            timeout_ms = min(timeout_ms, self._waiting_ms(now))
-        responses = self._client.poll(timeout_ms, now)
+            return 0.0
+        return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
+
+    def end_step(self, responses: list[ClientResponse]) -> None:
+        """The last part of a step: hand back what the network brought. Raises as `step`."""
         trouble: KafkaError | None = None
         if responses:
             woken_at = self._clock.now()
@@ -109,6 +124,8 @@ class Dispatcher:
             )
             try:
                 self._client.send(outgoing, now)
+                if self.on_sent is not None:
+                    self.on_sent(max(0.0, now - deadline + timeout_ms), now)
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True

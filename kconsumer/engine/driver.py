@@ -20,12 +20,10 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
-from kconsumer.engine.wiring import Group, Parts
+from kconsumer.engine.wiring import Group, Membership, Parts, make_membership
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.membership.classic import ClassicMembership
-from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.steps import CallbackKind, RebalanceCallback
-from kconsumer.requests.base import Promise, RequestManager
+from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 
 log = logging.getLogger(__name__)
 
@@ -55,26 +53,14 @@ class ClassicDriver:
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
         # Only for calls that need positions: whoever looks for the end of a truncated log must be told the end.
         self._position_errors = [parts.offsets.take_error, parts.positions.take_error]
-        self.membership: ClassicMembership | None = None
+        self.membership: Membership | None = None
         self._managers: list[RequestManager] = [parts.metadata, parts.positions, parts.offsets]
         if parts.group is not None:
             self._join_wiring(parts.group, assignors)
 
     def _join_wiring(self, group: Group, assignors: Collection[Assignor]) -> None:
         parts = self.parts
-        self.heartbeat = HeartbeatManager(self._config, group.member, group.coordinator, group.metrics)
-        self.membership = ClassicMembership(
-            self._config,
-            group.member,
-            parts.cluster,
-            parts.subscription,
-            parts.metadata,
-            group.coordinator,
-            group.commits,
-            self.heartbeat,
-            tuple(assignors),
-            group.metrics,
-        )
+        self.membership, self.heartbeat = make_membership(parts, group, assignors)
         group.coordinator.on_found.append(self._coordinator_found)
         if self.interceptors is not None:
             group.commits.on_committed = partial(self.callbacks.committed, self.interceptors.committed)
@@ -142,6 +128,16 @@ class ClassicDriver:
             self.parts.dispatcher.submit(result.requests, now)
         return result.wait_ms
 
+    def _send_soon(self, *managers: RequestManager) -> None:
+        """Managers have something to send: do it without waiting for the next step. The lock is held."""
+        now = self._clock.now()
+        for manager in managers:
+            self._poll_manager(manager, now)
+
+    def _submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send these. The lock is held."""
+        self.parts.dispatcher.submit(requests, now)
+
     def _run_callbacks(self) -> None:
         """Run the rebalance callbacks that are due; the first error is raised after the last one ran."""
         membership = self.membership
@@ -151,7 +147,7 @@ class ClassicDriver:
         while (callback := membership.due_callback) is not None:
             error = self._run_callback(callback)
             with self.changing():
-                membership.callback_done(callback, self._clock.now())
+                membership.callback_done(callback, self._clock.now(), error)
             trouble = trouble or error
         self._service_at = 0.0
         if trouble is not None:

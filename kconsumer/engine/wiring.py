@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.dispatcher import Dispatcher
@@ -11,7 +13,12 @@ from kconsumer.engine.metrics import add_app_info
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.membership.classic import ClassicMembership
+from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
+from kconsumer.membership.epochs import EpochMembership
+from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.metrics import GroupMetrics
+from kconsumer.membership.topic_ids import TopicNames
 from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
@@ -21,15 +28,19 @@ from kconsumer.requests.metadata import MetadataManager
 from kconsumer.requests.offsets import OffsetsManager
 from kconsumer.requests.positions import PositionsManager
 from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.epochs import EpochMember
 from kconsumer.state.member import Member
 from kconsumer.state.subscription import SubscriptionState
+
+Membership = ClassicMembership | EpochMembership
+Heartbeat = HeartbeatManager | EpochHeartbeatManager
 
 
 @dataclass(slots=True)
 class Group:
     """What only a consumer with a `group_id` has."""
 
-    member: Member
+    member: Member | EpochMember
     coordinator: CoordinatorManager
     commits: CommitManager
     metrics: GroupMetrics
@@ -66,9 +77,10 @@ class Parts:
         config = self.config
         if config.group_id is None:
             return None
-        member = Member(config.group_id, config.group_instance_id)
+        kind = EpochMember if config.group_protocol == "consumer" else Member
+        member = kind(config.group_id, config.group_instance_id)
         coordinator = CoordinatorManager(config, config.group_id)
-        metrics = GroupMetrics(self.metrics)
+        metrics = GroupMetrics(self.metrics, epochs=kind is EpochMember)
         metrics.watch_assignment(self.subscription.assigned)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics)
         return Group(member, coordinator, commits, metrics)
@@ -95,3 +107,35 @@ class Parts:
             nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
         if nodes:
             self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
+
+
+def make_membership(parts: Parts, group: Group, assignors: Collection[Assignor]) -> tuple[Membership, Heartbeat]:
+    """The two managers that follow `group_protocol`."""
+    member = group.member
+    if isinstance(member, EpochMember):
+        names = TopicNames(parts.cluster, parts.metadata)
+        epochs = EpochMembership(
+            parts.config,
+            member,
+            parts.subscription,
+            parts.metadata,
+            group.coordinator,
+            group.commits,
+            names,
+            group.metrics,
+        )
+        return epochs, epochs.heartbeat
+    heartbeat = HeartbeatManager(parts.config, member, group.coordinator, group.metrics)
+    classic = ClassicMembership(
+        parts.config,
+        member,
+        parts.cluster,
+        parts.subscription,
+        parts.metadata,
+        group.coordinator,
+        group.commits,
+        heartbeat,
+        tuple(assignors),
+        group.metrics,
+    )
+    return classic, heartbeat

@@ -11,7 +11,7 @@ from kconsumer.config import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 # Refused with the only protocol there is; and what we never do whatever it says.
-WITHOUT_EFFECT = {"group_remote_assignor", "enable_metrics_push"}
+WITHOUT_EFFECT = {"enable_metrics_push"}
 
 
 def test_pages_are_current() -> None:

@@ -1,0 +1,111 @@
+"""What crosses between the caller's thread and the network thread, and how long it waited (KIP-1068).
+
+Application events go to the network thread, in order. The other way goes a signal: records, rebalance callbacks,
+errors and kept promises are state under the engine's lock, and the signal says that some of it has changed. Neither
+takes a lock of Python's, so that signal handlers and finalizers may use both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from kconsumer.clock import Clock
+from kconsumer.metrics import Metrics, Row, Stat
+
+GROUP = "consumer-metrics"
+
+QUEUED: tuple[Row, ...] = (
+    ("application-event-queue-time-avg", Stat.AVG, "Mean time events of the caller's thread waited, ms"),
+    ("application-event-queue-time-max", Stat.MAX, "Longest time an event of the caller's thread waited, ms"),
+)
+PROCESSED: tuple[Row, ...] = (
+    ("application-event-queue-processing-time-avg", Stat.AVG, "Mean time to process all waiting events, ms"),
+    ("application-event-queue-processing-time-max", Stat.MAX, "Longest time to process all waiting events, ms"),
+)
+BACKGROUND: tuple[Row, ...] = (
+    ("background-event-queue-time-avg", Stat.AVG, "Mean time until the caller's thread saw what had changed, ms"),
+    ("background-event-queue-time-max", Stat.MAX, "Longest time until the caller's thread saw what had changed, ms"),
+)
+HANDLED: tuple[Row, ...] = (
+    ("background-event-queue-processing-time-avg", Stat.AVG, "Mean time the listener's calls of one poll took, ms"),
+    ("background-event-queue-processing-time-max", Stat.MAX, "Longest time the listener's calls of one poll took, ms"),
+)
+UNSENT: tuple[Row, ...] = (
+    ("unsent-requests-queue-time-avg", Stat.AVG, "Mean time requests waited until they were sent, ms"),
+    ("unsent-requests-queue-time-max", Stat.MAX, "Longest time a request waited until it was sent, ms"),
+)
+EXPIRED: tuple[Row, ...] = (
+    ("application-events-expired-count", Stat.COUNT, "Calls that ended because their time was over"),
+)
+BETWEEN: tuple[Row, ...] = (
+    ("time-between-network-thread-poll-avg", Stat.AVG, "Mean time between two rounds of the network thread, ms"),
+    ("time-between-network-thread-poll-max", Stat.MAX, "Longest time between two rounds of the network thread, ms"),
+)
+
+
+@dataclass(slots=True, eq=False)
+class ApplicationEvent:
+    """The caller is inside a call, and what may go on while it is: `joining` the group, `fetching` records.
+
+    `open` until the call no longer waits; one is in flight at a time.
+    """
+
+    joining: bool = False
+    fetching: bool = False
+    open: bool = True
+
+
+class ApplicationEvents:
+    """The queue of the network thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._queue: deque[tuple[ApplicationEvent, float]] = deque()
+        self._waited = metrics.sensor(GROUP, QUEUED)
+        self._processed = metrics.sensor(GROUP, PROCESSED)
+        name = metrics.name("application-event-queue-size", GROUP, "Events of the caller's thread that wait")
+        metrics.gauge(name, lambda _now: float(len(self._queue)))
+
+    def put(self, event: ApplicationEvent, now: float) -> None:
+        """Add an event; the network thread is to be woken by the caller."""
+        self._queue.append((event, now))
+
+    def drain(self, now: float) -> Iterator[ApplicationEvent]:
+        """Take what waits."""
+        while self._queue:
+            event, queued_at = self._queue.popleft()
+            self._waited.record(max(0.0, now - queued_at), now)
+            yield event
+
+    def processed(self, took_ms: float, now: float) -> None:
+        """All events taken were processed."""
+        self._processed.record(took_ms, now)
+
+
+class Signal:
+    """Tells the caller's thread that something has changed since it last looked."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: SimpleQueue[float] = SimpleQueue()
+        self._waited = metrics.sensor(GROUP, BACKGROUND)
+        name = metrics.name("background-event-queue-size", GROUP, "Changes that the caller's thread has not seen")
+        metrics.gauge(name, lambda _now: float(self._queue.qsize()))
+
+    def give(self) -> None:
+        """Something has changed. From any thread, signal handlers included."""
+        if self._queue.empty():
+            self._queue.put(self._clock.now())
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Wait until something has changed since the last call; False when the time is over."""
+        timeout_s = None if timeout_ms == float("inf") else max(0.0, timeout_ms) / 1000
+        try:
+            given_at = self._queue.get(timeout_ms > 0, timeout_s)
+        except Empty:
+            return False
+        now = self._clock.now()
+        self._waited.record(max(0.0, now - given_at), now)
+        return True

@@ -1,0 +1,43 @@
+"""The thread of a ThreadedEngine: rounds of managers and network, until stopped.
+
+It decides nothing but how long to rest after a round that failed; what a round is, is the engine's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+REST_AFTER_FAILURE_S = 0.1
+
+
+class NetworkThread(threading.Thread):
+    """Calls `round` again and again; `wake` makes a round that waits return."""
+
+    def __init__(self, name: str, one_round: Callable[[], None], wake: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._round = one_round
+        self._wake = wake
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Rounds until stopped. A failing round is the engine's business, never the thread's end."""
+        while not self._stopped.is_set():
+            try:
+                self._round()
+            except Exception:
+                if not self._stopped.is_set():
+                    log.exception("a round of %s failed", self.name)
+                    self._stopped.wait(REST_AFTER_FAILURE_S)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread and wait for it. In a forked child there is none, and nothing is done."""
+        if not self.is_alive():
+            return
+        self._stopped.set()
+        self._wake()
+        if threading.current_thread() is not self:
+            self.join(timeout_s)

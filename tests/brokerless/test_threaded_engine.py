@@ -1,0 +1,248 @@
+"""The network thread without a broker: when it runs, what it survives, how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.clock import Clock
+from kconsumer.engine.events import ApplicationEvent, ApplicationEvents, Signal
+from kconsumer.engine.network_thread import NetworkThread
+from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
+from kconsumer.metrics import Metrics
+from kconsumer.types import SubscriptionPattern
+
+NOBODY = "127.0.0.1:1"
+WHERE = {"bootstrap_servers": NOBODY, "group_id": "g", "group_protocol": "consumer"}
+NAME = "kconsumer-network-g"
+
+
+def names() -> list[str]:
+    """The threads that run now."""
+    return [thread.name for thread in threading.enumerate()]
+
+
+def eventually(condition: Any, what: str) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+@contextmanager
+def consumer(*topics: str, **options: Any) -> Iterator[Consumer]:
+    """A consumer without a broker, closed soon."""
+    made = Consumer(*topics, **{**WHERE, **options})
+    try:
+        yield made
+    finally:
+        made.close(1)
+
+
+# --- the thread ---
+
+
+def test_the_thread_starts_with_the_first_call_and_ends_with_close() -> None:
+    """Making a consumer starts nothing; the thread is a daemon with a name that tells whose it is."""
+    with consumer("t") as made:
+        assert NAME not in names()
+        made.poll(0)
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == NAME]
+        assert thread.daemon
+    assert not thread.is_alive()
+
+
+def test_a_forgotten_consumer_leaves_no_thread() -> None:
+    """Without close(): a warning, and the thread ends all the same."""
+    made = Consumer("t", **WHERE)
+    made.poll(0)
+    assert NAME in names()
+    holder = [made]
+    del made
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        holder.clear()
+    eventually(lambda: NAME not in names(), "the thread to end")
+
+
+def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread logs what a round raised, rests, and goes on until stopped."""
+    rounds: list[int] = []
+
+    def one_round() -> None:
+        rounds.append(len(rounds))
+        if len(rounds) == 1:
+            raise ValueError("the first round")
+        time.sleep(0.001)
+
+    thread = NetworkThread("rounds", one_round, lambda: None)
+    thread.start()
+    eventually(lambda: len(rounds) > 3, "more rounds")
+    thread.stop()
+    assert not thread.is_alive()
+    assert "the first round" in caplog.text
+
+
+def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
+    """An error of our own in one manager comes out of the caller's next call, once, and metadata is still asked for."""
+    with consumer() as made:
+        made.assign([TopicPartition("t", 0)])
+        engine: Any = made._engine
+        broken = engine.parts.offsets
+        engine._managers = [m for m in engine._managers if m is not broken]
+        made.poll(0)
+
+        class Broken:
+            def poll(self, _now: float) -> Any:
+                engine._managers.remove(self)
+                raise ValueError("a fault")
+
+        engine._managers.insert(0, Broken())
+        with pytest.raises(KafkaError, match="a fault"):
+            made.poll(10)
+        assert not made.poll(0.1)
+
+
+def test_a_forked_child_is_told_so() -> None:
+    """In the child there is no thread: the first use says what to do, and ending the child disturbs nobody."""
+    with consumer("t") as made:
+        made.poll(0)
+        child = os.fork()
+        if child == 0:
+            try:
+                made.poll(0)
+            except ForkedConsumerError:
+                os._exit(7)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert 7 == os.waitstatus_to_exitcode(status)
+        assert NAME in names()
+
+
+# --- what crosses over ---
+
+
+def test_a_signal_before_the_wait_is_not_lost() -> None:
+    """However often it is given, it ends one wait; the next one waits."""
+    signal = Signal(Metrics(), Clock())
+    for _ in range(3):
+        signal.give()
+    assert signal.wait(float("inf"))
+    assert not signal.wait(0)
+
+
+def test_events_come_in_order_and_once() -> None:
+    """The network thread takes what waits, in the order in which it was put."""
+    events = ApplicationEvents(Metrics())
+    put = [ApplicationEvent(joining=bool(n)) for n in range(3)]
+    for event in put:
+        events.put(event, 1.0)
+    assert put == list(events.drain(2.0))
+    assert [] == list(events.drain(3.0))
+
+
+# --- calls without a broker ---
+
+
+def test_poll_waits_and_returns_empty() -> None:
+    """A dead broker is no error of poll; it takes its time, no more."""
+    with consumer("t") as made:
+        started = time.monotonic()
+        assert not made.poll(0.3)
+        assert 0.25 < time.monotonic() - started < 5
+
+
+def test_poll_without_waiting_makes_progress() -> None:
+    """poll(0) in a loop: each returns at once, and the thread goes on meanwhile."""
+    with consumer("t") as made:
+        started = time.monotonic()
+        for _ in range(200):
+            made.poll(0)
+        assert time.monotonic() - started < 5
+        tried = next(v for m, v in made.metrics().items() if m.name == "connection-creation-total")
+        assert tried >= 0
+
+
+def test_blocking_calls_end_by_their_timeout_and_say_why() -> None:
+    """The error of a call names the broker that cannot be reached."""
+    with consumer("t") as made:
+        for call in (
+            lambda: made.partitions_for("t", timeout=0.3),
+            lambda: made.committed([TopicPartition("t", 0)], timeout=0.3),
+        ):
+            with pytest.raises(TimeoutError, match=NOBODY):
+                call()
+        expired = next(v for m, v in made.metrics().items() if m.name == "application-events-expired-count")
+        assert 2 == expired
+
+
+def test_wakeup_ends_the_running_and_the_next_call() -> None:
+    """From another thread it ends a poll that waits; given before, it ends the next one."""
+    with consumer("t") as made:
+        timer = threading.Timer(0.2, made.wakeup)
+        timer.start()
+        with pytest.raises(WakeupError):
+            made.poll(20)
+        timer.join()
+        made.wakeup()
+        with pytest.raises(WakeupError):
+            made.poll(20)
+        assert not made.poll(0)
+
+
+def test_threads_switch_at_any_moment() -> None:
+    """With a switch interval of a microsecond consumers are made, used and closed as ever."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            with consumer("t") as made:
+                for _ in range(20):
+                    made.poll(0)
+                made.unsubscribe()
+                made.subscribe(["u"])
+                made.poll(0.01)
+            assert NAME not in names()
+    finally:
+        sys.setswitchinterval(before)
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"session_timeout_ms": 10_000},
+        {"heartbeat_interval_ms": 1000},
+        {"assignors": ["range"]},
+        {"partition_assignment_strategy": ["range"]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_options_of_the_classic_protocol_are_refused(options: dict[str, Any]) -> None:
+    """The error names the option and the protocol it belongs to."""
+    with pytest.raises(ConfigError, match=rf"{next(iter(options))}.*group_protocol='classic'"):
+        Consumer("t", **WHERE, **options)
+
+
+def test_options_of_the_consumer_protocol_are_refused_by_the_classic_one() -> None:
+    """And the other way round."""
+    with pytest.raises(ConfigError, match=r"group_remote_assignor.*group_protocol='consumer'"):
+        Consumer("t", bootstrap_servers=NOBODY, group_id="g", group_remote_assignor="range")
+    with Consumer(bootstrap_servers=NOBODY, group_id="g") as made, pytest.raises(StateError, match="group_protocol"):
+        made.subscribe(SubscriptionPattern("a.*"))
+
+
+def test_the_consumer_protocol_has_a_network_thread() -> None:
+    """engine="classic" cannot go with it, and the error says so."""
+    with pytest.raises(ConfigError, match=r"engine.*group_protocol='consumer'"):
+        Consumer("t", **WHERE, engine="classic")
