@@ -51,8 +51,29 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What consumers made by `new_consumer` do, they do on the caller's thread and on a network thread.
+
+    The second time it is in the consumer protocol of KIP-848, unless the test is marked `classic_protocol`.
+    """
+    if "new_consumer" in metafunc.fixturenames:
+        classic = metafunc.definition.get_closest_marker("classic_protocol") is not None
+        metafunc.parametrize("engine", ["classic", "threaded" if classic else "consumer"], indirect=True)
+
+
 @pytest.fixture
-def new_consumer(kafka: Kafka) -> Iterator[Callable[..., Consumer]]:
+def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options that choose an engine."""
+    chosen: dict[str, dict[str, Any]] = {
+        "classic": {"heartbeat_interval_ms": 200},
+        "threaded": {"heartbeat_interval_ms": 200, "engine": "threaded"},
+        "consumer": {"group_protocol": "consumer"},
+    }
+    return chosen[request.param]
+
+
+@pytest.fixture
+def new_consumer(kafka: Kafka, engine: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
     """Makes consumers of the shared broker that read from the beginning, and closes them after the test."""
     with ExitStack() as stack:
 
@@ -60,7 +81,7 @@ def new_consumer(kafka: Kafka) -> Iterator[Callable[..., Consumer]]:
             chosen = {
                 "bootstrap_servers": kafka.bootstrap_servers,
                 "auto_offset_reset": "earliest",
-                "heartbeat_interval_ms": 200,
+                **engine,
                 **options,
             }
             return stack.enter_context(Consumer(*topics, **chosen))

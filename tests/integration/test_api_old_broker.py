@@ -15,6 +15,8 @@ from support.java_groups import GROUPS, ask
 from support.kafka import Kafka
 from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
 
+pytestmark = pytest.mark.classic_protocol
+
 
 @pytest.fixture
 def old_consumer(kafka39: Kafka, new_consumer: Callable[..., Consumer]) -> Callable[..., Consumer]:

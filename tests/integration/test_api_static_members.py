@@ -17,6 +17,8 @@ from support.kafka import Kafka
 from support.kafka_admin import wait_until
 from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 
+pytestmark = pytest.mark.classic_protocol
+
 New = Callable[..., Consumer]
 SESSION_MS = 20_000
 

@@ -69,6 +69,7 @@ def test_changed_subscription_returns_nothing_of_the_old_topic(kafka: Kafka, top
     assert {TopicPartition(new, 0)} == consumer.assignment()
 
 
+@pytest.mark.classic_protocol
 def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: New) -> None:
     """unsubscribe() leaves the group at once; a later subscribe() joins anew and reads from the commits."""
     topic = kafka.create_topic(topic_name)
@@ -120,6 +121,7 @@ def test_kinds_of_subscription_exclude_each_other(topic_name: str, member: New) 
         consumer.unsubscribe()
 
 
+@pytest.mark.classic_protocol
 def test_what_cannot_be_subscribed_to(member: New) -> None:
     """Blank names, empty patterns, both kinds of listener, and the broker's patterns (not in this protocol)."""
     consumer = member()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from support.group_load import PARTITIONS, all_offsets, drained, everything, load
 from support.kafka import Kafka
 from support.members import (
     CONFLUENT_SCRIPT,
@@ -25,28 +24,7 @@ from support.members import (
     wait_for,
 )
 
-PARTITIONS = 6
 EAGER = ("range", "roundrobin", "sticky")
-
-
-@contextmanager
-def load(kafka: Kafka, topic: str) -> Iterator[None]:
-    """Records flow into the topic, about 3,000 per second, until the block ends."""
-    done = threading.Event()
-
-    def produce() -> None:
-        number = 0
-        while not done.wait(0.05):
-            kafka.produce(topic, [b"%d" % n for n in range(number, number + 150)], config={"linger.ms": 0})
-            number += 150
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def settings(kafka: Kafka, topic: str, assignor: str, **options: Any) -> dict[str, Any]:
@@ -74,19 +52,6 @@ def confluent_settings(kafka: Kafka, topic: str, assignor: str) -> dict[str, Any
         "heartbeat.interval.ms": 300,
         "session.timeout.ms": 6000,
     }
-
-
-def everything(topic: str) -> list[Partition]:
-    """All partitions of the test's topic."""
-    return [(topic, partition) for partition in range(PARTITIONS)]
-
-
-def drained(kafka: Kafka, topic: str, members: list[MemberProcess]) -> dict[Partition, int]:
-    """Wait until the group has read all there is; the end of each partition."""
-    ends = {(topic, partition): end for partition, end in kafka.end_offsets(topic).items()}
-    total = sum(ends.values())
-    wait_for(lambda: sum(m.consumed() for m in members) >= total, f"all {total} records", members)
-    return ends
 
 
 @pytest.mark.parametrize("assignor", [*EAGER, "cooperative-sticky"])
@@ -168,15 +133,6 @@ def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: st
         for (name, partition), start in first_offsets(heir, taken_over[0]["at"]).items():
             if (name, partition) in inherited:
                 assert committed.get(partition, 0) <= start, "not from before the last commit that was seen"
-
-
-def all_offsets(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
-    """Whether every record was read by someone."""
-    try:
-        assert_all_seen(members, ends, once=False)
-    except AssertionError:
-        return False
-    return True
 
 
 def first_offsets(member: MemberProcess, since: float) -> dict[Partition, int]:

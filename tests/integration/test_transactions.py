@@ -180,6 +180,7 @@ def test_an_open_transaction_is_the_end(broker: Kafka, reader: New, topic_name: 
     assert [b"0-0", b"0-1", b"0-2", b"0-3", b"after", b"after"] == found
 
 
+@pytest.mark.classic_protocol
 def test_a_group_commits_past_markers(broker: Kafka, reader: New, topic_name: str) -> None:
     """What a member commits is the position behind the marker, so that nothing is left to the next one."""
     broker.create_topic(topic_name)

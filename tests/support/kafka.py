@@ -78,6 +78,7 @@ def broker_properties(nodes: int) -> dict[str, str]:
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "200",
         "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.session.timeout.ms": "6000",
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "controlled.shutdown.enable": "true",

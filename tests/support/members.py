@@ -73,6 +73,11 @@ class MemberProcess:
         return "".join(self._errors)
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def crashed(self) -> bool:
         """Whether it ended with an error of its own."""
         return self.killed_at is None and self._process.poll() not in (None, 0)
@@ -137,11 +142,15 @@ class MemberProcess:
 class JavaMember(MemberProcess):
     """Kafka's own VerifiableConsumer as a member; it commits after each poll."""
 
-    def __init__(self, name: str, bootstrap_servers: str, topic: str, assignor: str) -> None:
+    def __init__(self, name: str, bootstrap_servers: str, topic: str, assignor: str | None) -> None:
+        """`assignor` None: the consumer protocol of KIP-848, in which the coordinator assigns."""
         command = [program("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-cp", ":".join(map(str, kafka_tools_jars())), "org.apache.kafka.tools.VerifiableConsumer"]
         command += ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", topic]
-        command += ["--assignment-strategy", JAVA_ASSIGNORS[assignor], "--session-timeout", "6000"]
+        if assignor is None:
+            command += ["--group-protocol", "consumer"]
+        else:
+            command += ["--assignment-strategy", JAVA_ASSIGNORS[assignor], "--session-timeout", "6000"]
         self._start(name, [*command, "--reset-policy", "earliest"])
 
     def _event(self, line: str) -> dict[str, Any] | None:
@@ -160,6 +169,11 @@ class JavaMember(MemberProcess):
                     event = {"event": "records", "at": time.monotonic(), "partition": tp, "offsets": offsets}
                     self.events.append(event)
         return None
+
+    @property
+    def crashed(self) -> bool:
+        """A JVM ended by SIGTERM says 143."""
+        return self.killed_at is None and self._process.poll() not in (None, 0, 143)
 
     def _ask_to_stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-// The metrics of Kafka's own consumer: java MetricNames.java BOOTSTRAP TOPIC GROUP
+// The metrics of Kafka's own consumer: java MetricNames.java BOOTSTRAP TOPIC GROUP PROTOCOL
 //
 // Joins the group, reads the topic until there was a record, commits, and polls once more. Then prints one line per
 // metric: its group, its name and the keys of its tags, comma-separated and in order.
@@ -18,7 +18,7 @@ public class MetricNames {
             "group.id", args[2],
             "auto.offset.reset", "earliest",
             "enable.auto.commit", "false",
-            "heartbeat.interval.ms", "200");
+            "group.protocol", args[3]);
         var bytes = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(options, bytes, bytes)) {
             consumer.subscribe(List.of(args[1]));

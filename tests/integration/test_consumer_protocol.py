@@ -1,0 +1,505 @@
+"""Groups of KIP-848 on a real broker: members come, leave, are fenced and die, alone and beside other clients."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
+from kconsumer._core.codec import decode_response, encode_request
+from kconsumer.errors import GroupError, UnsupportedVersionError
+from kconsumer.schema import LEAVE_GROUP
+from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from support.group_load import PARTITIONS, all_offsets, drained, everything, load
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.members import (
+    CONFLUENT_SCRIPT,
+    JavaMember,
+    MemberProcess,
+    assert_all_seen,
+    assert_in_order,
+    assert_one_owner_at_a_time,
+    ownership,
+    shared_out,
+    wait_for,
+)
+
+New = Callable[..., Consumer]
+
+
+def settings(kafka: Kafka, topic: str, **options: Any) -> dict[str, Any]:
+    """A member of the test's group that reads from the beginning."""
+    return {
+        "topics": [topic],
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "group_id": topic,
+        "group_protocol": "consumer",
+        "auto_offset_reset": "earliest",
+        **options,
+    }
+
+
+@pytest.fixture
+def member(kafka: Kafka, topic_name: str) -> Any:
+    """Makes members of the test's group in this process."""
+    with ExitStack() as stack:
+
+        def make(*topics: str, **options: Any) -> Consumer:
+            chosen = settings(kafka, topic_name, **options)
+            del chosen["topics"]
+            return stack.enter_context(Consumer(*topics, **chosen))
+
+        yield make
+
+
+def poll_until(consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20) -> list[bytes]:
+    """Poll these until something is true; the values returned meanwhile."""
+    values: list[bytes] = []
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s; {consumers}"
+        for consumer in consumers:
+            values += [record.value for record in consumer.poll(0.05)]
+    return values
+
+
+def tps(topic: str, *partitions: int) -> set[TopicPartition]:
+    """Partitions of one topic."""
+    return {TopicPartition(topic, partition) for partition in partitions}
+
+
+# --- groups of processes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
+    """1 → 3 → 2 members while records flow: each record once, in order, one owner at a time; what stays with a member
+    is not interrupted."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, group_remote_assignor=assignor)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            first = stack.enter_context(MemberProcess("first", chosen))
+            wait_for(lambda: shared_out([first], everything(topic)), "the first member to own all", [first])
+            wait_for(first.consumed, "the first record", [first])
+            second = stack.enter_context(MemberProcess("second", chosen))
+            third = stack.enter_context(MemberProcess("third", chosen))
+            members = [first, second, third]
+            wait_for(lambda: shared_out(members, everything(topic)), "three members to share", members)
+            before = third.consumed()
+            wait_for(lambda: third.consumed() > before + 100, "the third member to read", members)
+            second.stop()
+            left = [first, third]
+            wait_for(lambda: shared_out(left, everything(topic)), "two members to share", members)
+        ends = drained(kafka, topic, members)
+        for member in left:
+            member.stop()
+        assert_all_seen(members, ends, once=True)
+        assert_in_order(members)
+        assert_one_owner_at_a_time(members)
+        kept = [spans for spans in ownership([first]).values() if len(spans) == 1]
+        assert len(kept) >= 2, "the first member keeps two of its six partitions throughout"
+        assert {p[1]: end for p, end in ends.items()} == kafka.committed(topic, topic)
+
+
+def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
+    """SIGKILL: after the session timeout the other member reads on from the committed offsets."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, auto_commit_interval_ms=200)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            victim = stack.enter_context(MemberProcess("victim", chosen))
+            heir = stack.enter_context(MemberProcess("heir", chosen))
+            members = [victim, heir]
+            wait_for(lambda: shared_out(members, everything(topic)), "two members to share", members)
+            wait_for(lambda: victim.consumed() > 500, "the victim to read", members)
+            victim.kill()
+            wait_for(lambda: shared_out([heir], everything(topic)), "the heir to own all", [heir])
+        ends = drained(kafka, topic, members)
+        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
+        heir.stop()
+        assert_all_seen(members, ends, once=False)
+
+
+def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str) -> None:
+    """SIGSTOP beyond the session timeout: when it wakes it hears on_lost, joins again and reads on; nothing is lost."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    chosen = settings(kafka, topic, auto_commit_interval_ms=200)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            sleeper = stack.enter_context(MemberProcess("sleeper", chosen))
+            other = stack.enter_context(MemberProcess("other", chosen))
+            members = [sleeper, other]
+            wait_for(lambda: shared_out(members, everything(topic)), "two members to share", members)
+            os.kill(sleeper.pid, signal.SIGSTOP)
+            try:
+                wait_for(lambda: len(other.owned()) == PARTITIONS, "the other member to own all", [other])
+            finally:
+                os.kill(sleeper.pid, signal.SIGCONT)
+            wait_for(lambda: sleeper.seen("lost"), "on_lost", members)
+            wait_for(lambda: shared_out(members, everything(topic)), "two members to share again", members)
+        ends = drained(kafka, topic, members)
+        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
+        for member in members:
+            member.stop()
+        assert_all_seen(members, ends, once=False)
+
+
+def theirs(stack: ExitStack, kafka: Kafka, topic: str, client: str) -> MemberProcess:
+    """Another client's member of the test's group, in the same protocol."""
+    if client == "java":
+        return stack.enter_context(JavaMember("java", kafka.bootstrap_servers, topic, None))
+    chosen = {
+        "topics": [topic],
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": topic,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+    }
+    return stack.enter_context(MemberProcess("confluent", chosen, script=CONFLUENT_SCRIPT))
+
+
+@pytest.mark.parametrize("client", ["java", "confluent"])
+def test_group_shared_with_another_client(kafka: Kafka, topic_name: str, client: str) -> None:
+    """Kafka's own consumer, or confluent-kafka's, in the same group: shared out, one owner at a time, nothing lost,
+    and when it leaves ours takes over."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    with ExitStack() as stack:
+        with load(kafka, topic):
+            ours = stack.enter_context(MemberProcess("ours", settings(kafka, topic)))
+            other = theirs(stack, kafka, topic, client)
+            members = [ours, other]
+            wait_for(lambda: shared_out(members, everything(topic)), "the members to share", members)
+            for member in members:
+                before = member.consumed()
+                wait_for(lambda: member.consumed() > before + 100, f"{member.name} to read", members)  # noqa: B023
+            other.stop()
+            wait_for(lambda: shared_out([ours], everything(topic)), "ours to take over", [ours])
+        ends = drained(kafka, topic, members)
+        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
+        ours.stop()
+        assert_all_seen(members, ends, once=False)
+        assert_one_owner_at_a_time(members)
+
+
+def test_upgrade_of_a_running_group_and_back(kafka: Kafka, topic_name: str) -> None:
+    """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
+    records flow: nothing is lost, and nobody reads twice what was committed."""
+    topic = kafka.create_topic(topic_name, PARTITIONS)
+    new = settings(kafka, topic, auto_commit_interval_ms=200)
+    old = {**new, "group_protocol": "classic", "assignors": ["range"], "heartbeat_interval_ms": 300}
+    with ExitStack() as stack:
+        everyone: list[MemberProcess] = []
+
+        def start(name: str, chosen: dict[str, Any]) -> None:
+            everyone.append(stack.enter_context(MemberProcess(name, chosen)))
+
+        with load(kafka, topic):
+            start("classic 1", old)
+            start("classic 2", old)
+            live = list(everyone)
+            wait_for(lambda: shared_out(live, everything(topic)), "the classic members to share", live)
+            for number, chosen in ((1, new), (2, new), (3, old), (4, old)):
+                live.pop(0).stop()
+                start(f"{chosen['group_protocol']} again {number}", chosen)
+                live.append(everyone[-1])
+                wait_for(lambda: shared_out(live, everything(topic)), f"member {number} to share", live)
+        ends = drained(kafka, topic, everyone)
+        wait_for(lambda: all_offsets(everyone, ends), "every record to be read by someone", everyone)
+        for member in live:
+            member.stop()
+        assert_all_seen(everyone, ends, once=True)
+        assert_one_owner_at_a_time(everyone)
+
+
+# --- one or two members in this process ------------------------------------------------------------------------------
+
+
+def test_unaffected_partitions_keep_flowing(kafka: Kafka, topic_name: str, member: New) -> None:
+    """While one partition goes to another member, the partition that stays is read without a gap of a rebalance."""
+    topic = kafka.create_topic(topic_name, 2)
+    done = threading.Event()
+
+    def produce() -> None:
+        while not done.wait(0.01):
+            kafka.produce(topic, [b"x"] * 2, config={"linger.ms": 0})
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        first = member(topic)
+        poll_until([first], lambda: len(first.assignment()) == 2)
+        seen: dict[TopicPartition, list[float]] = {}
+        second = member(topic)
+        deadline = time.monotonic() + 20
+        while not (first.assignment() and second.assignment()):
+            assert time.monotonic() < deadline
+            note(first.poll(0.02), seen)
+            second.poll(0.02)
+        (kept,) = first.assignment()
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            note(first.poll(0.02), seen)
+    finally:
+        done.set()
+        thread.join()
+    gaps = [later - earlier for earlier, later in zip(seen[kept], seen[kept][1:], strict=False)]
+    assert max(gaps) < 1.0, f"longest gap {max(gaps):.3f} s"
+
+
+def note(records: ConsumerRecords, seen: dict[TopicPartition, list[float]]) -> None:
+    """Remember when each partition was read."""
+    for tp in records.by_partition():
+        seen.setdefault(tp, []).append(time.monotonic())
+
+
+def test_subscription_changes(kafka: Kafka, topic_name: str, member: New) -> None:
+    """Another topic is added, then the first taken away: callbacks tell only the difference."""
+    one, two = kafka.create_topic(f"{topic_name}-1"), kafka.create_topic(f"{topic_name}-2")
+    calls: list[tuple[str, set[TopicPartition]]] = []
+    consumer = member()
+
+    def subscribe(*topics: str) -> None:
+        consumer.subscribe(
+            topics,
+            on_assign=lambda _c, ps: calls.append(("assigned", set(ps))),
+            on_revoke=lambda _c, ps: calls.append(("revoked", set(ps))),
+        )
+
+    subscribe(one)
+    poll_until([consumer], lambda: consumer.assignment() == tps(one, 0))
+    subscribe(one, two)
+    poll_until([consumer], lambda: consumer.assignment() == tps(one, 0) | tps(two, 0))
+    subscribe(two)
+    poll_until([consumer], lambda: consumer.assignment() == tps(two, 0))
+    poll_until([consumer], lambda: calls[-1] == ("assigned", set()))
+    assert [
+        ("assigned", tps(one, 0)),
+        ("assigned", tps(two, 0)),
+        ("revoked", tps(one, 0)),
+        ("assigned", set()),
+    ] == calls
+
+
+def test_topic_created_enlarged_and_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A subscribed topic that appears, grows and goes is followed without a rejoin."""
+    consumer = member(topic_name, metadata_max_age_ms=300)
+    consumer.poll(0.5)
+    assert frozenset() == consumer.assignment()
+    kafka.create_topic(topic_name, 1)
+    kafka.produce(topic_name, [b"a"])
+    assert [b"a"] == poll_until([consumer], lambda: consumer.assignment() == tps(topic_name, 0) and at_end(consumer))
+    kafka.add_partitions(topic_name, 3)
+    poll_until([consumer], lambda: consumer.assignment() == tps(topic_name, 0, 1, 2))
+    kafka.delete_topic(topic_name)
+    poll_until([consumer], lambda: consumer.assignment() == frozenset())
+
+
+def at_end(consumer: Consumer) -> bool:
+    """Whether all that was written is consumed."""
+    return all(status.lag == 0 and status.position for status in consumer.partition_states().values())
+
+
+def test_pattern_of_the_broker(kafka: Kafka, topic_name: str, member: New) -> None:
+    """The coordinator evaluates the pattern; a topic that appears later is assigned, too, and its records come."""
+    one = kafka.create_topic(f"{topic_name}.one")
+    kafka.produce(one, [b"1"])
+    consumer = member()
+    consumer.subscribe(SubscriptionPattern(re.escape(topic_name) + r"\..*"))
+    assert [b"1"] == poll_until([consumer], lambda: consumer.assignment() == tps(one, 0) and at_end(consumer))
+    other = kafka.create_topic(f"{topic_name}.two")
+    kafka.produce(other, [b"2"])
+    values = poll_until([consumer], lambda: consumer.assignment() == tps(one, 0) | tps(other, 0) and at_end(consumer))
+    assert [b"2"] == values
+
+
+def test_pattern_that_is_none(member: New) -> None:
+    """A pattern RE2 cannot read ends the membership with the broker's words."""
+    consumer = member()
+    consumer.subscribe(SubscriptionPattern("(["))
+    with pytest.raises(Exception, match="regular expression"):
+        poll_until([consumer], lambda: False, 10)
+
+
+def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> None:
+    """close() of a static member keeps its place; it returns to the same partitions and nobody else is disturbed."""
+    topic = kafka.create_topic(topic_name, 4)
+    calls: list[object] = []
+    first = member(group_instance_id="one")
+    first.subscribe([topic], on_assign=lambda *a: calls.append(a), on_revoke=lambda *a: calls.append(a))
+    second = member(topic, group_instance_id="two")
+    poll_until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 2)
+    had = second.assignment()
+    second.close()
+    calls.clear()
+    back = member(topic, group_instance_id="two")
+    poll_until([first, back], lambda: len(back.assignment()) == 2)
+    assert (had, []) == (back.assignment(), calls)
+
+
+def test_static_member_leaves_for_good_when_told(kafka: Kafka, topic_name: str, member: New) -> None:
+    """close(leave_group=True) gives the place up: the other member owns all at once."""
+    topic = kafka.create_topic(topic_name, 4)
+    first, second = member(topic, group_instance_id="one"), member(topic, group_instance_id="two")
+    poll_until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 2)
+    second.close(leave_group=True)
+    poll_until([first], lambda: len(first.assignment()) == 4, 5)
+
+
+def test_second_consumer_with_the_same_instance_id(kafka: Kafka, topic_name: str, member: New) -> None:
+    """While the first one lives, the second is refused, for good; the first goes on (classic members: the opposite)."""
+    topic = kafka.create_topic(topic_name, 1)
+    first, second = member(topic, group_instance_id="same"), member(topic, group_instance_id="same")
+    poll_until([first], lambda: len(first.assignment()) == 1)
+    for _ in range(2):
+        with pytest.raises(GroupError, match="same"):
+            poll_until([second], lambda: False)
+    kafka.produce(topic, [b"x"])
+    assert [b"x"] == poll_until([first], lambda: at_end(first))
+
+
+def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) -> None:
+    """Whoever is removed hears on_lost and joins again under the same member id."""
+    topic = kafka.create_topic(topic_name, 1)
+    calls: list[str] = []
+    consumer = member(group_instance_id="static")
+    consumer.subscribe([topic], on_assign=lambda *_: calls.append("assigned"), on_lost=lambda *_: calls.append("lost"))
+    poll_until([consumer], lambda: calls == ["assigned"])
+    before = consumer.group_metadata()
+    remove_static_member(kafka, topic_name, "static")
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"])
+    assert before.member_id == consumer.group_metadata().member_id
+
+
+def remove_static_member(kafka: Kafka, group: str, instance: str) -> None:
+    """What Kafka's admin client does to remove a member."""
+    leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id=instance, reason="a test")])
+    host, _, port = kafka.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
+        connection.sendall(encode_request(LEAVE_GROUP, 5, 1, "admin", leave))
+        _, answer = decode_response(LEAVE_GROUP, 5, answers.read(int.from_bytes(answers.read(4), "big")))
+    assert [0] == [answer.error_code] == [member.error_code for member in answer.members]
+
+
+def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -> None:
+    """After max_poll_interval_ms the member leaves by itself; the next poll runs on_lost and joins again."""
+    topic = kafka.create_topic(topic_name, 1)
+    calls: list[str] = []
+    consumer = member(max_poll_interval_ms=1500)
+    consumer.subscribe([topic], on_assign=lambda *_: calls.append("assigned"), on_lost=lambda *_: calls.append("lost"))
+    poll_until([consumer], lambda: calls == ["assigned"])
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "the member to leave")
+    assert ["assigned"] == calls
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"])
+
+
+def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New) -> None:
+    """What on_assign raises comes out of poll; nothing is read until it has returned once, then all is."""
+    topic = kafka.create_topic(topic_name, 1)
+    kafka.produce(topic, [b"x"])
+    failures = [ValueError("no"), ValueError("not yet")]
+
+    def on_assign(_consumer: Consumer, _partitions: object) -> None:
+        if failures:
+            raise failures.pop(0)
+
+    consumer = member()
+    consumer.subscribe([topic], on_assign=on_assign)
+    for text in ("no", "not yet"):
+        with pytest.raises(ValueError, match=text):
+            poll_until([consumer], lambda: False)
+    assert [b"x"] == poll_until([consumer], lambda: at_end(consumer))
+
+
+def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: str, member: New) -> None:
+    """on_revoke takes longer than max_poll_interval_ms: the coordinator fences the member, it hears on_lost for what it
+    still had, joins again and owns what is its own."""
+    topic = kafka.create_topic(topic_name, 2)
+    calls: list[str] = []
+
+    def on_revoke(_consumer: Consumer, _partitions: object) -> None:
+        calls.append("revoked")
+        time.sleep(3)
+
+    slow = member(max_poll_interval_ms=1000)
+    slow.subscribe(
+        [topic],
+        on_assign=lambda *_: calls.append("assigned"),
+        on_revoke=on_revoke,
+        on_lost=lambda *_: calls.append("lost"),
+    )
+    poll_until([slow], lambda: len(slow.assignment()) == 2)
+    other = member(topic)
+    poll_until([slow, other], lambda: len(slow.assignment()) == len(other.assignment()) == 1, 30)
+    assert "revoked" in calls
+
+
+def test_commits_inside_callbacks(kafka: Kafka, topic_name: str, member: New) -> None:
+    """commit() in on_revoke is accepted: the next owner starts where it says."""
+    topic = kafka.create_topic(topic_name, 2)
+    for partition in range(2):
+        kafka.produce(topic, [b"%d" % n for n in range(10)], partition=partition)
+    first = member(enable_auto_commit=False)
+    first.subscribe([topic], on_revoke=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 7)))
+    poll_until([first], lambda: len(first.assignment()) == 2)
+    second = member(topic, enable_auto_commit=False)
+    values = poll_until(
+        [second, first], lambda: second.assignment() and at_end(second) and len(first.assignment()) == 1
+    )
+    assert [b"7", b"8", b"9"] == values[-3:]
+    assert [7] == list(kafka.committed(topic_name, topic).values())
+
+
+@pytest.mark.parametrize("how", ["close", "unsubscribe"])
+def test_leaving_inside_a_callback(kafka: Kafka, topic_name: str, member: New, how: str) -> None:
+    """close() and unsubscribe() inside on_assign leave the group for good."""
+    topic = kafka.create_topic(topic_name, 1)
+    consumer = member()
+    calls: list[str] = []
+
+    def on_assign(consumer: Consumer, _partitions: object) -> None:
+        calls.append("assigned")
+        getattr(consumer, how)()
+
+    consumer.subscribe([topic], on_assign=on_assign, on_revoke=lambda *_: calls.append("revoked"))
+    started = time.monotonic()
+    assert not consumer.poll(10)
+    assert time.monotonic() - started < 8
+    assert ["assigned", "revoked"] == calls
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 5, "the member to leave")
+
+
+def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A member that owns partitions the coordinator wants back closes at once, and the other gets all."""
+    topic = kafka.create_topic(topic_name, 4)
+    first, second = member(topic), member(topic)
+    poll_until([first], lambda: len(first.assignment()) == 4)
+    second.poll(1.0)  # joined; the first one has not heard of it
+    started = time.monotonic()
+    first.close(5)
+    assert time.monotonic() - started < 5
+    poll_until([second], lambda: len(second.assignment()) == 4, 10)
+
+
+def test_old_broker(kafka39: Kafka, topic_name: str) -> None:
+    """A broker without the protocol: the error says which option to change, and close() is quick."""
+    with Consumer(
+        topic_name,
+        bootstrap_servers=kafka39.bootstrap_servers,
+        group_id=topic_name,
+        group_protocol="consumer",
+    ) as consumer:
+        with pytest.raises(UnsupportedVersionError, match='group_protocol="classic"'):
+            poll_until([consumer], lambda: False)
+        started = time.monotonic()
+    assert time.monotonic() - started < 2
