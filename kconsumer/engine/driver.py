@@ -145,6 +145,8 @@ class ClassicDriver:
             return
         trouble: Exception | None = None
         while (callback := membership.due_callback) is not None:
+            with self.lock:
+                membership.callback_began(callback)
             error = self._run_callback(callback)
             with self.changing():
                 membership.callback_done(callback, self._clock.now(), error)

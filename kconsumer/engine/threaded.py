@@ -36,6 +36,7 @@ from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 log = logging.getLogger(__name__)
 
 IDLE = ApplicationEvent(open=False)
+LEAVE_WAIT_MS = 1000.0  # that unsubscribe() waits for the coordinator to take note
 
 
 class ThreadedEngine(ClassicEngine):
@@ -141,6 +142,14 @@ class ThreadedEngine(ClassicEngine):
             self._network = NetworkThread(f"kconsumer-network{group}", self._round, self.parts.client.wakeup)
             self._network.start()
         return True
+
+    def _leave(self, reason: str, leave_group: bool | None) -> None:
+        try:
+            super()._leave(reason, leave_group)
+        finally:
+            left, limit = self._left, Timer(self._clock, LEAVE_WAIT_MS)
+            while left is not None and not left.done and not limit.expired and self._running():
+                self._step(limit.remaining_ms(), promise=left)
 
     def wakeup(self) -> None:
         """End the running or the next blocking call. From any thread or signal handler."""

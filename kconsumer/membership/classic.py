@@ -90,6 +90,9 @@ class ClassicMembership:
         """The listener call to run now, before anything else can go on."""
         return self._steps.due_callback
 
+    def callback_began(self, callback: RebalanceCallback) -> None:
+        """The listener is about to be called: nothing depends on it here."""
+
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised; either way the rebalance goes on."""
         self._steps.callback_done(callback, now)

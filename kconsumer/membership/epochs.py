@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
@@ -66,6 +66,7 @@ class EpochMembership:
         self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
         self._steps = Steps()
         self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
+        self._untold: frozenset[TopicPartition] = frozenset()  # of these: on_assign has not even begun
         self._left_idle = False  # leaving because the caller does not poll
         self._error: KafkaError | None = None
         self._matched_pattern: re.Pattern[str] | None = None
@@ -78,6 +79,11 @@ class EpochMembership:
     def due_callback(self) -> RebalanceCallback | None:
         """The listener call to run now, before anything else can go on."""
         return self._steps.due_callback
+
+    def callback_began(self, callback: RebalanceCallback) -> None:
+        """The listener is about to be called."""
+        if callback.kind is CallbackKind.ASSIGNED:
+            self._untold = frozenset()
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
@@ -225,11 +231,16 @@ class EpochMembership:
         self._unannounced = frozenset()
         self._metrics.left()
 
+    def _told(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+        """Those of which the listener knows: what it was never given it does not hear to be gone."""
+        return tuple(sorted(set(partitions) - self._untold))
+
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
         owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
         if owned:
             self._subscription.mark_pending_revocation(owned)
-            self._steps.add(RebalanceCallback(CallbackKind.LOST, tuple(sorted(owned))))
+            if told := self._told(owned):
+                self._steps.add(RebalanceCallback(CallbackKind.LOST, told))
             self._steps.add(lambda _now: self._subscription.assign_from_group(()))
         if then is not None:
             self._steps.add(then)
@@ -253,8 +264,8 @@ class EpochMembership:
         self._subscription.mark_pending_revocation(revoked)
         self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
         self._steps.add(self._commit_finished)
-        if revoked:
-            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(revoked)))
+        if told := self._told(revoked):
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))
         self._steps.add(lambda at: self._take(wanted, added, at))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
         self._steps.add(lambda at: self._announced(goal, at))
@@ -269,7 +280,7 @@ class EpochMembership:
     def _take(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
         self._subscription.assign_from_group(wanted)
         self._subscription.mark_awaiting_callback(added)
-        self._unannounced = frozenset(added)
+        self._unannounced = self._untold = frozenset(added)
         self._commits.reset_auto_commit(now)
 
     def _announced(self, goal: LocalAssignment, now: float) -> None:
@@ -293,10 +304,10 @@ class EpochMembership:
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
             self._member.move(EpochState.PREPARE_LEAVING)
-        owned = tuple(sorted(self._subscription.assigned()))
-        if not owned or not self._subscription.is_group_managed:
+        told = self._told(self._subscription.assigned())
+        if not told or not self._subscription.is_group_managed:
             return None
-        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, owned)
+        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, told)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment; the heartbeat that leaves, if the coordinator should know.

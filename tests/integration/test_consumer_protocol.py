@@ -62,12 +62,14 @@ def member(kafka: Kafka, topic_name: str) -> Any:
         yield make
 
 
-def poll_until(consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20) -> list[bytes]:
-    """Poll these until something is true; the values returned meanwhile."""
+def poll_until(
+    consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20, told: object = None
+) -> list[bytes]:
+    """Poll these until something is true; the values returned meanwhile. `told` is shown if it does not come true."""
     values: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s; {consumers}"
+        assert time.monotonic() < deadline, f"not within {timeout_s} s; {consumers}; {told}"
         for consumer in consumers:
             values += [record.value for record in consumer.poll(0.05)]
     return values
@@ -377,7 +379,7 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
     poll_until([consumer], lambda: calls == ["assigned"])
     before = consumer.group_metadata()
     remove_static_member(kafka, topic_name, "static")
-    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"])
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
     assert before.member_id == consumer.group_metadata().member_id
 
 
@@ -400,7 +402,7 @@ def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -
     poll_until([consumer], lambda: calls == ["assigned"])
     wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "the member to leave")
     assert ["assigned"] == calls
-    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"])
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
 
 
 def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New) -> None:

@@ -119,6 +119,7 @@ class EpochHarness:
         """Run what callbacks are due, as the engine does between steps."""
         while (callback := self.membership.due_callback) is not None:
             self.calls.append((callback.kind.value, callback.partitions))
+            self.membership.callback_began(callback)
             self.membership.callback_done(callback, self.now, raising)
 
     def reply(self, request: UnsentRequest, message: Any) -> None:

@@ -275,6 +275,25 @@ def test_fenced_in_the_middle_of_a_reconciliation() -> None:
     assert S.JOINING is group.state
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_was_never_given_is_not_lost(begun: bool) -> None:
+    """Fenced before on_assign was called: no on_lost for partitions that the listener never heard of; while it runs:
+    on_lost."""
+    group = EpochHarness()
+    group.answer(group.beat(), 1, {"t": [0]})
+    group.poll()
+    callback = group.membership.due_callback
+    assert callback is not None
+    if begun:
+        group.membership.callback_began(callback)
+    group.now += INTERVAL_MS
+    (beat,) = group.background()
+    group.refuse(beat, 110)
+    group.run_callbacks()
+    assert ([(LOST, tps("t", 0))] if begun else []) == group.calls
+    assert ([], S.JOINING) == (owned(group), group.state)
+
+
 def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
     """What is lost is lost, whatever on_lost says."""
     group = EpochHarness()
