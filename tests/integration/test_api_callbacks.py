@@ -14,6 +14,9 @@ from kconsumer.errors import StateError, WakeupError
 from support.kafka import Kafka
 from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
 
+# A coordinator of KIP-848 may assign nothing at first and the topic later; test_consumer_protocol.py allows for that.
+pytestmark = pytest.mark.classic_protocol
+
 New = Callable[..., Consumer]
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 
@@ -42,7 +45,6 @@ def member(topic_name: str, new_consumer: New, engine: dict[str, Any]) -> New:
 # --- order and arguments ---
 
 
-@pytest.mark.classic_protocol
 def test_eager_callbacks_of_a_lone_member(topic: str, member: New) -> None:
     """First join: on_revoke is not called for a member without generation, on_assign once with all, sorted; a
     rejoin revokes all and assigns all; close revokes."""
@@ -61,7 +63,6 @@ def test_eager_callbacks_of_a_lone_member(topic: str, member: New) -> None:
     assert {threading.get_ident()} == listener.threads
 
 
-@pytest.mark.classic_protocol
 def test_cooperative_callbacks_of_a_lone_member(kafka: Kafka, topic: str, member: New) -> None:
     """Only what comes is assigned and only what goes is revoked; on_assign is called even with nothing new, on_revoke
     is not."""
@@ -82,7 +83,6 @@ def test_cooperative_callbacks_of_a_lone_member(kafka: Kafka, topic: str, member
     assert [("assigned", ()), ("revoked", both), ("assigned", ())] == listener.calls[2:]
 
 
-@pytest.mark.classic_protocol
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_callbacks_when_a_second_member_joins(topic: str, member: New, assignor: str) -> None:
     """What moves is revoked from the one before it is assigned to the other; under the eager protocol all moves."""
@@ -209,7 +209,6 @@ def test_seek_to_end_in_on_assign(topic: str, member: New) -> None:
     assert not consumer.poll(0.2)
 
 
-@pytest.mark.classic_protocol
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: New, assignor: str) -> None:
     """commit() in on_revoke is accepted during a rebalance, under both protocols, and nothing is read twice."""
@@ -248,7 +247,6 @@ def test_subscription_changed_inside_a_callback(kafka: Kafka, topic: str, member
     assert {*tps(other, 0)} == consumer.assignment()
 
 
-@pytest.mark.classic_protocol
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
     """An eager rebalance takes all partitions away, and with them that they were paused; a cooperative one leaves
@@ -264,7 +262,6 @@ def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
     assert (frozenset() if assignor == EAGER else frozenset({zero})) == consumer.paused()
 
 
-@pytest.mark.classic_protocol
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])
 @pytest.mark.parametrize("kind", ["assigned", "revoked", "revoked at close"])
 def test_leaving_inside_a_callback(kafka: Kafka, topic: str, member: New, kind: str, how: str) -> None:
@@ -326,7 +323,6 @@ def raising(*kinds: str) -> Recorder:
     return Recorder(**{kind: fail(kind) for kind in kinds})
 
 
-@pytest.mark.classic_protocol
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
 def test_error_of_a_callback_is_raised_and_the_member_goes_on(
@@ -349,7 +345,6 @@ def test_error_of_a_callback_is_raised_and_the_member_goes_on(
     assert 1 == len([call for call in listener.calls if call[0] == kind])
 
 
-@pytest.mark.classic_protocol
 def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
     """on_revoke and on_assign of one rebalance both fail: both ran, the first error is raised."""
     listener = raising("revoked", "assigned")
