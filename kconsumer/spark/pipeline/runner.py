@@ -31,6 +31,12 @@ from kconsumer.spark.pipeline.sinks import Batch
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "run"]
 
+# What a file may have otherwise. Timestamps that other readers know as such, where Spark's default is the old INT96.
+SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.ui.showConsoleProgress": "false",
+}
 LAST_REPORT_S = 10  # a query's last report comes after its end
 
 
@@ -51,12 +57,11 @@ class Outcome:
 
 def session(config: PipelineConfig) -> Any:
     """A session with the file's settings; executors on this machine use this Python."""
-    if config.spark.get("spark.master", "local").startswith("local"):
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which may have been told of a cluster
+    if config.spark.get("spark.master", "cluster" if submitted else "local").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(config.run.name)
-    ours = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
-    settings = {**ours, **config.spark}
-    for name, value in settings.items():
+    for name, value in {**SESSION, **config.spark}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
