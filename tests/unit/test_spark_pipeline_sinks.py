@@ -66,3 +66,5 @@ def test_iceberg_skips_a_batch_it_has(newest: int | None, written: list[int]) ->
     assert written == batches
     assert 1 == sum(call[0] == "sql" for call in spark.calls)
     assert len(written) == frame.calls.count(("append",))
+    writes.write(frame, Batch("another", 9))
+    assert 2 == sum(call[0] == "sql" for call in spark.calls)

@@ -143,13 +143,13 @@ class IcebergSink:
 
     def __init__(self, spark: Any, sink: Sink) -> None:
         self._spark, self._sink = spark, sink
-        self._done: int | None = None
+        self._done: dict[str, int] = {}
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Append, unless a snapshot of this batch is there."""
-        if self._done is None:
-            self._done = self._newest(batch.query)
-        if batch.number <= self._done:
+        if batch.query not in self._done:
+            self._done[batch.query] = self._newest(batch.query)
+        if batch.number <= self._done[batch.query]:
             return
         writer = cut(frame, self._sink).writeTo(self._sink.table).options(**self._sink.options)
         writer = writer.option(f"snapshot-property.{self.QUERY}", batch.query)
@@ -161,7 +161,7 @@ class IcebergSink:
 
             parts = [F.col(name) for name in self._sink.partition_by]
             (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
-        self._done = batch.number
+        self._done[batch.query] = batch.number
 
     def _newest(self, query: str) -> int:
         """The newest batch of this query in the table."""
