@@ -16,6 +16,8 @@ from kconsumer.errors import AssignorError
 from support.kafka import Kafka
 from support.polling import numbered, poll_until, tps
 
+pytestmark = pytest.mark.classic_protocol
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "custom_assignor"
 ORIGIN = 'assignor "weighted" (acme-weighted 1.0, acme_weighted:WeightedAssignor)'

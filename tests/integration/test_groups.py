@@ -26,6 +26,8 @@ from support.kafka import Kafka
 from support.kafka_admin import wait_until
 from support.polling import numbered, poll_until, tps
 
+pytestmark = pytest.mark.classic_protocol
+
 New = Callable[..., Consumer]
 
 

@@ -101,8 +101,7 @@ def strike(accident: Accident) -> None:
     options = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     layout = [[LEADER, FOLLOWER]] * len(BOTH)
     topic = NewTopic(TOPIC, len(BOTH), replica_assignment=layout, config=options)
-    cluster.admin.create_topics([topic])[TOPIC].result(30)
-    cluster.wait_for_partitions(TOPIC, len(BOTH))
+    cluster.create(topic)
     for tp in BOTH:
         accident.write("kept", tp, 0, KEPT)
     cluster.node(FOLLOWER).pause()

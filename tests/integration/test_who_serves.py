@@ -38,8 +38,7 @@ def cluster() -> Iterator[KafkaCluster]:
 def partition(cluster: KafkaCluster, topic_name: str) -> TopicPartition:
     """A partition with a replica in each rack, led by LEADER."""
     topic = NewTopic(topic_name, 1, replica_assignment=[[LEADER, NEAR, OTHER]])
-    cluster.admin.create_topics([topic])[topic_name].result(30)
-    cluster.wait_for_partitions(topic_name, 1)
+    cluster.create(topic)
     return TopicPartition(topic_name, 0)
 
 
@@ -67,7 +66,7 @@ class Reader:
         """Write so many records and read them."""
         start, self.end = self.end, self.end + count
         values = [b"%d" % offset for offset in range(start, self.end)]
-        self.cluster.produce(self.tp.topic, values, partition=0, config={"acks": "all"})
+        self.cluster.produce(self.tp.topic, values, partition=0, config={"acks": "all", "enable.idempotence": True})
         found: list[tuple[int, bytes | None]] = []
         deadline = time.monotonic() + 60
         while len(found) < count:

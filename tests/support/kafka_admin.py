@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -68,9 +68,22 @@ class Kafka:
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
         """Create a topic, wait until every partition has a leader, and give its name back."""
-        topic = NewTopic(name, partitions, replication, config=dict(config or {}))
-        self.admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
-        self.wait_for_partitions(name, partitions)
+        return self.create(NewTopic(name, partitions, replication, config=dict(config or {})))
+
+    def create(self, topic: NewTopic) -> str:
+        """The same, with all that a NewTopic can say."""
+        name, count = topic.topic, len(topic.replica_assignment or ()) or topic.num_partitions
+        try:
+            self.admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
+        except KafkaException as error:
+            # librdkafka may lose its handle of a broker just after the start of a cluster; a new client asks again.
+            if error.args[0].code() != KafkaError._DESTROY_BROKER:
+                raise
+            self._admin = None
+            answer = self.admin.create_topics([topic])[name].exception(ADMIN_TIMEOUT_S)
+            if answer is not None and answer.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise answer from error
+        self.wait_for_partitions(name, count)
         return name
 
     def add_partitions(self, name: str, total: int) -> None:
