@@ -33,11 +33,10 @@ class Kconsumer:
 
     def __init__(self, bootstrap: str) -> None:
         import kconsumer
+        from kconsumer._version import VERSION
 
         self._library, self._bootstrap = kconsumer, bootstrap
-        from importlib.metadata import version
-
-        self.version = version("kconsumer")
+        self.version = VERSION
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
         self._consumer = self._library.Consumer(
