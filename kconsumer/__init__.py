@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer import assignors, errors, groups
+from kconsumer import assignors, errors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config import ConsumerConfig
@@ -27,6 +27,7 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
+    from kconsumer import groups
     from kconsumer.ranges import RangeClient, read_range, read_topic
 
 __all__ = [
@@ -67,4 +68,8 @@ def __getattr__(name: str) -> object:
         from kconsumer import ranges
 
         return getattr(ranges, name)
+    if name == "groups":
+        from importlib import import_module  # not `from kconsumer import groups`, which would ask here again
+
+        return import_module("kconsumer.groups")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,8 @@
 An assignor decides which member of a classic group gets which partition. It sees plain data (`ClusterView`,
 `Subscription`) and returns plain data (`Assignment`); it knows neither wire format nor network, and runs at
 the group's leader only. Plugins are entry points of the group ``kconsumer.assignors``; the entry's name is
-the protocol name that members agree on. Our own four are found the same way: nothing here imports them.
+the protocol name that members agree on. Our own four are entry points, too, but their targets are known
+here, so that a consumer with one of them does not search all that is installed.
 
 This module does not decide when a group rebalances, nor what a member does with its assignment.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kconsumer._version import VERSION
 from kconsumer.errors import AssignorError, AssignorLoadError, ConfigError, UnknownAssignorError
 from kconsumer.types import GroupMetadata, PartitionInfo, TopicPartition
 
@@ -48,7 +50,13 @@ __all__ = [
 
 ENTRY_POINT_GROUP: Final = "kconsumer.assignors"
 DISABLE_VARIABLE: Final = "KCONSUMER_DISABLE_PLUGINS"
-BUILT_IN: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+_OUR_TARGETS: Final = {
+    "range": "kconsumer_assignors.range:RangeAssignor",
+    "roundrobin": "kconsumer_assignors.roundrobin:RoundRobinAssignor",
+    "sticky": "kconsumer_assignors.sticky:StickyAssignor",
+    "cooperative-sticky": "kconsumer_assignors.cooperative_sticky:CooperativeStickyAssignor",
+}
+BUILT_IN: Final = tuple(_OUR_TARGETS)
 """Names that no other distribution can take: members of one group must mean the same algorithm by them."""
 
 _OWN_DISTRIBUTION = "kconsumer"
@@ -200,7 +208,7 @@ def available() -> dict[str, AssignorInfo]:
     A name that two distributions offer appears once for each, as "distribution::name", which `load` takes
     too.
     """
-    found: dict[str, AssignorInfo] = {}
+    found = {name: _own_info(name) for name in BUILT_IN}
     for name, entries in _entries().items():
         for entry in entries:
             info = _entry_info(entry)
@@ -276,6 +284,9 @@ def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
     if not separator and name in _registered:
         info = AssignorInfo(name, "", "", _target(_registered[name]))
         return _build(_registered[name], info, name, options)
+    if name in BUILT_IN and _normal(distribution) in ("", _OWN_DISTRIBUTION):
+        info = _own_info(name)
+        return _build(_imported(info.target, info), info, name, options)
     entry = _entry(name, distribution)
     info = _entry_info(entry)
     try:
@@ -304,7 +315,7 @@ def _entry(name: str, distribution: str) -> EntryPoint:
 
 
 def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError:
-    names = sorted({*entries, *_registered})
+    names = sorted({*BUILT_IN, *entries, *_registered})
     text = f'no assignor named "{wanted}" is installed; there are: {", ".join(names) or "none at all"}'
     import difflib  # for a name that is wrong; keeps it out of `import kconsumer`
 
@@ -313,26 +324,28 @@ def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError
         text += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
     if not _plugins_enabled():
         text += f" ({DISABLE_VARIABLE} is set, so plugins of other distributions are not looked at)"
-    elif not set(BUILT_IN) <= set(names):
-        text += " (kconsumer's own assignors are missing: its package metadata is not installed)"
     return UnknownAssignorError(text)
 
 
 def _entries() -> dict[str, list[EntryPoint]]:
-    """Entry points by name. A stranger's entry under a built-in's name is left out: it can never be meant."""
-    from importlib import metadata  # costs more than all of kconsumer, and is needed once an assignor is
-
+    """Other distributions' entry points by name. One under a built-in's name is left out: it can never be meant."""
     found: dict[str, list[EntryPoint]] = {}
-    strangers_welcome = _plugins_enabled()
+    if not _plugins_enabled():
+        return found
+    from importlib import metadata  # as slow as all of kconsumer, and needed for plugins only
+
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        own = _normal(_entry_info(entry).distribution) == _OWN_DISTRIBUTION
-        if own or (strangers_welcome and entry.name not in BUILT_IN):
+        if entry.name not in BUILT_IN:
             found.setdefault(entry.name, []).append(entry)
     return found
 
 
 def _plugins_enabled() -> bool:
     return os.environ.get(DISABLE_VARIABLE, "") in ("", "0")
+
+
+def _own_info(name: str) -> AssignorInfo:
+    return AssignorInfo(name, _OWN_DISTRIBUTION, VERSION, _OUR_TARGETS[name])
 
 
 def _entry_info(entry: EntryPoint) -> AssignorInfo:

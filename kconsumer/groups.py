@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError
+from kconsumer.group_types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.guard import Guard, public
-from kconsumer.types import GroupDescription, GroupListing, GroupMember, GroupOffset, TopicPartition
+from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.engine.admin import AdminEngine

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"errors", "types"}
+FACTS = {"errors", "types", "group_types"}
 TOOLS = FACTS | {
     "clock",
     "_core",
@@ -45,6 +45,7 @@ PUBLIC = MANAGED | {
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
+    "group_types": {"types"},
     "clock": set(),
     "_version": set(),
     "_core": {"errors", "types"},
@@ -55,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "compression": FACTS | {"_core"},
     "records": FACTS | {"_core", "compression", "arrow"},
     "arrow": FACTS | {"_core"},
-    "assignors": FACTS | {"_core"},
+    "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},
     "metrics": FACTS | {"_core"},
     "deserializers": FACTS,

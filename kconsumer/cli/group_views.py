@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kconsumer.cli.table import Cell, table
-from kconsumer.types import GroupDescription, GroupListing, GroupMember, GroupOffset, TopicPartition
+from kconsumer.group_types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, GroupOffset]
 Object = dict[str, object]

@@ -12,11 +12,12 @@ from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.classic import ClassicEngine
 from kconsumer.errors import GroupError
+from kconsumer.group_types import GroupDescription, GroupListing, GroupOffset
 from kconsumer.requests.base import Promise
 from kconsumer.requests.group_answers import GROUP_ID_NOT_FOUND, GroupPosition
 from kconsumer.requests.groups import DESCRIPTIONS, GroupsManager
 from kconsumer.requests.list_offsets import EARLIEST, LATEST, OffsetTable
-from kconsumer.types import GroupDescription, GroupListing, GroupOffset, TopicPartition
+from kconsumer.types import TopicPartition
 
 
 class AdminEngine(ClassicEngine):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kconsumer.errors import BrokerError, error_for
+from kconsumer.group_types import GroupDescription, GroupListing, GroupMember
 from kconsumer.membership.protocol import decode_assignment
 from kconsumer.requests.base import Reply
 from kconsumer.schema.admin import (
@@ -24,7 +25,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeMember,
     ShareGroupDescribeResponse,
 )
-from kconsumer.types import GroupDescription, GroupListing, GroupMember, TopicPartition
+from kconsumer.types import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 SHARE_PROTOCOL_TYPE = "share"

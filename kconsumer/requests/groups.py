@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.group_types import GroupDescription, GroupListing
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_answers import (
@@ -45,7 +46,7 @@ from kconsumer.schema.share_group import (
     DescribeShareGroupOffsetsRequestGroup,
     ShareGroupDescribeRequest,
 )
-from kconsumer.types import GroupDescription, GroupListing, TopicPartition
+from kconsumer.types import TopicPartition
 
 T = TypeVar("T")
 Positions = dict[TopicPartition, GroupPosition]

@@ -14,6 +14,7 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
+from kconsumer.group_types import GroupListing
 from kconsumer.membership.protocol import encode_assignment
 from kconsumer.requests.base import Promise, UnsentRequest
 from kconsumer.requests.groups import GroupsManager
@@ -48,7 +49,7 @@ from kconsumer.schema.share_group import (
 )
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import GroupListing, Node, OffsetReset
+from kconsumer.types import Node, OffsetReset
 from support.managing import RETRY_MS, NoJitter, answer, config, fail, tps
 
 DEADLINE = 10_000.0
