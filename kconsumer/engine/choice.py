@@ -8,10 +8,12 @@ from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.classic import ClassicEngine
-from kconsumer.engine.threaded import ThreadedEngine
 
 
 def make_engine(config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> ClassicEngine:
     """The engine that `engine` names, or else the one of `group_protocol`. Does no I/O and starts no thread."""
-    threaded = config.engine == "threaded" or config.group_protocol == "consumer"
-    return (ThreadedEngine if threaded else ClassicEngine)(config, clock, assignors)
+    if config.engine != "threaded" and config.group_protocol == "classic":
+        return ClassicEngine(config, clock, assignors)
+    from kconsumer.engine.threaded import ThreadedEngine  # only when it is chosen, which is rare
+
+    return ThreadedEngine(config, clock, assignors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
@@ -14,11 +14,8 @@ from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
 from kconsumer.membership.classic import ClassicMembership
-from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
-from kconsumer.membership.epochs import EpochMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.metrics import GroupMetrics
-from kconsumer.membership.topic_ids import TopicNames
 from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
@@ -28,16 +25,19 @@ from kconsumer.requests.metadata import MetadataManager
 from kconsumer.requests.offsets import OffsetsManager
 from kconsumer.requests.positions import PositionsManager
 from kconsumer.state.cluster import Cluster, MetadataUpdate
-from kconsumer.state.epochs import EpochMember
 from kconsumer.state.member import Member
 from kconsumer.state.subscription import SubscriptionState
 
-Membership = ClassicMembership | EpochMembership
-Heartbeat = HeartbeatManager | EpochHeartbeatManager
+if TYPE_CHECKING:
+    from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
+    from kconsumer.membership.epochs import EpochMembership
+    from kconsumer.state.epochs import EpochMember
+
+Membership: TypeAlias = "ClassicMembership | EpochMembership"
+Heartbeat: TypeAlias = "HeartbeatManager | EpochHeartbeatManager"
 
 
-@dataclass(slots=True)
-class Group:
+class Group(NamedTuple):
     """What only a consumer with a `group_id` has."""
 
     member: Member | EpochMember
@@ -77,10 +77,9 @@ class Parts:
         config = self.config
         if config.group_id is None:
             return None
-        kind = EpochMember if config.group_protocol == "consumer" else Member
-        member = kind(config.group_id, config.group_instance_id)
+        member = _make_member(config, config.group_id)
         coordinator = CoordinatorManager(config, config.group_id)
-        metrics = GroupMetrics(self.metrics, epochs=kind is EpochMember)
+        metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics)
         return Group(member, coordinator, commits, metrics)
@@ -109,21 +108,19 @@ class Parts:
             self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
 
 
+def _make_member(config: ConsumerConfig, group_id: str) -> Member | EpochMember:
+    if config.group_protocol == "classic":
+        return Member(group_id, config.group_instance_id)
+    from kconsumer.state.epochs import EpochMember  # for the other protocol only
+
+    return EpochMember(group_id, config.group_instance_id)
+
+
 def make_membership(parts: Parts, group: Group, assignors: Collection[Assignor]) -> tuple[Membership, Heartbeat]:
     """The two managers that follow `group_protocol`."""
     member = group.member
-    if isinstance(member, EpochMember):
-        names = TopicNames(parts.cluster, parts.metadata)
-        epochs = EpochMembership(
-            parts.config,
-            member,
-            parts.subscription,
-            parts.metadata,
-            group.coordinator,
-            group.commits,
-            names,
-            group.metrics,
-        )
+    if not isinstance(member, Member):
+        epochs = _make_epochs(parts, group, member)
         return epochs, epochs.heartbeat
     heartbeat = HeartbeatManager(parts.config, member, group.coordinator, group.metrics)
     classic = ClassicMembership(
@@ -139,3 +136,19 @@ def make_membership(parts: Parts, group: Group, assignors: Collection[Assignor])
         group.metrics,
     )
     return classic, heartbeat
+
+
+def _make_epochs(parts: Parts, group: Group, member: EpochMember) -> EpochMembership:
+    from kconsumer.membership.epochs import EpochMembership  # these two are for the other protocol only
+    from kconsumer.membership.topic_ids import TopicNames
+
+    return EpochMembership(
+        parts.config,
+        member,
+        parts.subscription,
+        parts.metadata,
+        group.coordinator,
+        group.commits,
+        TopicNames(parts.cluster, parts.metadata),
+        group.metrics,
+    )

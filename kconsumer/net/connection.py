@@ -30,7 +30,7 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.net.messages import ClientRequest, ClientResponse
-from kconsumer.schema import API_VERSIONS, APIS
+from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api, response_plan
 
 MAX_FRAME_BYTES = 1 << 30
@@ -124,7 +124,6 @@ class Connection:
         self._in_flight: deque[InFlight] = deque()
         self._outgoing: deque[memoryview] = deque()
         self._next_correlation_id = 0
-        self._common: dict[int, tuple[int, int]] = {}
         self.recv_view = self._frames.recv_view
 
     # --- state ---
@@ -166,10 +165,10 @@ class Connection:
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
         """The version to speak. Raises UnsupportedVersionError, naming both ranges, if there is none."""
-        common = self._common.get(api.key)
-        if common is not None:
-            low, high = common
-            low, high = max(low, min_version), min(high, max_version)
+        theirs = (self.api_versions or {}).get(api.key)
+        if theirs is not None:
+            low = max(theirs[0], api.min_version, min_version)
+            high = min(theirs[1], api.max_version, max_version)
             if low <= high:
                 return high
         raise self._no_common_version(api, min_version, max_version)
@@ -299,7 +298,7 @@ class Connection:
         except ProtocolError as error:
             raise ProtocolError(f"{self.name} answered ApiVersions with bytes that do not parse: {error}") from error
         self._note_throttle(entry, message)
-        self._learn({row.api_key: (row.min_version, row.max_version) for row in message.api_keys})
+        self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         self.handle(ConnectionEvent.VERSIONS_KNOWN)
 
     def _lower_version(self, entry: InFlight, frame: Frame) -> int:
@@ -314,13 +313,6 @@ class Connection:
             if row.api_key == api.key and 0 <= row.max_version < entry.version:
                 return int(row.max_version)
         return 0
-
-    def _learn(self, ranges: dict[int, tuple[int, int]]) -> None:
-        self.api_versions = ranges
-        for key, (low, high) in ranges.items():
-            api = APIS.get(key)
-            if api is not None:
-                self._common[key] = (max(low, api.min_version), min(high, api.max_version))
 
     def _no_common_version(self, api: Api, min_version: int, max_version: int) -> UnsupportedVersionError:
         theirs = (self.api_versions or {}).get(api.key)

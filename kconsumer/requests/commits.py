@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import (
@@ -47,10 +47,12 @@ from kconsumer.schema.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kconsumer.state.epochs import EpochMember
 from kconsumer.state.member import Generation, Member
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.state.epochs import EpochMember
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ class CommitManager:
         self._subscription = subscription
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
-        epochs = isinstance(member, EpochMember)
+        epochs = not isinstance(member, Member)
         self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
         self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
         self._commits: list[_Commit] = []
@@ -415,7 +417,7 @@ class CommitManager:
         for tp in sorted(lookup.partitions):
             by_topic[tp.topic].append(tp.partition)
         group_id = self._member.group_id
-        asking = self._member.generation if isinstance(self._member, EpochMember) else Generation()
+        asking = Generation() if isinstance(self._member, Member) else self._member.generation
         group = OffsetFetchRequestGroup(
             group_id=group_id,
             member_id=asking.member_id or None,

@@ -1,40 +1,46 @@
 """Wire facts as tables; imports nothing of ours. `APIS` maps each key to its API; versions are what Kafka 2.1
-to 4.4 brokers may negotiate."""
+to 4.4 brokers may negotiate. A table is loaded when the first of its APIs is asked for: no program needs all."""
 
-from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, LIST_GROUPS
-from kconsumer.schema.classic_group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from kconsumer.schema.dsl import ZERO_UUID, Api, Message
-from kconsumer.schema.fetch import FETCH
-from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA
-from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
-from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kconsumer.schema.share_group import DESCRIBE_SHARE_GROUP_OFFSETS, SHARE_GROUP_DESCRIBE
 
-APIS: dict[int, Api] = {
-    api.key: api
-    for api in (
-        FETCH,
-        LIST_OFFSETS,
-        METADATA,
-        OFFSET_COMMIT,
-        OFFSET_FETCH,
-        FIND_COORDINATOR,
-        JOIN_GROUP,
-        HEARTBEAT,
-        LEAVE_GROUP,
-        SYNC_GROUP,
-        DESCRIBE_GROUPS,
-        LIST_GROUPS,
-        SASL_HANDSHAKE,
-        API_VERSIONS,
-        OFFSET_FOR_LEADER_EPOCH,
-        SASL_AUTHENTICATE,
-        CONSUMER_GROUP_HEARTBEAT,
-        CONSUMER_GROUP_DESCRIBE,
-        SHARE_GROUP_DESCRIBE,
-        DESCRIBE_SHARE_GROUP_OFFSETS,
-    )
+if TYPE_CHECKING:
+    from kconsumer.schema.admin import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, LIST_GROUPS
+    from kconsumer.schema.classic_group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+    from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
+    from kconsumer.schema.fetch import FETCH
+    from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA
+    from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
+    from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+    from kconsumer.schema.share_group import DESCRIBE_SHARE_GROUP_OFFSETS, SHARE_GROUP_DESCRIBE
+
+    APIS: dict[int, Api]
+
+_HOMES = {
+    "FETCH": "fetch",
+    "LIST_OFFSETS": "offsets",
+    "METADATA": "metadata",
+    "OFFSET_COMMIT": "offsets",
+    "OFFSET_FETCH": "offsets",
+    "FIND_COORDINATOR": "metadata",
+    "JOIN_GROUP": "classic_group",
+    "HEARTBEAT": "classic_group",
+    "LEAVE_GROUP": "classic_group",
+    "SYNC_GROUP": "classic_group",
+    "DESCRIBE_GROUPS": "admin",
+    "LIST_GROUPS": "admin",
+    "SASL_HANDSHAKE": "sasl",
+    "API_VERSIONS": "metadata",
+    "OFFSET_FOR_LEADER_EPOCH": "offsets",
+    "SASL_AUTHENTICATE": "sasl",
+    "CONSUMER_GROUP_HEARTBEAT": "consumer_group",
+    "CONSUMER_GROUP_DESCRIBE": "admin",
+    "SHARE_GROUP_DESCRIBE": "share_group",
+    "DESCRIBE_SHARE_GROUP_OFFSETS": "share_group",
 }
 
 __all__ = [
@@ -63,3 +69,22 @@ __all__ = [
     "Api",
     "Message",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """An API from its table, or all of them."""
+    found: object
+    if name == "APIS":
+        found = {api.key: api for api in map(_load, _HOMES)}
+    elif name in _HOMES:
+        found = _load(name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _load(name: str) -> Api:
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    assert isinstance(found, Api)
+    return found

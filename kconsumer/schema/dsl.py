@@ -3,25 +3,29 @@
 `struct` turns a table of fields into a message class; `api` ties a request and a response together; `plan`
 flattens a class at one version into a tuple that `kconsumer._core.codec` runs. This module decides nothing
 about bytes: it says which field is there, of which kind, in which version.
+
+Every consumer imports this on its way to the first record, so its few classes are written out: `@dataclass` compiles
+their methods anew in each process.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 ZERO_UUID = bytes(16)
 NEWEST = 32767
 
 
-@dataclass(frozen=True, slots=True)
 class Versions:
     """An inclusive range of versions; `Versions(1, 0)` holds none."""
 
-    first: int
-    last: int
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first: Final = first
+        self.last: Final = last
 
     @classmethod
     def parse(cls, text: str) -> Versions:
@@ -40,20 +44,24 @@ class Versions:
 # --- kinds of values ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Scalar:
     """A kind of value without parts: its name in plans, its default, and its Python type for the stubs."""
 
-    name: str
-    default: Any
-    python: str
+    __slots__ = ("default", "name", "python")
+
+    def __init__(self, name: str, default: Any, python: str) -> None:
+        self.name: Final = name
+        self.default: Final = default
+        self.python: Final = python
 
 
-@dataclass(frozen=True, slots=True)
 class Array:
     """A list of one kind of element, a scalar or a message class."""
 
-    element: Scalar | type[Message]
+    __slots__ = ("element",)
+
+    def __init__(self, element: Scalar | type[Message]) -> None:
+        self.element: Final = element
 
 
 BOOL = Scalar("bool", False, "bool")
@@ -72,19 +80,31 @@ array = Array
 # --- fields and structs -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Field:
     """One row of a struct's table. A message has `default`, or a new `fresh()`, where a field is not set or
     not on the wire; `fresh` is for lists and structs, which messages must not share."""
 
-    name: str
-    kind: Scalar | Array | type[Message]
-    versions: Versions
-    null: Versions
-    default: Any
-    fresh: Callable[[], Any] | None
-    tag: int | None
-    secret: bool
+    __slots__ = ("default", "fresh", "kind", "name", "null", "secret", "tag", "versions")
+
+    def __init__(
+        self,
+        name: str,
+        kind: Scalar | Array | type[Message],
+        versions: Versions,
+        null: Versions,
+        default: Any,
+        fresh: Callable[[], Any] | None,
+        tag: int | None,
+        secret: bool,
+    ) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.versions: Final = versions
+        self.null: Final = null
+        self.default: Final = default
+        self.fresh: Final = fresh
+        self.tag: Final = tag
+        self.secret: Final = secret
 
 
 _UNSET: Any = object()
@@ -212,7 +232,6 @@ def _row(field: Field, version: int, flexible: bool) -> Plan:
 # --- APIs ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Api:
     """A kind of request: its key, the versions known here, and the classes of its two messages.
 
@@ -220,14 +239,35 @@ class Api:
     `throttle_from` is the first version whose throttle time the client has to sit out by itself (KIP-219).
     """
 
-    name: str
-    key: int
-    min_version: int
-    max_version: int
-    flexible_from: int | None
-    throttle_from: int | None
-    request: type[Message]
-    response: type[Message]
+    __slots__ = (
+        "flexible_from",
+        "key",
+        "max_version",
+        "min_version",
+        "name",
+        "request",
+        "response",
+        "throttle_from",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        key: int,
+        known: Versions,
+        flexible_from: int | None,
+        throttle_from: int | None,
+        request: type[Message],
+        response: type[Message],
+    ) -> None:
+        self.name: Final = name
+        self.key: Final = key
+        self.min_version: Final = known.first
+        self.max_version: Final = known.last
+        self.flexible_from: Final = flexible_from
+        self.throttle_from: Final = throttle_from
+        self.request: Final = request
+        self.response: Final = response
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has compact lengths and tagged fields."""
@@ -269,8 +309,7 @@ def api(
     response: type[Message],
 ) -> Api:
     """Declare an API; `versions` like "4-18"."""
-    known = Versions.parse(versions)
-    return Api(name, key, known.first, known.last, flexible, throttle, request, response)
+    return Api(name, key, Versions.parse(versions), flexible, throttle, request, response)
 
 
 def request_plan(api: Api, version: int) -> Plan:
