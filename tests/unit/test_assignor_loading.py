@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kconsumer import assignors
 from kconsumer.assignors import Assignment, Assignor, AssignorInfo, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.errors import AssignorLoadError, ConfigError, UnknownAssignorError
 
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PLUGIN = """
 from kconsumer.assignors import Assignor
 
@@ -85,6 +87,12 @@ def test_the_built_in_four_are_entry_points_like_any_other() -> None:
     for name in assignors.BUILT_IN:
         assert "kconsumer" == available[name].distribution
         assert name == assignors.load(name).name
+
+
+def test_the_built_in_four_are_where_their_entry_points_say() -> None:
+    """Ours are loaded without reading entry points; the targets known here are those that others find."""
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"][assignors.ENTRY_POINT_GROUP]
+    assert declared == {name: assignors.origin(assignors.load(name)).target for name in assignors.BUILT_IN}
 
 
 def test_names_of_java_classes_are_understood() -> None:
