@@ -12,8 +12,7 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
@@ -23,8 +22,7 @@ INT64_MAX = 2**63 - 1
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A shape of values. `parse` returns the value to keep, or raises ValueError, perhaps saying why.
 
     `text` says in words what is allowed, `annotation` what a type checker should let users give.
@@ -273,16 +271,15 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
 
 # --- offset reset ---
 
-_DURATION = re.compile(
+_DURATION = (
     r"(?P<sign>[+-])?P(?:(?P<days>[+-]?\d+)D)?"
-    r"(?P<time>T(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?(?:(?P<seconds>[+-]?\d+(?:[.,]\d{0,9})?)S)?)?",
-    re.IGNORECASE,
+    r"(?P<time>T(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?(?:(?P<seconds>[+-]?\d+(?:[.,]\d{0,9})?)S)?)?"
 )
 
 
 def parse_duration_ms(value: str) -> int:
     """An ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`) in ms, as Java reads it."""
-    match = _DURATION.fullmatch(value.strip())
+    match = re.fullmatch(_DURATION, value.strip(), re.IGNORECASE)
     parts = [match[name] for name in ("days", "hours", "minutes", "seconds")] if match else []
     if match is None or not any(parts) or (match["time"] and not any(parts[1:])):
         raise ValueError(f"{value!r} is not an ISO-8601 duration such as PT1H or P7D")

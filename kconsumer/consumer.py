@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kconsumer import assignors
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.arrow import RecordBatch, choose
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, StateError
@@ -37,6 +36,7 @@ from kconsumer.types import (
 
 if TYPE_CHECKING:
     from kconsumer._signature import ConsumerOptions
+    from kconsumer.arrow import RecordBatch
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 
@@ -220,6 +220,8 @@ class Consumer:
         Commit the result with `commit(batch.next_offsets())`. Raises what `poll` raises, ValueError for a column
         that does not exist.
         """
+        from kconsumer.arrow import choose  # for those who want columns
+
         chosen = choose(columns)
         if max_rows is None:
             max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.run import RecordIterator, RecordRun
-from kconsumer.arrow import RecordBatch, Table
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from kconsumer.arrow import RecordBatch, Table
 
 
 class ConsumerRecords:
@@ -97,19 +98,26 @@ class ConsumerRecords:
         `ends`: leave out records at and beyond their partition's offset here. Raises OverflowError if a column
         would reach 2 GiB; as a stream (`__arrow_c_stream__`) there is no such limit.
         """
+        from kconsumer.arrow import RecordBatch  # a third of all compiled modules: for those who want columns
+
         return RecordBatch.of(self._runs, columns, self._next_offsets, ends)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """All columns as a stream of Arrow batches, for pyarrow, polars, duckdb and others (PyCapsule interface)."""
-        return Table.of(self._runs).__arrow_c_stream__(requested_schema)
+        return self._table().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, columns: Iterable[str] | None = None) -> pandas.DataFrame:
         """The columns as a `pandas.DataFrame`; needs pandas and pyarrow."""
-        return Table.of(self._runs, columns).to_pandas()
+        return self._table(columns).to_pandas()
 
     def to_polars(self, columns: Iterable[str] | None = None) -> polars.DataFrame:
         """The columns as a `polars.DataFrame`; needs polars."""
-        return Table.of(self._runs, columns).to_polars()
+        return self._table(columns).to_polars()
+
+    def _table(self, columns: Iterable[str] | None = None) -> Table:
+        from kconsumer.arrow import Table  # as in `to_arrow`
+
+        return Table.of(self._runs, columns)
 
     def __repr__(self) -> str:
         partitions = len(self.partitions())

@@ -1,45 +1,68 @@
-"""What goes into a NetworkClient and what comes out of it, and how errors speak of a broker."""
+"""What goes into a NetworkClient and what comes out of it, and how errors speak of a broker.
+
+Both are written out: `@dataclass` would compile them anew in each process.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
 
 
-@dataclass(slots=True)
 class ClientRequest:
     """A request for the connection `node`. `timeout_ms` runs from `send`; the highest version that both
     sides know, within `min_version` and `max_version`, is spoken. `tag` is the caller's and comes back
     untouched."""
 
-    node: str
-    api: Api
-    message: Any
-    timeout_ms: float
-    min_version: int = 0
-    max_version: int = 32767
-    tag: object = None
+    __slots__ = ("api", "max_version", "message", "min_version", "node", "tag", "timeout_ms")
+
+    def __init__(
+        self,
+        node: str,
+        api: Api,
+        message: Any,
+        timeout_ms: float,
+        min_version: int = 0,
+        max_version: int = 32767,
+        tag: object = None,
+    ) -> None:
+        self.node, self.api, self.message = node, api, message
+        self.timeout_ms = timeout_ms
+        self.min_version, self.max_version = min_version, max_version
+        self.tag = tag
+
+    def __repr__(self) -> str:
+        return f"<ClientRequest to {self.node}: {self.message!r}>"
 
 
-@dataclass(slots=True)
 class ClientResponse:
     """The end of a request: the answer, or the client-side error in its place.
 
     `now` is when that was known and `sent_at` when the request was sent, both in ms.
     """
 
-    request: ClientRequest
-    message: Any
-    error: KafkaError | None
-    version: int
-    now: float
-    sent_at: float = 0.0
+    __slots__ = ("error", "message", "now", "request", "sent_at", "version")
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        message: Any,
+        error: KafkaError | None,
+        version: int,
+        now: float,
+        sent_at: float = 0.0,
+    ) -> None:
+        self.request, self.message, self.error = request, message, error
+        self.version = version
+        self.now, self.sent_at = now, sent_at
+
+    def __repr__(self) -> str:
+        return f"<ClientResponse of {self.request.node}, v{self.version}: {self.error or self.message!r}>"
 
 
 class NetworkMetrics(Protocol):

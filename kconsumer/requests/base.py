@@ -3,13 +3,14 @@
 A manager never sends. `poll(now)` returns the requests it wants now and how long it may be left alone; the engine
 sends them and calls each request's `handler` with a `Reply`. Blocking calls of the public API are `Promise`s that a
 manager keeps while the engine drives it.
+
+What is made for every request is written out here: `@dataclass` would compile it anew in each process.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
@@ -19,7 +20,6 @@ T = TypeVar("T")
 FOREVER = float("inf")
 
 
-@dataclass(slots=True)
 class Reply:
     """The end of a request: a message of the response class, or the error that took its place.
 
@@ -28,38 +28,66 @@ class Reply:
     `node` the connection id.
     """
 
-    message: Any
-    error: KafkaError | None
-    now: float
-    version: int = -1
-    node: str = ""
-    sent_at: float = 0.0
+    __slots__ = ("error", "message", "node", "now", "sent_at", "version")
+
+    def __init__(
+        self,
+        message: Any,
+        error: KafkaError | None,
+        now: float,
+        version: int = -1,
+        node: str = "",
+        sent_at: float = 0.0,
+    ) -> None:
+        self.message, self.error = message, error
+        self.now, self.sent_at = now, sent_at
+        self.version, self.node = version, node
+
+    def __repr__(self) -> str:
+        return f"<Reply from {self.node or 'nobody'}, v{self.version}: {self.error or self.message!r}>"
 
 
-@dataclass(slots=True)
 class UnsentRequest:
     """A request a manager wants sent. `node` is a connection id ("3", or "+3" for the coordinator's own
     connection to broker 3); None means any broker. `timeout_ms` None means `request_timeout_ms`."""
 
-    api: Api
-    message: Any
-    handler: Callable[[Reply], None]
-    node: str | None = None
-    timeout_ms: float | None = None
-    min_version: int = 0
-    max_version: int = 32767
+    __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
+
+    def __init__(
+        self,
+        api: Api,
+        message: Any,
+        handler: Callable[[Reply], None],
+        node: str | None = None,
+        timeout_ms: float | None = None,
+        min_version: int = 0,
+        max_version: int = 32767,
+    ) -> None:
+        self.api, self.message, self.handler = api, message, handler
+        self.node, self.timeout_ms = node, timeout_ms
+        self.min_version, self.max_version = min_version, max_version
+
+    def __repr__(self) -> str:
+        return f"<UnsentRequest to {self.node or 'any broker'}: {self.message!r}>"
 
 
-@dataclass(slots=True)
 class PollResult:
     """Requests to send now, and for how many ms the manager need not be polled again unless something happens.
 
     `disconnect`: a connection to close before; what waits for it or is under way on it fails.
     """
 
-    requests: list[UnsentRequest] = field(default_factory=list)
-    wait_ms: float = FOREVER
-    disconnect: str | None = None
+    __slots__ = ("disconnect", "requests", "wait_ms")
+
+    def __init__(
+        self, requests: list[UnsentRequest] | None = None, wait_ms: float = FOREVER, disconnect: str | None = None
+    ) -> None:
+        self.requests = [] if requests is None else requests
+        self.wait_ms = wait_ms
+        self.disconnect = disconnect
+
+    def __repr__(self) -> str:
+        return f"<PollResult: {self.requests}, wait {self.wait_ms} ms, disconnect {self.disconnect}>"
 
 
 class RequestManager(Protocol):

@@ -1,0 +1,72 @@
+"""What is not loaded: modules that the way to the first record does without cost nothing before it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CLASSIC = 'kconsumer.Consumer(bootstrap_servers="localhost:1", group_id="g")'
+EPOCHS = 'kconsumer.Consumer(bootstrap_servers="localhost:1", group_id="g", group_protocol="consumer")'
+
+SLOW = {
+    "asyncio",
+    "email",
+    "importlib.metadata",
+    "json",
+    "pathlib",
+    "platform",
+    "ssl",
+    "urllib.parse",
+    "uuid",
+    "zipfile",
+}
+COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow", "kconsumer._core.building", "kconsumer._core.spark"}
+HEALTH = {"kconsumer.groups", "kconsumer.group_types", "kconsumer.engine.admin", "kconsumer.schema.admin"}
+OTHER_TABLES = {"kconsumer.schema.sasl", "kconsumer.schema.share_group"}
+OTHER_PROTOCOL = {
+    "kconsumer.engine.threaded",
+    "kconsumer.membership.epochs",
+    "kconsumer.membership.epoch_heartbeat",
+    "kconsumer.schema.consumer_group",
+    "kconsumer.state.epochs",
+}
+LEADERS_WORK = {"kconsumer_assignors._lots", "kconsumer_assignors._flow", "kconsumer_assignors._polish"}
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules that importing kconsumer and running this adds to those of a new process."""
+    code = f"import sys\nbefore = set(sys.modules)\nimport kconsumer\n{statement}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def test_import_loads_neither_an_engine_nor_what_few_programs_use() -> None:
+    """`import kconsumer` alone knows no wire format, no group health, no columns and no slow module of Python's."""
+    unwanted = SLOW | COLUMNS | HEALTH | {"kconsumer.engine", "kconsumer.net", "kconsumer.schema", "socket"}
+    assert set() == loaded("") & unwanted
+
+
+def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
+    """A classic member searches no installed packages and has nothing of the other protocol, health or columns."""
+    modules = loaded(CLASSIC)
+    assert {"kconsumer.membership.classic", "kconsumer_assignors.cooperative_sticky"} <= modules
+    assert set() == modules & (SLOW | COLUMNS | HEALTH | OTHER_TABLES | OTHER_PROTOCOL | LEADERS_WORK)
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("kconsumer.groups.list", HEALTH - {"kconsumer.engine.admin", "kconsumer.schema.admin"}),
+        ("kconsumer.decode_batches(b'').to_arrow()", COLUMNS),
+        (
+            "from kconsumer.schema import APIS",
+            OTHER_TABLES | {"kconsumer.schema.admin", "kconsumer.schema.consumer_group"},
+        ),
+        (EPOCHS, OTHER_PROTOCOL),
+    ],
+)
+def test_the_rest_is_loaded_when_it_is_used(statement: str, wanted: set[str]) -> None:
+    """What the others must not load is there, under these names, for those who ask for it."""
+    assert set() == wanted - loaded(statement)
