@@ -4,19 +4,33 @@ Decides which library reads which codec and how much output is allowed. Knows no
 names the topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The
 libraries are imported on first use, and all of them release the GIL while they work.
 
+Ordinary batches are one block, or one zstd frame: these go through a library's function for the whole at once, with
+memory for what `_core.frames` says they can come to. All others, and all that fail, are read as streams, step by step.
+
 Limits: a batch may always grow to `MIN_OUTPUT_LIMIT`, and beyond that to `MAX_RATIO` times its compressed
 size. Real data stays far below; a gigabyte of zeros in a few kilobytes does not get through.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from kconsumer._core.fetch import DecompressionError as DecompressionError
 from kconsumer._core.fetch import use_codecs
+from kconsumer._core.frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.wire import Slice
+
+Packed = Slice | memoryview | bytes
+Plain = Slice | bytes | bytearray
+
+# An import statement in each call would take as long as finding the records of a small batch.
+_library = functools.cache(importlib.import_module)
 
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64
@@ -30,6 +44,7 @@ _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
 _LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
 _LZ4_FLAGS_AT = 4
+_ZSTD_BLOCK_BYTES = 128 << 10
 _ZSTD_STEP_BYTES = 2048  # of input; the densest block is 4 bytes for 128 KiB, so at most 64 MiB come of it
 _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
@@ -39,8 +54,8 @@ def output_limit(compressed_bytes: int) -> int:
     return max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)
 
 
-def decompress(codec: int, data: memoryview | bytes, limit: int, magic: int = 2) -> bytes | bytearray:
-    """What `data` holds, at most `limit` bytes of it.
+def decompress(codec: int, data: Packed, limit: int, magic: int = 2) -> Plain:
+    """What `data` holds, at most `limit` bytes of it; a Slice of `data` if that is not compressed after all.
 
     `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd); `magic`: the batch's format. Raises
     DecompressionError for an unknown codec, for malformed data and for output above the limit.
@@ -55,14 +70,14 @@ def decompress(codec: int, data: memoryview | bytes, limit: int, magic: int = 2)
     return reader(data, limit)
 
 
-def _gunzip(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+def _gunzip(data: Packed, limit: int) -> Plain:
     return _collect("gzip", _gzip_pieces(data, limit), limit)
 
 
-def _gzip_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
+def _gzip_pieces(data: Packed, limit: int) -> Iterator[bytes]:
     """All members of a gzip stream, one after the other, as Java reads them."""
     step = _step(len(data), limit)
-    left: memoryview | bytes = data
+    left: Packed = data
     while True:
         inflater = zlib.decompressobj(wbits=31)
         while not inflater.eof:
@@ -79,8 +94,11 @@ def _gzip_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
             return
 
 
-def _unsnappy(data: memoryview | bytes, limit: int) -> bytes | bytearray:
+def _unsnappy(data: Packed, limit: int) -> Plain:
     """Blocks in xerial framing, as Java writes, or one raw block, as some other clients do."""
+    block = xerial_block(data)
+    if block is not None:
+        return _snappy_block(block, limit)
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _snappy_block(view, limit)
@@ -102,49 +120,53 @@ def _xerial_pieces(view: memoryview, limit: int) -> Iterator[bytes]:
         at += size
 
 
-def _snappy_block(view: memoryview, limit: int) -> bytes:
+def _snappy_block(block: Slice | memoryview, limit: int) -> bytes:
     """One raw block. Its first bytes announce the output size, which the library allocates without asking."""
-    import snappy
-
-    announced = _snappy_size(view)
-    if announced > _SNAPPY_MAX_RATIO * len(view):
-        raise DecompressionError(f"snappy: {len(view)} bytes cannot hold the {announced} that the block announces")
+    announced = snappy_size(block)
+    if announced < 0:
+        raise DecompressionError("snappy: the block has no size")
+    if announced > _SNAPPY_MAX_RATIO * len(block):
+        raise DecompressionError(f"snappy: {len(block)} bytes cannot hold the {announced} that the block announces")
     if announced > limit:
         raise _too_large("snappy", limit)
+    snappy = _library("snappy")
     try:
-        block: bytes = snappy.uncompress(view)
+        whole: bytes = snappy.uncompress(block)
     except snappy.UncompressError as error:
         raise DecompressionError(f"snappy: {error.__cause__ or 'malformed block'}") from error
-    return block
+    return whole
 
 
-def _snappy_size(view: memoryview) -> int:
-    size = 0
-    for i, byte in enumerate(view[:5]):
-        size |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return size
-    raise DecompressionError("snappy: the block has no size")
-
-
-def _unlz4(data: memoryview | bytes, limit: int) -> bytes | bytearray:
-    import lz4.frame
-
+def _unlz4(data: Packed, limit: int) -> Plain:
+    ordinary = lz4_block(data)
+    if ordinary is None:
+        return _unlz4_frame(data, limit)
+    block, most = ordinary
+    if not most:
+        return _within("lz4", block, limit)
+    lz4 = _library("lz4.block")
     try:
-        if _LZ4_MAX_RATIO * len(data) <= limit and lz4.frame.get_frame_info(data)["content_size"] <= limit:
-            whole: bytes = lz4.frame.decompress(data)
+        whole: bytes = lz4.decompress(block, uncompressed_size=min(most, limit + 1))
+    except (lz4.LZ4BlockError, MemoryError):
+        return _unlz4_frame(data, limit)  # which says what is wrong, or that it is too much
+    return _within("lz4", whole, limit)
+
+
+def _unlz4_frame(data: Packed, limit: int) -> Plain:
+    """A frame of any kind; the first one only, as Java reads it."""
+    lz4 = _library("lz4.frame")
+    try:
+        if _LZ4_MAX_RATIO * len(data) <= limit and lz4.get_frame_info(data)["content_size"] <= limit:
+            whole: bytes = lz4.decompress(data)
             return whole
         return _collect("lz4", _lz4_pieces(data, limit), limit)
     except (RuntimeError, MemoryError) as error:
         raise DecompressionError(f"lz4: {error}") from error
 
 
-def _lz4_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
-    """The first frame only, as Java reads it."""
-    import lz4.frame
-
+def _lz4_pieces(data: Packed, limit: int) -> Iterator[bytes]:
     step = _step(len(data), limit)
-    reader = lz4.frame.LZ4FrameDecompressor()
+    reader = _library("lz4.frame").LZ4FrameDecompressor()
     piece = reader.decompress(data, step)
     while True:
         yield piece
@@ -155,7 +177,7 @@ def _lz4_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
         piece = reader.decompress(b"", step)
 
 
-def lz4_with_right_checksum(data: memoryview | bytes) -> bytes:
+def lz4_with_right_checksum(data: Packed) -> bytes:
     """A frame whose header checksum fits, whatever it was.
 
     Kafka's first lz4 writer, and every one for message format 0 since, computed it over the frame's magic number, too.
@@ -192,23 +214,28 @@ def _rotated(value: int, bits: int) -> int:
 _local = threading.local()
 
 
-def _unzstd(data: memoryview | bytes, limit: int) -> bytes | bytearray:
-    import zstandard
-
-    try:
-        return _collect("zstd", _zstd_pieces(data, limit), limit)
-    except zstandard.ZstdError as error:
-        raise DecompressionError(f"zstd: {error}") from error
-
-
-def _zstd_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
-    """All frames, read as a stream: Java writes frames that do not say how large their content is."""
-    import zstandard
-
+def _unzstd(data: Packed, limit: int) -> Plain:
+    zstandard = _library("zstandard")
     # A context takes as long to make as a small batch to decompress (20 µs), and serves one thread at a time.
     context = getattr(_local, "zstd", None)
     if context is None:
         context = _local.zstd = zstandard.ZstdDecompressor()
+    most, room = zstd_most(data), _step(len(data), limit)
+    if 0 < most <= room + _ZSTD_BLOCK_BYTES:  # else it is too much for sure, or not one frame
+        try:
+            whole: bytes = context.decompress(data, max_output_size=min(most, room))
+        except (zstandard.ZstdError, MemoryError):
+            pass  # too much after all, or malformed: the stream will tell
+        else:
+            return _within("zstd", whole, limit)
+    try:
+        return _collect("zstd", _zstd_pieces(context, data, limit), limit)
+    except zstandard.ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def _zstd_pieces(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
+    """All frames, read as a stream: Java writes frames that do not say how large their content is."""
     left = memoryview(data)
     while left:
         reader = context.decompressobj()
@@ -222,7 +249,7 @@ def _zstd_pieces(data: memoryview | bytes, limit: int) -> Iterator[bytes]:
             raise DecompressionError("zstd: the frame is cut short")
 
 
-def _collect(name: str, pieces: Iterator[bytes], limit: int) -> bytes | bytearray:
+def _collect(name: str, pieces: Iterator[bytes], limit: int) -> Plain:
     """The pieces as one; stops as soon as they are more than `limit` bytes. One piece is not copied."""
     first = next(pieces, b"")
     if len(first) > limit:
@@ -243,11 +270,17 @@ def _step(compressed_bytes: int, limit: int) -> int:
     return min(_STEP_BYTES + _STEP_RATIO * compressed_bytes, limit + 1)
 
 
+def _within(name: str, whole: Plain, limit: int) -> Plain:
+    if len(whole) > limit:
+        raise _too_large(name, limit)
+    return whole
+
+
 def _too_large(name: str, limit: int) -> DecompressionError:
     return DecompressionError(f"{name}: the batch decompresses to more than the {limit} bytes allowed for its size")
 
 
-_READERS: dict[int, Callable[[memoryview | bytes, int], bytes | bytearray]] = {
+_READERS: dict[int, Callable[[Packed, int], Plain]] = {
     1: _gunzip,
     2: _unsnappy,
     3: _unlz4,

@@ -10,7 +10,7 @@ from kconsumer.types import TopicPartition
 class DecompressionError(Exception): ...
 
 def use_codecs(
-    decompress_batch: Callable[[int, memoryview, int, int], bytes | bytearray], limit_output: Callable[[int], int]
+    decompress_batch: Callable[[int, Slice, int, int], Slice | bytes | bytearray], limit_output: Callable[[int], int]
 ) -> None: ...
 
 @final

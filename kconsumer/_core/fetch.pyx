@@ -60,8 +60,9 @@ class DecompressionError(Exception):
 def use_codecs(decompress_batch, limit_output):
     """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
 
-    `decompress_batch(codec, data, limit, magic)` returns bytes or raises DecompressionError, `magic` being the
-    format of the batch; `limit_output(size)` says how many bytes a batch of that compressed size may decompress to.
+    `decompress_batch(codec, data, limit, magic)` is given a Slice and the format of the batch. It returns bytes, or a
+    Slice of that Slice, or raises DecompressionError. `limit_output(size)` says how many bytes a batch of that
+    compressed size may decompress to.
     """
     global decompress, output_limit
     decompress = decompress_batch
@@ -433,13 +434,15 @@ cdef class PartitionFetch:
         cdef Slice body
         if self.log_bytes:
             limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
+        packed = slice_of(data, header.body.p, size)
         try:
-            packed = memoryview(slice_of(data, header.body.p, size))
-            body = Slice(decompress(header.attributes & CODEC, packed, max(limit, 0), header.magic))
+            plain = decompress(header.attributes & CODEC, packed, max(limit, 0), header.magic)
         except DecompressionError as error:
             raise self.corrupt_batch(header, str(error)) from error
+        body = <Slice> plain if isinstance(plain, Slice) else Slice(plain)
         self.output_bytes += remaining(&body.span)
-        if self.hold is not None:
+        # What was not compressed after all is where it was, in memory that is accounted for.
+        if self.hold is not None and body.owner is not data:
             self.hold(body.owner)
         return body
 

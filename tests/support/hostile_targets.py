@@ -282,7 +282,7 @@ def read_bomb(data: bytes, rng: Random) -> str:
     """No codec gives out more than it may, and a fetch tells what it decompressed."""
     highest = 0
 
-    def limited(codec: int, packed: memoryview, limit: int, magic: int) -> bytes | bytearray:
+    def limited(codec: int, packed: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
         nonlocal highest
         assert limit <= inputs.BOMB_LIMIT
         out = compression.decompress(codec, packed, limit, magic)

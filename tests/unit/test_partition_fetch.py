@@ -319,7 +319,7 @@ def test_a_drain_in_a_take_is_no_crash() -> None:
     """A signal handler may close the consumer, and so drain the fetch, while a batch is decompressed."""
     fetch = fetch_of(build_batch([b"a"]), build_batch([b"b"] * 3, base_offset=1, codec="gzip"))
 
-    def drains(codec: int, data: memoryview, limit: int, magic: int) -> bytes | bytearray:
+    def drains(codec: int, data: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
         fetch.drain()
         return decompress(codec, data, limit, magic)
 

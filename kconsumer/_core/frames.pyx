@@ -1,0 +1,145 @@
+"""What ordinary compressed batches say of themselves: where their one block is, and how much it can come to.
+
+Decides which lz4, zstd and xerial frames are so ordinary that a library need not read them as streams: one frame of
+one block (zstd: any number), nothing behind it. Whatever is not is refused here without a word of why, as the
+library's own reader of frames finds the better ones. Decompresses nothing; knows no limits.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from kconsumer._core.wire cimport Slice, kc_load_be32, remaining, slice_of
+
+
+cdef enum:
+    # lz4: magic, flags, sizes, checksum of the header; blocks with their size in front; an empty one at the end.
+    LZ4_HEADER_BYTES = 7
+    LZ4_ORDINARY = 0x60          # version 1, blocks stand alone, no checksums, content size or dictionary
+    LZ4_SMALLEST_BLOCK = 1 << 16
+    LZ4_MAX_RATIO = 255          # a length byte of 255 stands for 255 bytes
+
+    # zstd: magic, descriptor, window, dictionary, content size; blocks, of which the last one says so; checksum.
+    ZSTD_BLOCK_HEADER_BYTES = 3
+    ZSTD_MOST_OF_A_BLOCK = 1 << 17
+    ZSTD_SINGLE_SEGMENT = 0x20
+    ZSTD_UNUSUAL = 0x0B          # a reserved bit, or a dictionary
+    ZSTD_CHECKSUM = 0x04
+    ZSTD_LARGEST_WINDOW = 17 << 3   # 128 MB; streams with a larger one are refused
+
+    XERIAL_HEADER_BYTES = 16
+    SNAPPY_SIZE_BYTES = 5        # as varints go
+
+cdef uint32_t LZ4_MAGIC = 0x184D2204
+cdef uint32_t ZSTD_MAGIC = 0xFD2FB528
+cdef uint32_t LZ4_STORED = 0x80000000   # the block is not compressed
+
+# The header checksum of an ordinary frame, by its block size: 64 KB, 256 KB, 1 MB and 4 MB.
+cdef unsigned char[4] LZ4_CHECKSUMS = [0x82, 0xFB, 0x51, 0x73]
+
+
+cdef inline uint32_t load_le32(const unsigned char* p) noexcept nogil:
+    return p[0] | <uint32_t> p[1] << 8 | <uint32_t> p[2] << 16 | <uint32_t> p[3] << 24
+
+
+cdef Slice as_slice(object data):
+    return <Slice> data if isinstance(data, Slice) else Slice(data)
+
+
+def lz4_block(data):
+    """The one block of an ordinary lz4 frame, and how many bytes it can decompress to; 0: it is not compressed.
+
+    None: another frame, or a malformed one.
+    """
+    cdef Slice frame = as_slice(data)
+    cdef const unsigned char* p = frame.span.p
+    cdef Py_ssize_t left = remaining(&frame.span) - LZ4_HEADER_BYTES - 8, size, most
+    cdef uint32_t sized
+    cdef int kind
+    if left < 1 or load_le32(p) != LZ4_MAGIC or p[4] != LZ4_ORDINARY:
+        return None
+    kind = (p[5] >> 4) - 4
+    if kind < 0 or kind > 3 or p[5] & 0x0F or p[6] != LZ4_CHECKSUMS[kind]:
+        return None
+    sized = load_le32(p + LZ4_HEADER_BYTES)
+    size = sized & ~LZ4_STORED
+    most = LZ4_SMALLEST_BLOCK << 2 * kind
+    if size == 0 or size > most or size > left or load_le32(p + LZ4_HEADER_BYTES + 4 + size) != 0:
+        return None
+    most = 0 if sized & LZ4_STORED else min(most, LZ4_MAX_RATIO * size)
+    return slice_of(frame.owner, p + LZ4_HEADER_BYTES + 4, size), most
+
+
+def zstd_most(data):
+    """How many bytes the content of one zstd frame can have: what it announces, or what so many blocks can hold.
+
+    -1: not one whole frame and nothing behind it, or an unusual frame, or one that announces more than its blocks hold.
+    """
+    cdef Slice frame = as_slice(data)
+    cdef const unsigned char* p = frame.span.p
+    cdef const unsigned char* end = frame.span.end
+    cdef uint64_t announced = 0
+    cdef uint32_t header = 0, size, kind
+    cdef Py_ssize_t most = 0
+    cdef unsigned char flags
+    cdef int announcing, i
+    if end - p < 6 or load_le32(p) != ZSTD_MAGIC:
+        return -1
+    flags = p[4]
+    if flags & ZSTD_UNUSUAL:
+        return -1
+    if not flags & ZSTD_SINGLE_SEGMENT and p[5] > ZSTD_LARGEST_WINDOW:
+        return -1
+    announcing = 1 << (flags >> 6)   # bytes of the content size
+    if announcing == 1 and not flags & ZSTD_SINGLE_SEGMENT:
+        announcing = 0
+    p += 5 if flags & ZSTD_SINGLE_SEGMENT else 6
+    if end - p < announcing:
+        return -1
+    for i in range(announcing):
+        announced |= <uint64_t> p[i] << (8 * i)
+    if announcing == 2:
+        announced += 256
+    p += announcing
+    while not header & 1:
+        if end - p < ZSTD_BLOCK_HEADER_BYTES:
+            return -1
+        header = p[0] | <uint32_t> p[1] << 8 | <uint32_t> p[2] << 16
+        p += ZSTD_BLOCK_HEADER_BYTES
+        kind = header >> 1 & 3
+        size = header >> 3
+        if kind == 3 or size > ZSTD_MOST_OF_A_BLOCK:
+            return -1
+        most += ZSTD_MOST_OF_A_BLOCK if kind == 2 else <Py_ssize_t> size
+        if kind == 1:    # one byte, so many times
+            size = 1
+        if end - p < <Py_ssize_t> size:
+            return -1
+        p += size
+    if end - p != (4 if flags & ZSTD_CHECKSUM else 0):
+        return -1
+    if announcing:
+        return announced if announced <= <uint64_t> most else -1
+    return most
+
+
+def xerial_block(data):
+    """The one raw snappy block in xerial framing; None: there are several, or none, or the framing is another one."""
+    cdef Slice frame = as_slice(data)
+    cdef const unsigned char* p = frame.span.p
+    cdef Py_ssize_t size = remaining(&frame.span) - XERIAL_HEADER_BYTES - 4
+    if size < 0 or memcmp(p, b"\x82SNAPPY\x00", 8) or kc_load_be32(p + XERIAL_HEADER_BYTES) != <uint64_t> size:
+        return None
+    return slice_of(frame.owner, p + XERIAL_HEADER_BYTES + 4, size)
+
+
+def snappy_size(data):
+    """How many bytes a raw snappy block says it decompresses to; -1: it does not say."""
+    cdef Slice block = as_slice(data)
+    cdef const unsigned char* p = block.span.p
+    cdef Py_ssize_t most = min(remaining(&block.span), SNAPPY_SIZE_BYTES), i
+    cdef uint64_t size = 0
+    for i in range(most):
+        size |= <uint64_t> (p[i] & 0x7F) << (7 * i)
+        if p[i] < 0x80:
+            return size
+    return -1

@@ -1,0 +1,29 @@
+"""Builders of lz4 and zstd frames, piece by piece, so that each piece can be wrong."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+import lz4.block
+
+from kconsumer.compression import xxh32
+
+
+def lz4_frame(blocks: Iterable[bytes], *, sizes: bytes = b"\x60\x40") -> bytes:
+    """Compressed blocks in a frame; `sizes`: its two bytes of flags and block size."""
+    body = b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+    return b"\x04\x22\x4d\x18" + sizes + bytes([xxh32(sizes) >> 8 & 0xFF]) + body + bytes(4)
+
+
+def zstd_frame(
+    blocks: list[tuple[int, int, bytes]], *, flags: int = 0, window: int = 0x58, after: bytes = b""
+) -> bytes:
+    """Blocks of a type (0 raw, 1 run, 2 compressed), a size and bytes; `after`: the window come other header fields."""
+    out = b"\x28\xb5\x2f\xfd" + bytes([flags, window]) + after
+    for i, (kind, size, data) in enumerate(blocks, 1):
+        out += struct.pack("<I", size << 3 | kind << 1 | (i == len(blocks)))[:3] + data
+    return out
+
+
+ORDINARY_LZ4 = lz4_frame([lz4.block.compress(b"an ordinary batch, an ordinary batch", store_size=False)])
