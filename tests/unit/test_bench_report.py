@@ -74,6 +74,21 @@ def test_scenarios(report: ModuleType) -> None:
     assert text.startswith("2026-01-02, 2 cores (Chip), Linux 6.1.0, Python 3.11.7")
 
 
+def test_clients_of_another_load_than_the_one_asked_for_come_last(report: ModuleType) -> None:
+    """In `steady`, CPU time counts at a record a second of each partition; less or more is said in words."""
+    readings = {
+        name: [{**reading(seconds, records), "partitions": 2000}]
+        for name, seconds, records in [("slow", 10.0, 18_900), ("late", 10.0, 21_100), ("fits", 10.0, 19_100)]
+    }
+    readings["slow"][0]["cpu_seconds"] = 0.1
+    rows = report.scenario_table("steady", readings).splitlines()[4:]
+    assert [
+        "| fits | 50.0 % | 262 | 1910 | 40 | 1 |",
+        "| slow | 1.0 % | 5 | 1890, did not keep up | 40 | 1 |",
+        "| late | 50.0 % | 237 | 2110, had a backlog | 40 | 1 |",
+    ] == rows
+
+
 def test_summary_leaves_out_what_was_not_measured(report: ModuleType) -> None:
     """A row a topic, a column a client."""
     assert "| 100 B |  | 200 |  |  |  | 1,500 |  |" == report.summary(RESULTS).splitlines()[2]
