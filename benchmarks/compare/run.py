@@ -21,9 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import CLIENTS, Reading, read_once, reads  # noqa: E402
+from benchmarks.compare.catalog import CLIENTS, REFERENCE, Reading, read_once, reads  # noqa: E402
 from benchmarks.data import CORPORA, Corpus, load  # noqa: E402
 from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
+
+SETTLING_READINGS = 2
 
 
 def compare(kafka: Kafka, topic: str, corpus: Corpus, clients: list[str], rounds: int) -> dict[str, list[Reading]]:
@@ -31,13 +33,21 @@ def compare(kafka: Kafka, topic: str, corpus: Corpus, clients: list[str], rounds
     clients = [client for client in clients if reads(client, corpus)]
     readings: dict[str, list[Reading]] = {}
     if clients:
-        take({}, clients[0], kafka, topic, corpus)  # brings the topic into the page cache for all
+        settle(kafka, topic, corpus)
     for turn in range(rounds):
         shift = turn % max(len(clients), 1)
         for client in clients[shift:] + clients[:shift]:
             if turn == 0 or CLIENTS[client].share == 1:
                 take(readings, client, kafka, topic, corpus)
     return readings
+
+
+def settle(kafka: Kafka, topic: str, corpus: Corpus) -> None:
+    """Bring disk and broker to rest, or the first clients pay: writing back a fresh topic takes a core for seconds, and
+    the broker's first passes over a topic cost it two to four times what later ones do."""
+    os.sync()
+    for _ in range(SETTLING_READINGS):
+        take({}, REFERENCE, kafka, topic, corpus)
 
 
 def take(readings: dict[str, list[Reading]], client: str, kafka: Kafka, topic: str, corpus: Corpus) -> None:
