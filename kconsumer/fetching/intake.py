@@ -112,7 +112,7 @@ class Intake:
     ) -> None:
         """Append records to the partition's chain."""
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
-        if flight.block is None or records.owner is not flight.block.reference():
+        if flight.block is None or records.owner is not flight.block():
             flight.block = self._buffer.memory.hold(records.owner)
             flight.received += flight.block.size
         fetch = CompletedFetch(asked.chain, asked.offset, size=size, tally=tally, block=flight.block, arrived_at=now)

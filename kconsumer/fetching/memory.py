@@ -19,15 +19,13 @@ ORDINARY_BATCH = 1 << 20
 request may bring this much however little it asks for."""
 
 
-class Block:
-    """A counted block of memory. `uses`: how many buffered fetches still need it."""
+class Block(weakref.ref[object]):
+    """A counted block of memory: a reference to it, dead once it is freed. `uses`: how many buffered fetches still need
+    it."""
 
-    __slots__ = ("reference", "size", "uses")
-
-    def __init__(self, reference: weakref.ref[object], size: int) -> None:
-        self.reference = reference
-        self.size = size
-        self.uses = 0
+    __slots__ = ("size", "uses")
+    size: int
+    uses: int
 
     def __repr__(self) -> str:
         return f"<Block of {self.size} bytes, {self.uses} uses>"
@@ -47,15 +45,18 @@ class Memory:
         self._needed = 0
         self._blocks: dict[int, Block] = {}
         # A block may be freed in any thread, at any time; appending is safe there, and counting is not.
-        self._freed: deque[int] = deque()
+        self._freed: deque[weakref.ref[object]] = deque()
+        self._let_go = self._freed.append
 
     # --- blocks ------------------------------------------------------------------------------------------
 
     def hold(self, memory: object) -> Block:
         """Count a block until it is freed."""
-        reference = weakref.ref(memory, self._let_go)
-        block = self._blocks[id(reference)] = Block(reference, _size_of(memory))
-        self._alive += block.size
+        block = Block(memory, self._let_go)
+        block.size = size = _size_of(memory)
+        block.uses = 0
+        self._blocks[id(block)] = block
+        self._alive += size
         return block
 
     def need(self, block: Block) -> None:
@@ -69,9 +70,6 @@ class Memory:
             block.uses -= 1
             self._needed -= 0 if block.uses else block.size
 
-    def _let_go(self, reference: weakref.ref[object]) -> None:
-        self._freed.append(id(reference))
-
     @property
     def has_freed(self) -> bool:
         """Whether anything was freed since the last `settle`."""
@@ -80,7 +78,7 @@ class Memory:
     def settle(self) -> None:
         """Take what was freed off the account."""
         while self._freed:
-            block = self._blocks.pop(self._freed.popleft())
+            block = self._blocks.pop(id(self._freed.popleft()))
             self._alive -= block.size
             if block.uses:
                 block.uses = 0
@@ -151,8 +149,10 @@ class Memory:
 
 def _size_of(memory: object) -> int:
     """Bytes that a block takes: frames and bytearrays have more than they show."""
-    size: int | None = getattr(memory, "capacity", None)
-    if size is not None:
-        return size
-    view = memoryview(memory)  # type: ignore[arg-type]  # a buffer
-    return view.obj.__alloc__() if isinstance(view.obj, bytearray) else view.nbytes
+    if not isinstance(memory, memoryview):
+        size: int | None = getattr(memory, "capacity", None)
+        if size is not None:
+            return size
+        memory = memoryview(memory)  # type: ignore[arg-type]  # a buffer
+    shown = memory.obj
+    return shown.__alloc__() if isinstance(shown, bytearray) else memory.nbytes
