@@ -211,16 +211,26 @@ def _rotated(value: int, bits: int) -> int:
     return value << bits & 0xFFFF_FFFF | value >> 32 - bits
 
 
-_local = threading.local()
+class _Kept(threading.local):
+    """What a thread keeps for zstd. A context takes as long to make as a small batch to decompress (20 µs), and serves
+    one thread at a time. `room`: memory to begin with for a frame of one block. Half of what a block can hold is enough
+    for what producers write by default, and giving back the rest of more costs page faults; until it was too little.
+    """
+
+    context: Any = None
+    room = _ZSTD_BLOCK_BYTES // 2
+
+
+_kept = _Kept()
 
 
 def _unzstd(data: Packed, limit: int) -> Plain:
     zstandard = _library("zstandard")
-    # A context takes as long to make as a small batch to decompress (20 µs), and serves one thread at a time.
-    context = getattr(_local, "zstd", None)
+    context = _kept.context
     if context is None:
-        context = _local.zstd = zstandard.ZstdDecompressor()
-    most, room = zstd_most(data), _step(len(data), limit)
+        context = _kept.context = zstandard.ZstdDecompressor()
+    most = zstd_most(data)
+    room = _step(len(data), limit) if most > _ZSTD_BLOCK_BYTES else min(_kept.room, limit + 1)
     if 0 < most <= room + _ZSTD_BLOCK_BYTES:  # else it is too much for sure, or not one frame
         try:
             whole: bytes = context.decompress(data, max_output_size=min(most, room))
@@ -229,9 +239,12 @@ def _unzstd(data: Packed, limit: int) -> Plain:
         else:
             return _within("zstd", whole, limit)
     try:
-        return _collect("zstd", _zstd_pieces(context, data, limit), limit)
+        streamed = _collect("zstd", _zstd_pieces(context, data, limit), limit)
     except zstandard.ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
+    if 0 < most <= _ZSTD_BLOCK_BYTES:
+        _kept.room = _ZSTD_BLOCK_BYTES
+    return streamed
 
 
 def _zstd_pieces(context: Any, data: Packed, limit: int) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import gc
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
@@ -230,6 +231,23 @@ def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
         assert bytes(size) == decompress(4, packed, size)
         with pytest.raises(DecompressionError, match=f"more than the {size - 1} bytes"):
             decompress(4, packed, size - 1)
+
+
+def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that met a block of more than 64 KB has room for the next one, which is not read as a stream."""
+    streams: list[bytes] = []
+    pieces = compression._zstd_pieces
+
+    def counted(context: Any, data: bytes, limit: int) -> Iterator[bytes]:
+        streams.append(data)
+        return pieces(context, data, limit)
+
+    monkeypatch.setattr(compression, "_zstd_pieces", counted)
+    large, small = ZSTD_UNSIZED.compress(bytes(100_000)), ZSTD_UNSIZED.compress(bytes(1000))
+    with ThreadPoolExecutor(1) as new_thread:
+        for packed, size in ((small, 1000), (large, 100_000), (large, 100_000), (small, 1000)):
+            assert bytes(size) == new_thread.submit(decompress, 4, packed, LIMIT).result()
+    assert [large] == streams
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
