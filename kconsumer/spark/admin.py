@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from kconsumer.errors import ConfigError, KafkaError, TimeoutError
 from kconsumer.ranges import RangeClient
@@ -18,6 +18,9 @@ from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Ti
 from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.strategy import Assign, Subscribe
 from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.ranges.client import TopicListing
 
 __all__ = ["Admin", "MissingTopicError", "range_client"]
 
@@ -31,7 +34,9 @@ SAMPLE_ROWS = 200
 
 
 class MissingTopicError(KafkaError):
-    """A subscribed topic does not exist."""
+    """A subscribed topic does not exist; or not yet, or for a broker that has just started."""
+
+    retriable = True
 
 
 def range_client(config: SourceConfig) -> RangeClient:
@@ -58,7 +63,17 @@ class Admin:
             names = {tp.topic for tp in strategy.partitions}
         else:
             names = None
-        found = self._try(lambda: self._client.topics(names))
+        found = self._try(lambda: self._listed(names))
+        counts = {
+            name: [info.partition for info in listing.partitions]
+            for name, listing in found.items()
+            if names is not None or not listing.internal
+        }
+        return strategy.choose(counts)
+
+    def _listed(self, names: set[str] | None) -> dict[str, TopicListing]:
+        """The topics of these names, all of them without; MissingTopicError unless each is there."""
+        found = self._client.topics(names)
         missing = sorted((names or set()) - found.keys())
         if missing:
             servers = self._config.kafka["bootstrap.servers"]
@@ -66,12 +81,7 @@ class Admin:
                 f"UnknownTopicOrPartition: there is no topic {', '.join(missing)} on {servers}, or this user may not"
                 " describe it"
             )
-        counts = {
-            name: [info.partition for info in listing.partitions]
-            for name, listing in found.items()
-            if names is not None or not listing.internal
-        }
-        return strategy.choose(counts)
+        return found
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
