@@ -106,7 +106,7 @@ $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandI
 	touch $@
 
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
-	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)')
+	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)',-m 'not long')
 
 test: setup lint types unit slower sanitized integration spark  ## everything, from a fresh clone
 

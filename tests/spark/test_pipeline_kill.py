@@ -92,6 +92,7 @@ def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subpr
     return running()
 
 
+@pytest.mark.kills
 @pytest.mark.timeout(400 + 150 * KILLS)
 def test_killed_and_stopped_it_goes_on(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """SIGKILL loses and repeats nothing; SIGTERM ends with code 0 and a whole batch; then it reads to the end."""

@@ -72,6 +72,7 @@ def run_and_kill(kafka: Kafka, topic: str, folder: Path, worker_first: bool) -> 
         driver.wait(30)
 
 
+@pytest.mark.kills
 @pytest.mark.timeout(300 + 120 * KILLS)
 def test_every_record_once_whatever_is_killed(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """After each kill the stream goes on from its checkpoint; what was half written does not count."""

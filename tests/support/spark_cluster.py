@@ -1,6 +1,6 @@
-"""A driver of a cluster of two executors that get kconsumer as an archive; prints what the test compares.
+"""A query and a stream whose tasks run in executors of their own; prints what the test compares.
 
-spark_cluster.py ARCHIVE SERVERS TOPIC
+For spark-submit, which says where the cluster is and what it is sent: spark_cluster.py SERVERS TOPIC FOLDER
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from support.spark_parity import OURS, Stream
 
 
 def whereabouts(_rows: Iterator[Any]) -> Iterator[str]:
@@ -19,25 +22,18 @@ def whereabouts(_rows: Iterator[Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Count a topic on the executors."""
-    archive, servers, topic = sys.argv[1:]
+    """Count a topic on the executors, then stream it into files."""
+    servers, topic, folder = sys.argv[1:]
     from pyspark.sql import SparkSession
 
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.archives": f"{archive}#kc",
-        "spark.executorEnv.PYTHONPATH": "kc",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    frame = spark.read.format("kconsumer").option("kafka.bootstrap.servers", servers).option("subscribe", topic).load()
+    spark = SparkSession.builder.getOrCreate()
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.read.format(OURS).options(**options).load()
     rows = frame.selectExpr("count(*)", "count(distinct partition, offset)", "sum(length(value))").first()
     places = spark.sparkContext.parallelize(range(4), 4).mapPartitions(whereabouts).collect()
-    print(json.dumps({"rows": list(rows), "places": sorted(set(places))}))
+    stream = Stream(spark, OURS, {**options, "maxOffsetsPerTrigger": "1500"}, Path(folder)).run().outcome()
+    streamed = [len(stream.rows), len({row[:2] for row in stream.rows}), len(stream.batches)]
+    print(json.dumps({"rows": list(rows), "streamed": streamed, "places": sorted(set(places))}))
     spark.stop()
 
 

@@ -1,0 +1,36 @@
+"""A stream stops at a value that it cannot decode, and goes on when it is told what to do with such values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.kafka import Kafka
+from support.spark_parity import OURS, Stream, failure
+
+
+def test_a_stream_that_stopped_goes_on(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """The micro-batch that failed is run again from the checkpoint, now with letters; the next value is left out."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"0", b"1", b"\xff", b"3"])
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": topic_name,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "2",
+        "valueFormat": "string",
+    }
+    stream = Stream(spark, OURS, options, tmp_path)
+    assert f"value is not UTF-8 at offset 2 of {topic_name}-0" in failure(stream.run)
+    assert ["0", "1"] == [row[3][1] for row in stream.outcome().rows]
+    stream.options |= {"onCorrupt": "deadletter", "deadLetterPath": str(tmp_path / "dead")}
+    stream.run()
+    kafka.produce(topic_name, [b"\xfe", b"5"])
+    stream.options |= {"onCorrupt": "skip"}
+    stream.run()
+    assert ["0", "1", "3", "5"] == [row[3][1] for row in stream.outcome().rows]
+    (file,) = (tmp_path / "dead").rglob("*.jsonl")
+    assert "1" == file.parent.name, "the folder of the micro-batch"
+    (letter,) = map(json.loads, file.read_text().splitlines())
+    assert ("undecodable", 2, 3) == (letter["kind"], letter["start"], letter["end"])

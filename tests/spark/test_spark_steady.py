@@ -1,0 +1,121 @@
+"""A stream that runs for long at a steady rate: its processes do not grow, and it stays close to the topic's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support import processes
+from support.kafka import Kafka
+from support.kafka_admin import wait_until
+from support.spark_again import newest
+
+ROOT = Path(__file__).parents[2]
+SECONDS = int(os.environ.get("KCONSUMER_SPARK_SECONDS", "120"))  # the long form: 1800
+PER_SECOND = 2000  # records of 500 bytes
+TICK_S = 0.1
+MOST_BEHIND_S = 5  # of records: a micro-batch starts every half second
+MOST_GROWTH = 10 << 20  # bytes, of one Python process after its first third
+PARTITIONS = 3
+
+
+@contextmanager
+def driver(kafka: Kafka, topic: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The query's own processes, in a session that ends with the block."""
+    paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
+    script = ROOT / "tests" / "support" / "spark_steady.py"
+    with (folder / "output").open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder / "checkpoint")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        processes.kill(processes.of_session(process.pid))
+        process.wait(30)
+
+
+class Watch:
+    """What is seen of a query from outside while records are written."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._process, self._folder = process, folder
+        self.behind: list[int] = []
+        self.memory: dict[int, list[int]] = defaultdict(list)  # of each Python process, bytes
+
+    def read(self) -> int:
+        """How many records the micro-batches that are done have read."""
+        assert self._process.poll() is None, (self._folder / "output").read_text()[-3000:]
+        try:
+            done = newest(self._folder / "checkpoint" / "commits").name
+        except (ValueError, FileNotFoundError):
+            return 0
+        offsets = json.loads((self._folder / "checkpoint" / "offsets" / done).read_text().splitlines()[-1])
+        return sum(offset for partitions in offsets.values() for offset in partitions.values())
+
+    def look(self, written: int) -> None:
+        """Note where things are now."""
+        self.behind.append(written - self.read())
+        for pid in processes.of_session(self._process.pid):
+            if "pyspark" in processes.command(pid) and "java" not in processes.command(pid).split(" ", 1)[0]:
+                self.memory[pid].append(processes.anonymous_memory(pid))
+
+    def growth(self, looks: int) -> dict[int, int]:
+        """By how much each process grew that was there for the last two thirds: from third to third, in bytes."""
+        third = looks // 3
+        lasting = [seen for seen in self.memory.values() if len(seen) >= looks - third]
+        return {max(seen): max(seen[-third:]) - max(seen[-2 * third : -third]) for seen in lasting}
+
+
+def write(kafka: Kafka, topic: str, watch: Watch) -> int:
+    """Write at a steady rate, looking every second; a moment in which this process stood still is not made up for."""
+    producer = kafka.producer()
+    written = 0
+    until = time.monotonic() + SECONDS
+    while (now := time.monotonic()) < until:
+        for number in range(int(PER_SECOND * TICK_S)):
+            producer.produce(topic, b"x" * 500, partition=number % PARTITIONS)
+        written += int(PER_SECOND * TICK_S)
+        producer.poll(0)
+        if written % PER_SECOND == 0:
+            watch.look(written)
+        time.sleep(max(0.0, now + TICK_S - time.monotonic()))
+    assert 0 == producer.flush(30)
+    return written
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300 + 2 * SECONDS)
+def test_memory_flat_and_lag_bounded(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """Python processes keep their size, the stream keeps up, and what lag tools see is where it is."""
+    kafka.create_topic(topic_name, PARTITIONS, config={"segment.bytes": "20000000", "retention.bytes": "200000000"})
+    kafka.produce(topic_name, [b"first"], partition=0)
+    with driver(kafka, topic_name, tmp_path) as process:
+        watch = Watch(process, tmp_path)
+        wait_until(lambda: watch.read() == 1, 120, "the first micro-batch")
+        written = 1 + write(kafka, topic_name, watch)
+        wait_until(lambda: watch.read() == written, 60, "the end of the topic")
+    looks = len(watch.behind)
+    behind = statistics.median(watch.behind[-(looks // 3) :])
+    growth = watch.growth(looks)
+    print(f"\n{written} records, {behind} behind (at most {max(watch.behind)}); size and growth of processes: {growth}")
+    assert behind <= MOST_BEHIND_S * PER_SECOND
+    assert len(growth) >= 3, "the source's process and two workers"
+    assert {} == {size: grown for size, grown in growth.items() if grown > MOST_GROWTH}
+    committed = sum(kafka.committed(topic_name, topic_name).values())
+    assert written - MOST_BEHIND_S * PER_SECOND <= committed <= written

@@ -1,0 +1,195 @@
+"""Topics that are deleted, made anew, enlarged or shortened between the runs of a stream and while it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kafka import Kafka
+from support.polling import numbered
+from support.spark_again import undo_last
+from support.spark_live import running, wait_for_all
+from support.spark_parity import OURS, THEIRS, Stream, failure, has_words
+
+Change = Callable[[Kafka, str], object]
+LOST = "Some data may have been lost because they are not available in Kafka any more"
+
+
+def deleted(kafka: Kafka, topic: str) -> None:
+    """The topic is no more."""
+    kafka.delete_topic(topic)
+
+
+def shorter(kafka: Kafka, topic: str) -> None:
+    """A topic of the same name with fewer records than were read."""
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 2)
+    kafka.produce(topic, numbered(5, 1000), partition=0)
+
+
+def longer(kafka: Kafka, topic: str) -> None:
+    """A topic of the same name with more records than were read, which offsets alone do not tell from the old one."""
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 2)
+    for partition in range(2):
+        kafka.produce(topic, numbered(50, 1000), partition=partition)
+
+
+def fewer_partitions(kafka: Kafka, topic: str) -> None:
+    """A topic of the same name with one partition, and as many records in it as were read."""
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 1)
+    kafka.produce(topic, numbered(40, 1000), partition=0)
+
+
+def cut(kafka: Kafka, topic: str) -> None:
+    """Retention passes the position of one partition."""
+    kafka.produce(topic, numbered(20, 1000), partition=0)
+    kafka.delete_records(topic, {0: 45})
+
+
+def cut_to_the_end(kafka: Kafka, topic: str) -> None:
+    """Retention leaves nothing of what is new in one partition."""
+    kafka.produce(topic, numbered(20, 1000), partition=0)
+    kafka.delete_records(topic, {0: 50})
+
+
+def cut_new_partition(kafka: Kafka, topic: str) -> None:
+    """A new partition has lost its first records before anyone read them."""
+    kafka.add_partitions(topic, 3)
+    kafka.produce(topic, numbered(20, 1000), partition=2)
+    kafka.delete_records(topic, {2: 5})
+
+
+NAMED, PATTERN = {"subscribe": "TOPIC"}, {"subscribePattern": "TOPIC.*"}
+
+# name -> (options, change, words of the failure, words of the failure with failOnDataLoss=false or None)
+CASES: dict[str, tuple[dict[str, str], Change, str | None, str | None]] = {
+    "deleted": (NAMED, deleted, "UnknownTopicOrPartition", "UnknownTopicOrPartition"),
+    "deleted, of a pattern": (PATTERN, deleted, LOST, None),
+    "made anew, shorter": (NAMED, shorter, LOST, None),
+    "made anew, longer": (NAMED, longer, None, None),
+    "made anew with fewer partitions": (NAMED, fewer_partitions, LOST, None),
+    "retention": (NAMED, cut, LOST, None),
+    "retention of all": (NAMED, cut_to_the_end, LOST, None),
+    "retention in a new partition": (NAMED, cut_new_partition, LOST, None),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_between_two_runs(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, name: str) -> None:
+    """Both sources fail with the same words; told to go on, both do, twice, with the same rows."""
+    given, change, words, tolerated_words = CASES[name]
+    kafka.create_topic(topic_name, 2)
+    kafka.create_topic(f"{topic_name}-other")
+    for partition, count in enumerate((30, 10)):
+        kafka.produce(topic_name, numbered(count), partition=partition)
+    kafka.produce(f"{topic_name}-other", numbered(3))
+    options = {key: value.replace("TOPIC", topic_name) for key, value in given.items()}
+    options |= {"kafka.bootstrap.servers": kafka.bootstrap_servers, "startingOffsets": "earliest"}
+    options |= {"fetchOffset.numRetries": "1", "kafkaConsumer.pollTimeoutMs": "20000"}
+    streams = {
+        (source, fails): Stream(spark, source, {**options, "failOnDataLoss": fails}, tmp_path / fails)
+        for source in (THEIRS, OURS)
+        for fails in ("true", "false")
+    }
+    for stream in streams.values():
+        stream.run()
+    change(kafka, topic_name)
+    for (source, fails), stream in streams.items():
+        expected = words if fails == "true" else tolerated_words
+        if expected is not None:
+            text = failure(stream.run)
+            assert has_words(text, expected), f"{source}, {fails}: {' '.join(text.split())[:1500]}"
+        else:
+            stream.run()
+    if tolerated_words is None:
+        kafka.produce(f"{topic_name}-other" if change is deleted else topic_name, numbered(9, 2000), partition=0)
+        for source in (THEIRS, OURS):
+            streams[source, "false"].run()
+    for fails in ("true", "false"):
+        theirs, ours = (streams[source, fails].outcome() for source in (THEIRS, OURS))
+        assert theirs.rows == ours.rows
+        assert theirs.batches == ours.batches
+
+
+@pytest.mark.long
+def test_retention_passes_a_planned_micro_batch(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """Its tasks find records gone: both sources fail, or read what is left; ours also writes down what is not."""
+    kafka.create_topic(topic_name, 2)
+    for partition in range(2):
+        kafka.produce(topic_name, numbered(40), partition=partition)
+    given = {
+        "subscribe": topic_name,
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "40",
+    }
+    dead = tmp_path / "dead"
+    policies = {
+        (THEIRS, "fail"): {"failOnDataLoss": "true"},
+        (OURS, "fail"): {"failOnDataLoss": "true"},
+        (THEIRS, "warn"): {"failOnDataLoss": "false"},
+        (OURS, "warn"): {"failOnDataLoss": "false"},
+        (OURS, "deadletter"): {"onDataLoss": "deadletter", "deadLetterPath": str(dead)},
+    }
+    streams = {key: Stream(spark, key[0], {**given, **more}, tmp_path / key[1]) for key, more in policies.items()}
+    for stream in streams.values():
+        stream.run()
+        undo_last(stream)  # of partition 0 and 1, offsets 20 to 39
+    kafka.delete_records(topic_name, {0: 33, 1: 40})
+    for key, stream in streams.items():
+        if key[1] == "fail":
+            assert has_words(failure(stream.run), LOST), key
+        else:
+            stream.run()
+    assert [] == [key for key, stream in streams.items() if lost_rows(stream) != ([] if key[1] == "fail" else LEFT)]
+    letters = [json.loads(line) for file in dead.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    found = sorted((letter["kind"], letter["partition"], letter["start"], letter["end"]) for letter in letters)
+    assert [("lost", 0, 20, 33), ("lost", 1, 20, 40)] == found
+
+
+LEFT = [(0, offset) for offset in range(33, 40)]
+
+
+def lost_rows(stream: Stream) -> list[tuple[int, int]]:
+    """Partition and offset of the rows of what was the second micro-batch."""
+    return [(row[0][1], row[1][1]) for row in stream.outcome().rows if row[1][1] >= 20]
+
+
+def test_changes_under_a_running_stream(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """Enlarged, shortened and made anew, a topic is read on by processes that know the old one."""
+    kafka.create_topic(topic_name, 1)
+    options = {
+        "subscribe": topic_name,
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+        "fetchOffset.numRetries": "20",  # the topic is away for a moment
+        "fetchOffset.retryIntervalMs": "100",
+    }
+    stream = Stream(spark, OURS, options, tmp_path)
+    with running(stream) as query:
+        kafka.produce(topic_name, numbered(30), partition=0)
+        wait_for_all(query, kafka, topic_name)
+        kafka.add_partitions(topic_name, 3)
+        kafka.produce(topic_name, numbered(20, 100), partition=2)
+        wait_for_all(query, kafka, topic_name)
+        kafka.produce(topic_name, numbered(20, 200), partition=2)
+        kafka.delete_records(topic_name, {0: 30, 2: 35})
+        wait_for_all(query, kafka, topic_name)
+        kafka.delete_topic(topic_name)
+        kafka.create_topic(topic_name, 2)
+        kafka.produce(topic_name, numbered(5, 300), partition=0)
+        wait_for_all(query, kafka, topic_name)
+        kafka.produce(topic_name, numbered(10, 400), partition=0)
+        wait_for_all(query, kafka, topic_name)
+    values = [int(row[3][1]) for row in stream.outcome().rows]
+    assert len(values) == len(set(values))
+    certain = {*range(30), *range(100, 120), *range(215, 220), *range(400, 410)}
+    assert certain <= set(values) <= certain | set(range(200, 215)) | set(range(300, 305))
