@@ -1,60 +1,43 @@
-"""Forms of columns that the reader does not build itself: text of bytes, a map of headers.
+"""Forms of columns that the reader does not build itself: decoded keys and values, a map of headers.
 
 Works on Arrow batches; which form a query wants is decided in `schema.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from kconsumer.spark.formats import Decoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["as_map", "as_text"]
+__all__ = ["as_map", "decode"]
 
 
-def as_text(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
-    """Keys and values as strings, and the rows that are left out because one of them is not UTF-8.
+def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
+    """Columns decoded, and the rows that are left out because one of them does not decode.
 
-    Such a row is a dict with its offset, the column that is at fault, key and value.
+    Such a row is a dict with its offset, key and value as they were, the column that is at fault and the reason.
     """
     import pyarrow as pa
 
-    names = [name for name in ("key", "value") if name in batch.schema.names]
-    try:
-        return _cast(batch, names), []
-    except pa.ArrowInvalid:
-        bad = _undecodable(batch, names)
-    wrong = {row["index"] for row in bad}
-    kept = batch.filter(pa.array([index not in wrong for index in range(batch.num_rows)]))
-    return _cast(kept, names), bad
-
-
-def _cast(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    for name in names:
+    given, bad = batch, dict[int, tuple[str, str]]()
+    for name, decoder in decoders.items():
         index = batch.schema.get_field_index(name)
-        batch = batch.set_column(index, name, batch.column(index).cast(pa.string()))
-    return batch
-
-
-def _undecodable(batch: pa.RecordBatch, names: list[str]) -> list[dict[str, Any]]:
-    """The rows at fault, one by one: they are rare."""
-    rows = batch.select([*names, "offset"]).to_pylist()
-    found = []
-    for index, row in enumerate(rows):
-        fault = next((name for name in names if not _is_text(row[name])), None)
-        if fault is not None:
-            found.append({**row, "index": index, "column": fault})
-    return found
-
-
-def _is_text(data: bytes | None) -> bool:
-    try:
-        return data is None or data.decode("utf-8") is not None
-    except UnicodeDecodeError:
-        return False
+        found = decoder.decode(batch.column(index))
+        batch = batch.set_column(index, name, found.column)
+        bad = {row: (name, why) for row, why in found.bad.items()} | bad
+    if not bad:
+        return batch, []
+    rows = sorted(bad)
+    names = [name for name in ("key", "value", "offset") if name in given.schema.names]
+    letters = given.select(names).take(pa.array(rows)).to_pylist()
+    kept = batch.filter(pa.array([row not in bad for row in range(batch.num_rows)]))
+    return kept, [
+        {**letter, "column": bad[row][0], "reason": bad[row][1]} for row, letter in zip(rows, letters, strict=True)
+    ]
 
 
 def as_map(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
 from kconsumer.spark import deadletter, offsets
-from kconsumer.spark.columns import as_map, as_text
+from kconsumer.spark.columns import as_map, decode
 from kconsumer.spark.deadletter import DeadLetter
 from kconsumer.spark.loss import LossPolicy
 from kconsumer.spark.options import SourceConfig
@@ -67,6 +67,7 @@ class Scan:
 
     def __init__(self, config: SourceConfig, projection: Projection, task: OffsetRange, client: RangeClient) -> None:
         self._config, self._projection, self._task, self._client = config, projection, task, client
+        self._decoders = projection.decoders()
         self._loss = LossPolicy(config.fails_on_data_loss)
         self.letters: list[DeadLetter] = []
         self.skipped = 0  # records or offsets left out because they could not be decoded
@@ -78,7 +79,7 @@ class Scan:
         """Arrow batches of exactly the projection's schema."""
         schema = self._projection.arrow_schema()
         names = list(self._projection.columns)
-        asked = [*names, *(["offset"] if self._projection.text and "offset" not in names else [])]
+        asked = [*names, *(["offset"] if self._decoders and "offset" not in names else [])]
         start: int = self._task.start
         end: int = self._task.end
         while True:
@@ -130,8 +131,8 @@ class Scan:
 
     def _convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         projection = self._projection
-        if projection.text:
-            batch, bad = as_text(batch)
+        if self._decoders:
+            batch, bad = decode(batch, self._decoders)
             for row in bad:
                 self._undecodable(row)
             if len(batch.schema) > len(schema):
@@ -140,10 +141,11 @@ class Scan:
 
     def _undecodable(self, row: dict[str, Any]) -> None:
         tp, offset = self._task.topic_partition, row["offset"]
-        reason = f"{row['column']} is not UTF-8"
+        reason = f"{row['column']} {row['reason']}"
         if self._config["onCorrupt"] == "fail":
             raise CorruptRecordError(
-                f"the {reason} at offset {offset} of {tp}; read bytes (valueFormat=raw), or set onCorrupt",
+                f"the {row['column']} at offset {offset} of {tp} {row['reason']};"
+                " read bytes (valueFormat=raw), or set onCorrupt",
                 topic=tp.topic,
                 partition=tp.partition,
                 offset=offset,

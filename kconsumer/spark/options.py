@@ -17,6 +17,7 @@ from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
 from kconsumer.spark.deadletter import folder
+from kconsumer.spark.formats import FORMATS, value_format
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
 from kconsumer.spark.strategy import Assign, Strategy, Subscribe, SubscribePattern
 from kconsumer.types import TopicPartition
@@ -167,9 +168,15 @@ ROWS = (
     SourceOption("headers", _one_of("array", "map"), "array", "both",
                  "Form of the column `headers`: an array of structs, or a map in which the last value of a key wins.",
                  True, "array, map"),
-    SourceOption("valueFormat", _one_of("raw", "string"), "raw", "both",
-                 "`string`: key and value are UTF-8 text; a record that is not is corrupt (see onCorrupt).",
-                 True, "raw, string"),
+    SourceOption("valueFormat", _one_of(*FORMATS), "raw", "both",
+                 "What values are. `string`: key and value are UTF-8 text. The others make `value` a struct. A value "
+                 "that is not what is said here is corrupt (see onCorrupt).", True, ", ".join(FORMATS)),
+    SourceOption("valueSchema", _text, None, "both",
+                 "What is in the values: for json in Spark's DDL or Spark's own JSON of a type.", True,
+                 "id long, tags array<string>"),
+    SourceOption("valueFraming", _one_of("none", "confluent"), "none", "both",
+                 "`confluent`: five bytes of Confluent's serializers come before each value; the schema's id in them "
+                 "is not looked up.", True, "none, confluent"),
     SourceOption("maxBytesPerTrigger", _at_least(1), None, "stream",
                  "Most bytes of keys and values in one micro-batch, estimated from a sample of each partition.",
                  True, POSITIVE),
@@ -180,8 +187,8 @@ ROWS = (
                  "Instead of failOnDataLoss: fail, log a warning, or also write what is gone to deadLetterPath.",
                  True, "fail, warn, deadletter"),
     SourceOption("onCorrupt", _one_of("fail", "skip", "deadletter"), "fail", "both",
-                 "A batch that fails its CRC or cannot be decoded, a value that is not text: fail, leave it out and "
-                 "count it, or write it to deadLetterPath as well.", True, "fail, skip, deadletter"),
+                 "A batch that fails its CRC or cannot be decoded, a value that is not of its valueFormat: fail, leave "
+                 "it out and count it, or write it to deadLetterPath as well.", True, "fail, skip, deadletter"),
     SourceOption("deadLetterPath", _text, None, "both",
                  "Folder for dead letters, reachable by every executor.", True, "a path"),
     SourceOption("commitGroupId", _text, None, "stream",
@@ -330,6 +337,7 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
         )
     if "failondataloss" in own and values["ondataloss"] is not None:
         raise ConfigError("failOnDataLoss and onDataLoss say the same thing twice: give one of them")
+    value_format(values)
     if values["deadletterpath"] is not None:
         folder(values["deadletterpath"])
     letters = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
+from kconsumer.spark.formats import Decoder, Text, ValueFormat, value_format
 from kconsumer.spark.options import SourceConfig
+from kconsumer.spark.types import SparkType
 
 if TYPE_CHECKING:
     import pyarrow
@@ -31,6 +33,7 @@ TYPES: dict[str, str] = {
 }
 COLUMNS = tuple(TYPES)
 HEADERS_MAP = "map<string,binary>"
+RAW = ValueFormat("raw", SparkType("binary"))
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,14 @@ class Projection:
     """The columns of a query in order, and the form of those that have a choice. Picklable."""
 
     columns: tuple[str, ...]
-    text: bool = False  # key and value as string
+    value: ValueFormat = RAW
     headers_map: bool = False
 
     def type_of(self, column: str) -> str:
-        """The Spark type of a column."""
-        if self.text and column in ("key", "value"):
+        """The Spark type of a column, as Spark prints it."""
+        if column == "value":
+            return self.value.type.simple
+        if column == "key" and self.value.keys_are_text:
             return "string"
         if self.headers_map and column == "headers":
             return HEADERS_MAP
@@ -52,7 +57,14 @@ class Projection:
     @property
     def ddl(self) -> str:
         """The schema as Spark parses it."""
-        return ", ".join(f"{column} {self.type_of(column)}" for column in self.columns)
+        types = {column: self.type_of(column) for column in self.columns} | {"value": self.value.type.ddl}
+        return ", ".join(f"{column} {types[column]}" for column in self.columns)
+
+    def decoders(self) -> dict[str, Decoder]:
+        """Who decodes which of the columns; nobody where bytes stay bytes or are not read."""
+        found: dict[str, Decoder | None] = {"key": Text() if self.value.keys_are_text else None}
+        found["value"] = self.value.decoder() if "value" in self.columns else None
+        return {name: decoder for name, decoder in found.items() if decoder is not None and name in self.columns}
 
     def arrow_schema(self) -> pyarrow.Schema:
         """What every batch must have."""
@@ -67,22 +79,24 @@ class Projection:
             TYPES["headers"]: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
             HEADERS_MAP: pa.map_(pa.string(), pa.binary()),
         }
-        return pa.schema([(column, arrow[self.type_of(column)]) for column in self.columns])
+        types = {column: arrow.get(self.type_of(column)) for column in self.columns}
+        types["value"] = self.value.type.arrow()
+        return pa.schema([(column, types[column]) for column in self.columns])
 
 
 def default_projection(config: SourceConfig) -> Projection:
     """The columns without a schema of the user's: all, headers only when asked for, or those of `columns`."""
-    text, as_map = config["valueFormat"] == "string", config["headers"] == "map"
+    as_map = config["headers"] == "map"
     chosen: Sequence[str] | None = config["columns"]
     if chosen is None:
         chosen = COLUMNS if config["includeHeaders"] or as_map else COLUMNS[:-1]
-    return Projection(tuple(_known(name) for name in chosen), text, as_map)
+    return Projection(tuple(_known(name) for name in chosen), value_format(config.values), as_map)
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
     """The columns of a schema given with `.schema(...)`, as (name, Spark type) in order. ConfigError."""
     base = default_projection(config)
-    found = Projection(tuple(_known(name) for name, _ in wanted), base.text, base.headers_map)
+    found = Projection(tuple(_known(name) for name, _ in wanted), base.value, base.headers_map)
     if not wanted:
         raise ConfigError(f"the schema names no column; there are {', '.join(COLUMNS)}")
     for name, kind in wanted:

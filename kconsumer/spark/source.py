@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kconsumer.errors import ConfigError
@@ -12,6 +13,8 @@ from kconsumer.spark.schema import Projection, default_projection, project
 from kconsumer.spark.stream import StreamReader
 
 __all__ = ["KConsumerDataSource"]
+
+NEVER_NULL = re.compile(r'"(nullable|containsNull|valueContainsNull)":false')
 
 
 class KConsumerDataSource(DataSource):
@@ -39,7 +42,7 @@ class KConsumerDataSource(DataSource):
     def _checked(self, mode: Mode, schema: Any) -> tuple[Any, Projection]:
         config = parse(self.options, mode)
         for column in schema.fields:
-            if not column.nullable:
+            if not column.nullable or NEVER_NULL.search(column.dataType.json()):
                 raise ConfigError(f"the column {column.name} is nullable in this source; leave NOT NULL out")
         return config, project(config, [(column.name, column.dataType.simpleString()) for column in schema.fields])
 

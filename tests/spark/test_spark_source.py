@@ -104,7 +104,7 @@ def test_values_that_are_no_text(spark: Any, kafka: Kafka, topic_name: str, tmp_
         "deadLetterPath": str(tmp_path),
     }
     text = failure(lambda: load(spark, given).collect())
-    assert f"value is not UTF-8 at offset 1 of {topic_name}-0" in text
+    assert f"value at offset 1 of {topic_name}-0 is not UTF-8" in text
     assert ["a", "c"] == [row.value for row in load(spark, given, onCorrupt="skip").collect()]
     assert [] == list(tmp_path.iterdir())
     assert ["a", "c"] == [row.value for row in load(spark, given, onCorrupt="deadletter").collect()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
@@ -62,3 +64,25 @@ def test_schemas_that_do_not_fit(wanted: list[tuple[str, str]], words: str) -> N
     """A user's schema is checked here, since Spark does not."""
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         project(parse(MINIMAL, "batch"), wanted)
+
+
+JSON = {**MINIMAL, "valueFormat": "json", "valueSchema": "id long, `a b` array<date>"}
+
+
+def test_decoded_values() -> None:
+    """valueFormat=json makes the value the struct of valueSchema, in Spark's words and Arrow's, not the key."""
+    projection = default_projection(parse(JSON, "batch"))
+    assert "key binary, value struct<`id`:bigint,`a b`:array<date>>" == projection.ddl.split(", topic")[0]
+    assert "struct<id:bigint,a b:array<date>>" == projection.type_of("value")
+    fields = pa.struct([("id", pa.int64()), ("a b", pa.list_(pa.field("element", pa.date32())))])
+    assert fields == projection.arrow_schema().field("value").type
+    assert ["value"] == list(projection.decoders())
+    assert projection == pickle.loads(pickle.dumps(projection))
+
+
+def test_values_that_are_not_asked_for_are_not_decoded() -> None:
+    """Nobody decodes in a query without the column."""
+    assert {} == project(parse(JSON, "batch"), [("offset", "bigint"), ("key", "binary")]).decoders()
+    text = parse({**MINIMAL, "valueFormat": "string", "columns": "key"}, "batch")
+    assert ["key"] == list(default_projection(text).decoders())
+    assert {} == default_projection(parse(MINIMAL, "batch")).decoders()

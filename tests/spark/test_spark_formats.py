@@ -1,0 +1,86 @@
+"""Values decoded by the source, on a real session and broker: the column, the policies, Spark's own beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kafka import Kafka
+from support.spark_parity import OURS, THEIRS, Stream, failure
+
+SCHEMA = (
+    "id long, amount double, price decimal(10,2), name string, tags array<string>, at timestamp, day date,"
+    " who struct<age: int>, scores map<string,float>, blob binary"
+)
+FULL = {
+    "id": 1,
+    "amount": 2.5,
+    "price": 3.25,
+    "name": "olé",
+    "tags": ["a", None],
+    "at": "2024-01-02T03:04:05.678Z",
+    "day": "2024-02-29",
+    "who": {"age": 4, "unknown": [1]},
+    "scores": {"x": 0.5},
+    "blob": "aGk=",
+    "unknown": {"id": 9},
+}
+
+
+@pytest.fixture
+def options(kafka: Kafka, topic_name: str) -> dict[str, str]:
+    """A topic with a full document, a sparse one, a tombstone, and two values that are none."""
+    kafka.create_topic(topic_name)
+    values = [json.dumps(FULL).encode(), b'{"name": null}', None, b'{"id":', b'{"id": "seven"}', b'{"id": 6}']
+    kafka.produce(topic_name, values, keys=[b"k%d" % n for n in range(len(values))])
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic_name}
+
+
+def load(spark: Any, options: dict[str, str], **more: str) -> Any:
+    """A batch."""
+    return spark.read.format(OURS).options(**options, **more).load()
+
+
+def test_json_as_spark_decodes_it(spark: Any, options: dict[str, str]) -> None:
+    """The column is a struct of the schema, and each document in it is what `from_json` makes of it."""
+    asked = {"valueFormat": "json", "valueSchema": SCHEMA, "onCorrupt": "skip"}
+    ours = load(spark, options, **asked).select("offset", "key", "value")
+    raw = spark.read.format(THEIRS).options(**options).load()
+    theirs = raw.selectExpr("offset", "key", f"from_json(cast(value as string), '{SCHEMA}') AS value")
+    assert theirs.schema == ours.schema
+    rows = ours.sort("offset").collect()
+    assert theirs.filter("offset not in (3, 4)").sort("offset").collect() == rows
+    (full, sparse, tombstone, last) = (row.value for row in rows)
+    assert (Decimal("3.25"), datetime(2024, 1, 2, 3, 4, 5, 678000), b"hi") == (full.price, full["at"], full.blob)
+    assert (None, None, 6) == (tombstone, sparse.name, last.id)
+
+
+def test_json_that_is_none(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """It fails the query with its place, is left out, or kept apart; it is none of a query that asks for no values."""
+    asked = {**options, "valueFormat": "json", "valueSchema": "id long", "deadLetterPath": str(tmp_path / "letters")}
+    text = failure(lambda: load(spark, asked).collect())
+    assert f"value at offset 3 of {options['subscribe']}-0 is not JSON" in text
+    assert 6 == spark.read.format(OURS).schema("offset long, key binary").options(**asked).load().count()
+    assert [1, None, None, 6] == [row.id for row in load(spark, asked, onCorrupt="skip").select("value.id").collect()]
+    given = {**asked, "startingOffsets": "earliest", "onCorrupt": "deadletter"}
+    outcome = Stream(spark, OURS, given, tmp_path).run().outcome()
+    assert 4 == len(outcome.rows)
+    (file,) = (tmp_path / "letters").rglob("*.jsonl")
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert ("undecodable", 3, b'{"id":') == (first["kind"], first["start"], base64.b64decode(first["value"]))
+    assert (4, 'value has "seven" at id, which is no bigint') == (second["start"], second["reason"])
+
+
+def test_schemas_that_do_not_fit(spark: Any, options: dict[str, str]) -> None:
+    """A schema for the column must be the one of the values, and says nothing of what may be null."""
+    reader = spark.read.format(OURS).options(**options, valueFormat="json", valueSchema="id long")
+    assert "is of type struct<id:bigint>, not struct<id:int>" in failure(
+        lambda: reader.schema("value struct<id: int>").load().collect()
+    )
+    assert "leave NOT NULL out" in failure(lambda: reader.schema("value struct<id: long NOT NULL>").load().collect())

@@ -1,0 +1,85 @@
+"""The formats of values: what options say together, the frames of Confluent's serializers, rows that are left out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark import formats
+from kconsumer.spark.columns import decode
+from kconsumer.spark.formats import Text
+from kconsumer.spark.options import parse
+from kconsumer.spark.schema import default_projection
+
+MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"valueFormat": "xml"}, "one of raw, string, json"),
+        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        ({"valueSchema": "id long"}, "valueSchema has no meaning with valueFormat=raw"),
+        ({"valueFormat": "string", "valueSchema": "id long"}, "no meaning with valueFormat=string"),
+        ({"valueFormat": "json", "valueSchema": "id lon"}, "valueSchema='id lon' cannot be used: values cannot be"),
+        ({"valueFormat": "json", "valueSchema": "id lon" * 99}, "...' cannot be used"),
+        ({"valueFraming": "x"}, "one of none, confluent"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, str], words: str) -> None:
+    """Refused before anything is asked of a broker, with what to change."""
+    with pytest.raises(ConfigError) as caught:
+        parse({**MINIMAL, **options}, "any")
+    assert words in str(caught.value)
+
+
+def test_a_format_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra to install."""
+    entry = formats.FORMATS["json"]._replace(package="no_such_package")
+    monkeypatch.setitem(formats.FORMATS, "json", entry)
+    with pytest.raises(
+        ConfigError, match=r"no_such_package, which is not installed; .*pip install 'kconsumer\[json\]'"
+    ):
+        parse({**MINIMAL, "valueFormat": "json", "valueSchema": "id long"}, "any")
+
+
+@pytest.mark.parametrize(
+    ("options", "good", "expected"),
+    [
+        ({}, b"x", b"x"),
+        ({"valueFormat": "string"}, b"x", "x"),
+        ({"valueFormat": "json", "valueSchema": "a long"}, b'{"a":1}', {"a": 1}),
+    ],
+)
+def test_confluent_frames(options: dict[str, str], good: bytes, expected: object) -> None:
+    """Five bytes are taken off in any format; a value without them is bad, a null is not."""
+    config = parse({**MINIMAL, **options, "valueFraming": "confluent"}, "batch")
+    decoder = default_projection(config).decoders()["value"]
+    values = [b"\0\0\0\0\7" + good, good, None, b"\0\0\0\7", b"", b"\0\0\0\1\7" + good]
+    column, bad = decoder.decode(pa.array(values, pa.binary()))
+    assert [expected, None, None, None, None, expected] == column.to_pylist()
+    assert dict.fromkeys([1, 3, 4], "has no Confluent header") == bad
+    column, bad = decoder.decode(pa.array([], pa.binary()))
+    assert ([], {}) == (column.to_pylist(), bad)
+
+
+def test_a_bad_frame_and_a_bad_value() -> None:
+    """Both are found, each with its reason."""
+    options = {**MINIMAL, "valueFormat": "string", "valueFraming": "confluent"}
+    decoder = default_projection(parse(options, "batch")).decoders()["value"]
+    _, bad = decoder.decode(pa.array([b"x", b"\0\0\0\0\0\xff"], pa.binary()))
+    assert {0: "has no Confluent header", 1: "is not UTF-8"} == bad
+
+
+def test_rows_are_left_out_whole() -> None:
+    """A row goes once, with key and value as they came, whichever of them is bad; columns stay in their order."""
+    batch = pa.record_batch(
+        {"offset": [1, 2, 3, 4], "value": [b"a", b"\xff", b"c", b"\xff"], "key": [b"\xfe", b"", b"k", b"\xfe"]}
+    )
+    kept, bad = decode(batch, {"key": Text(), "value": Text()})
+    assert [{"offset": 3, "value": "c", "key": "k"}] == kept.to_pylist()
+    assert ["offset", "value", "key"] == kept.schema.names
+    assert [(1, "key", b"a"), (2, "value", b"\xff"), (4, "key", b"\xff")] == [
+        (row["offset"], row["column"], row["value"]) for row in bad
+    ]
