@@ -29,6 +29,7 @@ class Corpus:
     compression: str = "none"
     headers: int = 0
     transactional: bool = False
+    payloads: str = ""  # a file of values, one a line, instead of letters
 
     def quick(self) -> Corpus:
         """The same kind of topic at a size for a smoke run."""
@@ -84,10 +85,11 @@ def produce_with_java(kafka: Kafka, topic: str, corpus: Corpus) -> None:
         "--bootstrap-server": kafka.bootstrap_servers,
         "--topic": topic,
         "--num-records": str(corpus.records),
-        "--record-size": str(corpus.value_bytes),
         "--throughput": "-1",
         "--command-property": f"compression.type={corpus.compression}",
     }
+    size = {"--record-size": str(corpus.value_bytes)}
+    options |= {"--payload-file": corpus.payloads} if corpus.payloads else size
     if corpus.transactional:
         options |= {"--transactional-id": topic, "--transaction-duration-ms": "100"}
     flat = [word for pair in options.items() for word in pair]

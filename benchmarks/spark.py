@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import shutil
 import statistics
 import sys
@@ -124,6 +125,55 @@ def projection(spark: Any, kafka: Kafka, topic: str, records: int, rounds: int) 
     return {"goal": 2.0, **speeds}
 
 
+JSON = "id long, amount double, name string, tags array<string>, at timestamp"
+
+
+def json_topic(kafka: Kafka, records: int) -> str:
+    """A topic of documents of about 130 bytes, with a field that nobody asks for."""
+    chance, lines = random.Random(0), []
+    for number in range(10_000):
+        document = {
+            "id": number,
+            "amount": round(chance.uniform(0, 1000), 2),
+            "name": f"customer {number % 700}",
+            "tags": ["new", "web", "north"][: number % 4],
+            "at": f"2026-03-{number % 28 + 1:02}T10:{number % 60:02}:00.123Z",
+            "trace": f"{chance.getrandbits(64):016x}",
+        }
+        lines.append(json.dumps(document, separators=(",", ":")))
+    file = OUT / "documents"
+    file.write_text("\n".join(lines))
+    return load(kafka, Corpus("json", records, 130, payloads=str(file)))
+
+
+def decoding(spark: Any, kafka: Kafka, records: int, rounds: int) -> dict[str, Any]:
+    """Mrow/s of three ways to columns from JSON: decoded by our source, or by Spark over ours and over its own."""
+    topic = json_topic(kafka, records)
+    columns = ["value.id", "value.amount", "value.name", "value.tags", "value.at"]
+
+    def decoded_by_spark(source: str) -> Any:
+        text = "cast(value as string)"
+        return frame(spark, source, kafka, topic).selectExpr(f"from_json({text}, '{JSON}') AS value").select(*columns)
+
+    def decoded_by_source() -> Any:
+        reader = spark.read.format("kconsumer").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        reader = reader.option("subscribe", topic).option("valueFormat", "json").option("valueSchema", JSON)
+        return reader.option("columns", "value").load().select(*columns)
+
+    ways: dict[str, Callable[[], Any]] = {
+        "from_json over Spark's": partial(decoded_by_spark, "kafka"),
+        "from_json over ours": partial(decoded_by_spark, "kconsumer"),
+        "valueFormat=json": decoded_by_source,
+    }
+    speeds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, make in ways.items():
+            speeds[way].append(records / seconds(lambda make=make: write(make(), "noop")) / 1e6)
+    for way in list(ways)[:2]:
+        show(f"JSON: {way}, valueFormat=json", 1.0, {way: speeds[way], "ours": speeds["valueFormat=json"]})
+    return {"goal": 1.0, **speeds}
+
+
 def latency(spark: Any, kafka: Kafka, count: int) -> dict[str, Any]:
     """Milliseconds from trigger to commit of micro-batches of ten records."""
     found: dict[str, Any] = {"goal": 1.2}
@@ -173,6 +223,8 @@ def main() -> None:
                 frame(spark, source, kafka, topics["1KB"][0]).count()
             print("| what | Spark's, Mrow/s | ours | ratio | goal |\n|---|---:|---:|---:|---:|")
             readings["batches"] = batches(spark, kafka, topics, rounds, options.only)
+            if options.only in "json":
+                readings["json"] = decoding(spark, kafka, records // 2, rounds)
             if not options.only:
                 readings["projection"] = projection(spark, kafka, *topics["1KB"], rounds)
                 readings["latency"] = latency(spark, kafka, 5 if options.quick else 30)

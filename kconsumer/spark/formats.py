@@ -17,7 +17,18 @@ from kconsumer.spark.types import SparkType, parse_type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "Decoded", "Decoder", "Format", "Text", "ValueFormat", "spread", "value_format"]
+__all__ = [
+    "FORMATS",
+    "Decoded",
+    "Decoder",
+    "Format",
+    "Text",
+    "ValueFormat",
+    "built",
+    "column_of",
+    "spread",
+    "value_format",
+]
 
 HEADER = 5  # of a Confluent frame: a zero and the schema's id in four bytes
 
@@ -42,7 +53,8 @@ class ValueFormat:
 
     name: str
     type: SparkType
-    schema: str | None = None
+    schema: str = ""  # as the decoder wants it
+    message: str = ""
     framed: bool = False
 
     @property
@@ -59,12 +71,13 @@ class ValueFormat:
 
 
 class Format(NamedTuple):
-    """An entry: how the text of valueSchema becomes a type, who decodes, which package it takes."""
+    """An entry: who decodes, what valueSchema (and valueMessage) say, which package it takes."""
 
-    type_of: Callable[[str], SparkType] | None  # None: no valueSchema
-    decoder: Callable[[ValueFormat], Decoder] | None
+    decoder: Callable[[ValueFormat], Decoder] | None  # None: bytes stay bytes
+    read: Callable[[str, str], tuple[SparkType, str]] | None = None  # the options -> type, schema for the decoder
     fixed: str = ""  # the type where there is no valueSchema
-    package: str = ""  # what is imported, named like the distribution
+    has_message: bool = False
+    module: str = ""  # what is imported of the package in the extra of the format's name
 
 
 class Text:
@@ -87,6 +100,31 @@ def _text(value: bytes | None) -> Any:
         return None if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
         return False
+
+
+def built(
+    rows: list[Any], make: Callable[[list[Any]], pa.Array], reason: str, bad: dict[int, str], start: int = 0
+) -> list[pa.Array]:
+    """Columns that `make` makes of rows; where it raises for one row, that is a null and bad. Such rows are rare."""
+    import pyarrow as pa
+
+    try:
+        return [make(rows)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        if len(rows) == 1:
+            bad[start] = reason
+            return [make([None])]
+    half = len(rows) // 2
+    first = built(rows[:half], make, reason, bad, start)
+    return first + built(rows[half:], make, reason, bad, start + half)
+
+
+def column_of(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array:
+    """Python objects as one column; a number that is beyond its type is bad."""
+    import pyarrow as pa
+
+    arrow = kind.arrow()
+    return pa.concat_arrays(built(rows, lambda some: pa.array(some, arrow), f"does not fit {kind.simple}", bad))
 
 
 def spread(column: pa.Array, there: pa.Array) -> pa.Array:
@@ -132,41 +170,73 @@ def _json(given: ValueFormat) -> Decoder:
     return Json(given.type)
 
 
+def _avro(given: ValueFormat) -> Decoder:
+    from kconsumer.spark.formats_avro import Avro
+
+    return Avro(given.schema)
+
+
+def _read_avro(schema: str, message: str) -> tuple[SparkType, str]:
+    from kconsumer.spark.formats_avro import type_of
+
+    return type_of(schema), schema
+
+
+def _protobuf(given: ValueFormat) -> Decoder:
+    from kconsumer.spark.formats_protobuf import Protobuf
+
+    return Protobuf(given.schema, given.message, given.framed)
+
+
+def _read_protobuf(schema: str, message: str) -> tuple[SparkType, str]:
+    from kconsumer.spark.formats_protobuf import load, type_of
+
+    described = load(schema)
+    return type_of(described, message), described
+
+
 FORMATS: dict[str, Format] = {
-    "raw": Format(None, None, fixed="binary"),
-    "string": Format(None, lambda given: Text(), fixed="string"),
-    "json": Format(parse_type, _json),
+    "raw": Format(None, fixed="binary"),
+    "string": Format(lambda given: Text(), fixed="string"),
+    "json": Format(_json, lambda schema, message: (parse_type(schema), schema)),
+    "avro": Format(_avro, _read_avro, module="fastavro"),
+    "protobuf": Format(_protobuf, _read_protobuf, has_message=True, module="google.protobuf"),
 }
 
 
 def value_format(values: Mapping[str, Any]) -> ValueFormat:
     """What the options (by lower-case name) say together. ConfigError."""
-    name, schema = values["valueformat"], values["valueschema"]
+    name, schema, message = values["valueformat"], values["valueschema"], values["valuemessage"]
     entry = FORMATS[name]
     framed = values["valueframing"] == "confluent"
-    if entry.type_of is None:
+    if message is not None and not entry.has_message:
+        raise ConfigError(f"valueMessage has no meaning with valueFormat={name}; leave it out")
+    if entry.read is None:
         if schema is not None:
             raise ConfigError(f"valueSchema has no meaning with valueFormat={name}; leave it out")
-        return ValueFormat(name, parse_type(entry.fixed), None, framed)
+        return ValueFormat(name, parse_type(entry.fixed), framed=framed)
     if schema is None:
         raise ConfigError(f"valueFormat={name} needs valueSchema, which says what is in the values")
-    _require(name, entry.package)
+    if entry.has_message and message is None:
+        raise ConfigError(f"valueFormat={name} needs valueMessage, the full name of the message")
+    _require(name, entry.module)
     try:
-        return ValueFormat(name, entry.type_of(schema), schema, framed)
+        kind, read = entry.read(schema, message or "")
     except ConfigError as error:
         raise ConfigError(f"option valueSchema={_short(schema)} cannot be used: {error}") from None
+    return ValueFormat(name, kind, read, message or "", framed)
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 120 else text[:117] + "...")
 
 
-def _require(name: str, package: str) -> None:
+def _require(name: str, module: str) -> None:
     try:
-        if package:
-            importlib.import_module(package)
+        if module:
+            importlib.import_module(module)
     except ImportError:
         raise ConfigError(
-            f"valueFormat={name} takes the package {package}, which is not installed;"
+            f"valueFormat={name} takes the module {module}, which is not installed;"
             f" on the driver and on all executors: pip install 'kconsumer[{name}]'"
         ) from None

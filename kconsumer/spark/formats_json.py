@@ -15,7 +15,7 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.spark.formats import Decoded, spread
+from kconsumer.spark.formats import Decoded, built, spread
 from kconsumer.spark.types import MOST_DIGITS, SparkType
 
 if TYPE_CHECKING:
@@ -133,16 +133,12 @@ class Json:
 
     def _built(self, rows: list[Any], start: int, bad: dict[int, str]) -> list[pa.Array]:
         """The rows as columns; only days that no calendar has can be wrong with them now."""
+        return built(rows, self._made, "has a date or a time that does not exist", bad, start)
+
+    def _made(self, rows: list[Any]) -> pa.Array:
         import pyarrow as pa
 
-        try:
-            return [_finished(pa.array(rows, _wire(self._kind)), self._kind)]
-        except pa.ArrowInvalid:
-            if len(rows) == 1:
-                bad[start] = "has a date or a time that does not exist"
-                return [pa.nulls(1, self._arrow)]
-            half = len(rows) // 2
-            return self._built(rows[:half], start, bad) + self._built(rows[half:], start + half, bad)
+        return _finished(pa.array(rows, _wire(self._kind)), self._kind)
 
 
 # --- Arrow's parser --------------------------------------------------------------------------------------------------

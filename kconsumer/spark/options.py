@@ -172,8 +172,11 @@ ROWS = (
                  "What values are. `string`: key and value are UTF-8 text. The others make `value` a struct. A value "
                  "that is not what is said here is corrupt (see onCorrupt).", True, ", ".join(FORMATS)),
     SourceOption("valueSchema", _text, None, "both",
-                 "What is in the values: for json in Spark's DDL or Spark's own JSON of a type.", True,
+                 "What is in the values: for json Spark's DDL (or its JSON) of a type, for avro an Avro schema, for "
+                 "protobuf the path of a file with a FileDescriptorSet, read where the query is planned.", True,
                  "id long, tags array<string>"),
+    SourceOption("valueMessage", _text, None, "both",
+                 "The full name of the message, for protobuf.", True, "package.Message"),
     SourceOption("valueFraming", _one_of("none", "confluent"), "none", "both",
                  "`confluent`: five bytes of Confluent's serializers come before each value; the schema's id in them "
                  "is not looked up.", True, "none, confluent"),

@@ -84,3 +84,32 @@ def test_schemas_that_do_not_fit(spark: Any, options: dict[str, str]) -> None:
         lambda: reader.schema("value struct<id: int>").load().collect()
     )
     assert "leave NOT NULL out" in failure(lambda: reader.schema("value struct<id: long NOT NULL>").load().collect())
+
+
+def test_binary_formats(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """Avro and Protocol Buffers are columns, too, with their packages on executors; garbage is kept apart."""
+    from google.protobuf import timestamp_pb2
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    kafka.create_topic(topic_name)
+    # A timestamp of 5 s and 6 ns as a message; 9 of type int and a string of three letters as an Avro record.
+    kafka.produce(topic_name, [b"\x08\x05\x10\x06", b"\x12\x06abc", None])
+    file = FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(file)
+    file.message_type[0].name, file.package = "Moment", "t"
+    (tmp_path / "set").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    fields = [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]
+    given = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": topic_name,
+        "columns": "value",
+        "onCorrupt": "deadletter",
+    }
+    avro = {"valueFormat": "avro", "valueSchema": json.dumps({"type": "record", "name": "r", "fields": fields})}
+    frame = load(spark, given, **avro, deadLetterPath=str(tmp_path / "avro"))
+    assert [(9, "abc"), (None, None)] == [tuple(row) for row in frame.select("value.*").collect()]
+    (letter,) = (tmp_path / "avro").rglob("*.jsonl")
+    assert "is not Avro of this schema" in json.loads(letter.read_text())["reason"]
+    protobuf = {"valueFormat": "protobuf", "valueSchema": str(tmp_path / "set"), "valueMessage": "t.Moment"}
+    frame = load(spark, given, **protobuf, deadLetterPath=str(tmp_path / "protobuf"))
+    assert (5, 6) in [tuple(row) for row in frame.select("value.*").collect()]

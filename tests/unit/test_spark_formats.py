@@ -18,12 +18,19 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"valueFormat": "xml"}, "one of raw, string, json"),
+        ({"valueFormat": "xml"}, "one of raw, string, json, avro, protobuf"),
         ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
         ({"valueSchema": "id long"}, "valueSchema has no meaning with valueFormat=raw"),
         ({"valueFormat": "string", "valueSchema": "id long"}, "no meaning with valueFormat=string"),
         ({"valueFormat": "json", "valueSchema": "id lon"}, "valueSchema='id lon' cannot be used: values cannot be"),
         ({"valueFormat": "json", "valueSchema": "id lon" * 99}, "...' cannot be used"),
+        ({"valueFormat": "json", "valueSchema": "id long", "valueMessage": "m"}, "valueMessage has no meaning"),
+        ({"valueFormat": "avro", "valueSchema": "{"}, "an Avro schema is JSON"),
+        ({"valueFormat": "protobuf", "valueSchema": "x"}, "valueFormat=protobuf needs valueMessage"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "/no/file", "valueMessage": "m"},
+            "a FileDescriptorSet is expected",
+        ),
         ({"valueFraming": "x"}, "one of none, confluent"),
     ],
 )
@@ -36,11 +43,9 @@ def test_options_that_do_not_fit(options: dict[str, str], words: str) -> None:
 
 def test_a_format_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the extra to install."""
-    entry = formats.FORMATS["json"]._replace(package="no_such_package")
+    entry = formats.FORMATS["json"]._replace(module="no_such_module")
     monkeypatch.setitem(formats.FORMATS, "json", entry)
-    with pytest.raises(
-        ConfigError, match=r"no_such_package, which is not installed; .*pip install 'kconsumer\[json\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"no_such_module, which is not installed; .*pip install 'kconsumer\[json\]'"):
         parse({**MINIMAL, "valueFormat": "json", "valueSchema": "id long"}, "any")
 
 

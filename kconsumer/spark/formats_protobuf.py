@@ -1,0 +1,161 @@
+"""Values that are Protocol Buffers messages, as the types that Spark's `from_protobuf` gives them, unsigned ones wider.
+
+The message is described by a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it; it
+is read where the query is planned and travels to executors with the query.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.formats import Decoded, column_of
+from kconsumer.spark.types import SparkType, array_of, decimal, struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Protobuf", "load", "type_of"]
+
+# FieldDescriptor.cpp_type -> a type; for others see `_single`.
+PLAIN = {1: "int", 2: "bigint", 3: "bigint", 5: "double", 6: "float", 7: "boolean", 9: "string"}
+TIMESTAMP = "google.protobuf.Timestamp"
+Convert = Callable[[Any], Any] | None
+
+
+class Protobuf:
+    """Decodes messages called `message`, which `described` (base 64) describes."""
+
+    def __init__(self, described: str, message: str, framed: bool) -> None:
+        from google.protobuf import message_factory
+
+        descriptor = _descriptor(described, message)
+        self._kind, self._convert = _message(descriptor, ())
+        self._class = message_factory.GetMessageClass(descriptor)
+        self._framed = framed
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Value by value."""
+        from google.protobuf.message import DecodeError
+
+        rows: list[Any] = []
+        bad: dict[int, str] = {}
+        for row, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(None if value is None else self._read(value))
+            except (DecodeError, ValueError, OverflowError) as error:
+                bad[row] = f"is no such message: {error}"
+                rows.append(None)
+        return Decoded(column_of(rows, self._kind, bad), bad)
+
+    def _read(self, value: bytes) -> Any:
+        return self._convert(self._class.FromString(_behind_indexes(value) if self._framed else value))
+
+
+def _behind_indexes(value: bytes) -> bytes:
+    """What follows Confluent's path to the message within its file: how many indexes, and they, as zigzag varints."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while at < len(value) and shift < 32:
+            byte = value[at]
+            at += 1
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return number >> 1
+        raise ValueError("the frame has no message indexes")
+
+    for _ in range(varint()):
+        varint()
+    return value[at:]
+
+
+def load(path: str) -> str:
+    """The content of a file with a FileDescriptorSet, as text. ConfigError."""
+    try:
+        return base64.b64encode(Path(path).read_bytes()).decode()
+    except OSError as error:
+        raise ConfigError(f"a file with a FileDescriptorSet is expected: {error}") from None
+
+
+def type_of(described: str, message: str) -> SparkType:
+    """The type of a message. ConfigError."""
+    return _message(_descriptor(described, message), ())[0]
+
+
+def _descriptor(described: str, message: str) -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf.message import DecodeError
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(described)).file
+        for file in files:
+            pool.Add(file)
+        return pool.FindMessageTypeByName(message)
+    except (DecodeError, TypeError) as error:
+        raise ConfigError(f"the file is no FileDescriptorSet with all imports: {error}") from None
+    except KeyError:
+        names = sorted(f"{file.package}.{part.name}".lstrip(".") for file in files for part in file.message_type)
+        raise ConfigError(f"the file has no message {message!r}; it has {', '.join(names)[:200]}") from None
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Callable[[Any], Any]]:
+    """The type of a message and what makes of one what `pa.array` takes."""
+    if descriptor.full_name in within:
+        raise ConfigError(f"{descriptor.full_name} contains itself, which types of Spark cannot")
+    if descriptor.full_name == TIMESTAMP:
+        return SparkType("timestamp"), lambda moment: moment.seconds * 1_000_000 + moment.nanos // 1000
+    within = (*within, descriptor.full_name)
+    fields = [(field.name, field.has_presence, *_field(field, within)) for field in descriptor.fields]
+
+    def convert(message: Any) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name, may_lack, _, convert_one in fields:
+            if may_lack and not message.HasField(name):
+                continue
+            item = getattr(message, name)
+            row[name] = item if convert_one is None else convert_one(item)
+        return row
+
+    return struct([(name, kind) for name, _, kind, _ in fields]), convert
+
+
+def _field(field: Any, within: tuple[str, ...]) -> tuple[SparkType, Convert]:
+    if not field.is_repeated:
+        return _single(field, within)
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        key, _ = _single(entry.fields_by_name["key"], within)
+        kind, convert = _single(entry.fields_by_name["value"], within)
+        return SparkType("map", (("key", key), ("value", kind))), _pairs(convert)
+    kind, convert = _single(field, within)
+    return array_of(kind), list if convert is None else lambda items: [convert(item) for item in items]
+
+
+def _pairs(convert: Convert) -> Callable[[Any], Any]:
+    if convert is None:
+        return lambda items: list(items.items())
+    return lambda items: [(key, convert(item)) for key, item in items.items()]
+
+
+def _single(field: Any, within: tuple[str, ...]) -> tuple[SparkType, Convert]:
+    if field.message_type is not None:
+        return _message(field.message_type, within)
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        return SparkType("string"), lambda number: names.get(number, str(number))
+    if field.type == field.TYPE_BYTES:
+        return SparkType("binary"), None
+    if field.cpp_type == field.CPPTYPE_UINT64:
+        return decimal(20, 0), None
+    return SparkType(PLAIN[field.cpp_type]), None
