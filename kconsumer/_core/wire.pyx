@@ -177,7 +177,8 @@ cdef class FrameBuffer:
     """Cuts one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
 
     Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived
-    gets its own block and the rest of it is received there, without a copy.
+    gets its own block and the rest of it is received there, without a copy. When large frames follow each other,
+    memory for the next one can be had before its size is known: `ahead_view()`, then `received_ahead()`.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes
@@ -185,6 +186,8 @@ cdef class FrameBuffer:
     cdef Py_ssize_t scratched     # bytes of it in use
     cdef Frame partial            # the frame being received into its own block, or None
     cdef Py_ssize_t filled        # bytes of it in use
+    cdef Frame ahead              # what `ahead_view` gave, or None
+    cdef Py_ssize_t expected      # about how large the next frame is, if it is like those before
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
@@ -207,10 +210,7 @@ cdef class FrameBuffer:
             if not 0 <= count <= self.partial.size - self.filled:
                 raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
             self.filled += count
-            if self.filled == self.partial.size:
-                self.partial.filling = False
-                frames.append(self.partial)
-                self.partial = None
+            self.finish_partial(frames)
             return frames
         if not 0 <= count <= self.scratch.size - self.scratched:
             raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
@@ -224,9 +224,7 @@ cdef class FrameBuffer:
         cdef Py_ssize_t at = 0, size, have
         cdef Frame frame
         while self.scratched - at >= PREFIX_BYTES:
-            size = <int32_t> kc_load_be32(base + at)
-            if size < 0 or size > self.max_frame_bytes:
-                raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
+            size = self.size_of(base + at)
             have = min(size, self.scratched - at - PREFIX_BYTES)
             frame = new_frame(size)
             memcpy(frame.data, base + at + PREFIX_BYTES, <size_t> have)
@@ -234,12 +232,63 @@ cdef class FrameBuffer:
             if have < size:
                 self.partial, self.filled = frame, have
                 break
-            frame.filling = False
-            frames.append(frame)
+            self.complete(frame, frames)
         self.scratched -= at
         if at and self.scratched:
             memcpy(base, base + at, <size_t> self.scratched)   # at most three bytes of the next prefix
         return 0
+
+    def ahead_view(self, Py_ssize_t least):
+        """Memory for the next frame without its size; None in the middle of a frame, and unless frames of more than
+        `least` bytes are what comes."""
+        if self.expected <= least or self.scratched or self.partial is not None:
+            return None
+        self.ahead = new_frame(min(self.expected + (self.expected >> 3), self.max_frame_bytes))
+        return memoryview(self.ahead)
+
+    def received_ahead(self, bytes prefix, Py_ssize_t count):
+        """Account for the bytes of a size and for `count` bytes of its frame in `ahead_view()`; the frames they
+        complete. There are none of the frame if it is larger than that view. Raises as `received`."""
+        cdef list frames = []
+        cdef Frame frame = self.ahead
+        cdef Py_ssize_t size = 0
+        if frame is None or not 0 <= count <= frame.size or len(prefix) > PREFIX_BYTES:
+            raise ValueError(f"{count} bytes do not fit in what ahead_view() gave")
+        if len(prefix) < PREFIX_BYTES:
+            self.ahead = None
+            memcpy(self.scratch.data, <const char*> prefix, <size_t> len(prefix))
+            self.scratched = len(prefix)
+            return frames
+        size = self.size_of(<const unsigned char*> prefix)
+        if not frame.capacity >> 1 <= size <= frame.size:   # a small frame must not keep much memory
+            frame = new_frame(size)
+            memcpy(frame.data, self.ahead.data, <size_t> min(count, size))
+        self.ahead = None
+        frame.size = size
+        self.partial, self.filled = frame, min(count, size)
+        self.finish_partial(frames)
+        return frames
+
+    cdef int finish_partial(self, list frames) except -1:
+        """Give out the frame in its own block if it is complete."""
+        if self.filled == self.partial.size:
+            self.complete(self.partial, frames)
+            self.partial = None
+        return 0
+
+    cdef int complete(self, Frame frame, list frames) except -1:
+        """All bytes of a frame are there. Many small ones in a row make large ones unexpected."""
+        frame.filling = False
+        self.expected = max(frame.size, self.expected - (self.expected >> 2))
+        frames.append(frame)
+        return 0
+
+    cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1:
+        """The size that a prefix announces."""
+        cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
+        if size < 0 or size > self.max_frame_bytes:
+            raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
+        return size
 
     @property
     def pending(self):

@@ -56,7 +56,7 @@ class ClassicEngine(ClassicDriver):
         parts = self.parts
         now = parts.subscription.now = self._clock.now()
         self._raise_wakeup()
-        if parts.buffer.has_data() and now < self._service_at and self._group_idle():
+        if parts.buffer.has_data() and now < self._service_at and not parts.client.arrived and self._group_idle():
             if parts.group is not None:
                 self.heartbeat.poll_started(now)
             self._quick_poll(now)

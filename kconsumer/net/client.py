@@ -246,6 +246,11 @@ class NetworkClient:
         timeout; the requests that ended."""
         return self._loop.poll(timeout_ms, now)
 
+    @property
+    def arrived(self) -> int:
+        """How many large answers have come that `poll` would find at once; cheap to ask."""
+        return self._loop.arrived
+
     def wakeup(self) -> None:
         """Make a `poll` that blocks, or else the next one, return at once. For any thread or signal handler."""
         self._loop.waker.ring()

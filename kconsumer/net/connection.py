@@ -125,6 +125,7 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._next_correlation_id = 0
         self.recv_view = self._frames.recv_view
+        self.ahead_view = self._frames.ahead_view
 
     # --- state ---
 
@@ -223,7 +224,13 @@ class Connection:
         """
         if self._greeting is not None:
             self._check_greeting(count)
-        frames = self._frames.received(count)
+        return self._answer_all(self._frames.received(count), now, responses)
+
+    def received_ahead(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
+        """As `received`, of the bytes of a size and `count` bytes of its frame in `ahead_view()`."""
+        return self._answer_all(self._frames.received_ahead(prefix, count), now, responses)
+
+    def _answer_all(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
         for frame in frames:
             self._answer(frame, now, responses)
         return len(frames)

@@ -58,6 +58,7 @@ class Link:
         "error",
         "failures",
         "host",
+        "job",
         "last_attempt",
         "last_used",
         "mask",
@@ -80,6 +81,7 @@ class Link:
         self.connection: Connection | None = None
         self.transport: Transport | None = None
         self.mask = 0  # what the selector watches
+        self.job: int | None = None  # of the Receiver, if it is reading the socket
         self.address: Address | None = None  # of the last attempt
         self.untried: list[Address] = []
         self.reasons: list[str] = []  # why the addresses tried in this round failed

@@ -7,24 +7,34 @@ there are, and when one may be tried, is the NetworkClient's. Nothing is opened 
 from __future__ import annotations
 
 import logging
+import os
 import selectors
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kconsumer._core.receiver import Receiver
 from kconsumer.clock import Clock
 from kconsumer.errors import BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.connection import Connection, ConnectionState, InFlight
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
-from kconsumer.net.transport import Connect, Resolve, Transport
+from kconsumer.net.transport import WOULD_BLOCK, Connect, Resolve, Transport
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
 
+Beside = tuple[bytes | None, int, int]
+"""What the Receiver took: the size before the frame, bytes of the frame, and an errno."""
+
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 REBOOTSTRAP_REQUIRED = 129
+
+# Larger frames are received on a thread of the system while the caller reads the records before them. The sockets hold
+# about as much as this (of the broker's send buffer, 100 KiB by default, the system makes the double); then the broker
+# waits until somebody receives.
+BESIDE_BYTES = 1 << 18
 
 log = logging.getLogger("kconsumer.net")
 
@@ -58,9 +68,15 @@ class ConnectionLoop:
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
         self._selector: selectors.BaseSelector | None = None
+        self._receiver = Receiver()
         self._done: list[ClientResponse] = []
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
+
+    @property
+    def arrived(self) -> int:
+        """How many large frames have been received that `poll` has not looked at. Costs next to nothing."""
+        return self._receiver.ended
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
@@ -77,6 +93,8 @@ class ConnectionLoop:
             for key, mask in found:
                 if key.data is None:
                     self.waker.drain()
+                elif key.data is self._receiver:
+                    self._take_all(woken)
                 else:
                     self._serve(key.data, mask, woken)
             selects, waited_ms = selects + 1, waited_ms + woken - now
@@ -103,6 +121,7 @@ class ConnectionLoop:
         if self._selector is not None:
             self._selector.close()
             self._selector = None
+        self._receiver.close()  # before the descriptors that it receives from
         for link in self.links.values():
             if link.transport is not None:
                 link.transport.close()
@@ -199,7 +218,8 @@ class ConnectionLoop:
         except BaseException as error:
             self._interrupted(link, connection, error, now)
             raise
-        self._watch(link, transport, READ | WRITE if outgoing else READ)
+        self._receive_ahead(link, connection)
+        self._watch_on(link, connection, transport)
 
     def _serve(self, link: Link, mask: int, now: float) -> None:
         """The selector reported a link. Writing comes first: what ends a connection there is seen reading,
@@ -215,12 +235,17 @@ class ConnectionLoop:
         if mask & READ and link.connection is connection:
             self._read(link, connection, transport, now)
 
-    def _read(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
-        """Take what has arrived and see what it means for the connection."""
+    def _read(
+        self, link: Link, connection: Connection, transport: Transport, now: float, beside: Beside | None = None
+    ) -> None:
+        """Take what has arrived, or what the Receiver took, and see what it means for the connection."""
         was_ready = connection.state is READY
         link.last_used = now
         try:
-            count = self._receive(link, connection, transport, now)
+            if beside is None:
+                count = self._receive(link, connection, transport, now)
+            else:
+                count = self._received_beside(link, connection, now, *beside)
         except OSError as error:
             self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
             return
@@ -240,9 +265,13 @@ class ConnectionLoop:
             self._negotiating(link, connection, transport, now)
 
     def _receive(self, link: Link, connection: Connection, transport: Transport, now: float) -> int:
-        """Read until the socket is empty or nothing more is expected; 0 when the broker closed."""
+        """Read until the socket is empty, nothing more is expected, or the Receiver goes on with it; 0 when the broker
+        closed."""
         while True:
             view = connection.recv_view()
+            if len(view) > BESIDE_BYTES and self._receive_beside(link, view, framed=False):
+                self._watch_on(link, connection, transport)
+                return WOULD_BLOCK
             count = transport.recv_into(view)
             if count <= 0:
                 return count
@@ -253,6 +282,55 @@ class ConnectionLoop:
             # but not when every request is answered.
             if count < len(view) or not connection.expecting:
                 return count
+
+    # --- beside the caller ---
+
+    def _receive_ahead(self, link: Link, connection: Connection) -> None:
+        """Have the Receiver wait for the next answer if it will be large: nobody else looks at the socket while the
+        caller is busy with the records of the answer before."""
+        if link.job is None and connection.expecting and connection.state is READY:
+            view = connection.ahead_view(BESIDE_BYTES)
+            if view is not None and not self._receive_beside(link, view, framed=True):
+                connection.received_ahead(b"", 0, 0.0, self._done)
+
+    def _receive_beside(self, link: Link, view: memoryview, *, framed: bool) -> bool:
+        """Have the Receiver fill the view; False if it cannot."""
+        transport, selector = link.transport, self._selector
+        if transport is None or selector is None or not transport.plain:
+            return False
+        try:
+            if self._receiver.fileno() not in selector.get_map():
+                selector.register(self._receiver.fileno(), READ, self._receiver)
+            link.job = self._receiver.begin(transport.fileno(), view, link, framed)
+        except OSError as error:  # no thread, or no descriptors: it goes without
+            log.debug("large answers are not received in the background: %s", error)
+        return link.job is not None
+
+    def _take_all(self, now: float) -> None:
+        """The Receiver has ended with some frames: go on with their connections."""
+        while (taken := self._receiver.take()) is not None:
+            link, prefix, count, code = taken
+            connection, transport = link.connection, link.transport
+            link.job = None
+            self._read(link, connection, transport, now, (prefix, count, code))
+            if link.connection is connection:
+                self._receive_ahead(link, connection)
+                self._watch_on(link, connection, transport)
+
+    def _received_beside(
+        self, link: Link, connection: Connection, now: float, prefix: bytes | None, count: int, code: int
+    ) -> int:
+        """Account for what the Receiver took: how much; 0 when the broker closed."""
+        if code:
+            raise OSError(code, os.strerror(code))
+        if prefix is None:
+            answers = connection.received(count, now, self._done)
+        else:
+            answers = connection.received_ahead(prefix, count, now, self._done)
+            count += len(prefix)
+        if self._metrics is not None:
+            self._metrics.received(link.node, count, answers)
+        return count
 
     def _negotiating(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
         """After bytes during the first exchange: ready now, or a lower version is asked for."""
@@ -265,11 +343,23 @@ class ConnectionLoop:
         if self._metrics is not None:
             self._metrics.connected(link.node, now)
 
+    def _watch_on(self, link: Link, connection: Connection, transport: Transport) -> None:
+        """Wait for what an open connection can go on with."""
+        reads = READ if link.job is None else 0
+        self._watch(link, transport, reads | WRITE if connection.outgoing else reads)
+
     def _watch(self, link: Link, transport: Transport, mask: int) -> None:
         """Tell the selector what to wait for, if that changed."""
-        if mask != link.mask and self._selector is not None:
-            self._selector.modify(transport.fileno(), mask, link)
-            link.mask = mask
+        selector, before = self._selector, link.mask
+        if mask == before or selector is None:
+            return
+        link.mask = mask
+        if not before:
+            selector.register(transport.fileno(), mask, link)
+        elif not mask:
+            selector.unregister(transport.fileno())
+        else:
+            selector.modify(transport.fileno(), mask, link)
 
     # --- endings ---
 
@@ -309,8 +399,10 @@ class ConnectionLoop:
     def _detach(self, link: Link, now: float) -> None:
         transport = link.transport
         if transport is not None:
-            if self._selector is not None:
-                self._selector.unregister(transport.fileno())
+            if link.job is not None:
+                self._receiver.cancel(link.job)
+                link.job = None
+            self._watch(link, transport, 0)
             transport.close()
         link.detached()
         if self._metrics is not None:

@@ -32,6 +32,11 @@ class Address(NamedTuple):
 class Transport(Protocol):
     """What the client needs of a connection's bytes. Failures are OSErrors."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether what the descriptor receives is what the peer said, as it is; read once connected."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor to select on."""
         ...
@@ -76,6 +81,7 @@ class TcpTransport:
     """A TCP socket that never blocks."""
 
     __slots__ = ("_sock",)
+    plain = True
 
     def __init__(self, address: Address, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
         """Start connecting; raises OSError if that fails at once. A size of -1 leaves the system's

@@ -8,14 +8,15 @@ import signal
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import BrokerConnectionError, ProtocolError
+from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
@@ -129,6 +130,94 @@ def test_a_large_answer(drivers: Any) -> None:
         for response in responses:
             if response.request.api is FETCH:
                 assert payload == bytes(response.message.responses[0].partitions[0].records)
+
+
+def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
+    """From the second large answer on the whole frame is received before `poll` is called: none of it waits in the
+    broker, and `arrived` says so. A small answer that comes instead of a large one is an answer as any other."""
+    payload = os.urandom(1 << 16) * 96
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="small"))
+        broker.on(FETCH, lambda request: _fetch_answer(request, payload))
+        driver = drivers(broker.port)
+        driver.connect()
+        for turn in range(5):
+            driver.send(FETCH)
+            if turn:
+                _wait_until(lambda: driver.client.arrived == 1)
+            [response] = driver.poll()
+            assert payload == bytes(response.message.responses[0].partitions[0].records)
+            driver.send(METADATA)
+            [response] = driver.poll()
+            assert "small" == response.message.cluster_id
+            assert 0 == driver.client.arrived
+            assert [] == driver.poll(0)
+
+
+def test_the_broker_dies_in_the_middle_of_a_large_answer(drivers: Any) -> None:
+    """Half of a large frame and then the end, with and without a large one before it: the request fails, and the next
+    connection works."""
+    payload = os.urandom(1 << 16) * 32
+    with ScriptedBroker() as broker:
+        broker.on(FETCH, lambda request: _fetch_answer(request, payload))
+        driver = drivers(broker.port, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
+        for before in (0, 1, 2):
+            driver.connect()
+            for _ in range(before):
+                driver.send(FETCH)
+                driver.poll()
+            whole = response_bytes(FETCH, FETCH.max_version, before + 1, _fetch_answer(None, payload))
+            broker.next(FETCH, whole[: len(whole) // 2], CLOSE)
+            driver.send(FETCH)
+            driver.send(FETCH)
+            responses = driver.poll()
+            assert [BrokerConnectionError] * 2 == [type(response.error) for response in responses]
+            assert "it closed the connection" in str(responses[0].error)
+
+
+def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
+    """A broker that falls silent in the middle of a large frame: the request times out, and the memory is not written
+    to any more when the connection is gone."""
+    payload = os.urandom(1 << 16) * 32
+    with ScriptedBroker() as broker:
+        whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_answer(None, payload))
+        broker.next(FETCH, whole[: len(whole) // 2], SILENCE)
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send(FETCH, timeout_ms=300)
+        [response] = driver.poll()
+        assert isinstance(response.error, TimeoutError)
+        assert 0 == driver.client.arrived
+
+
+def test_closing_while_a_large_answer_arrives() -> None:
+    """Closing in the middle of a large frame gives back thread and descriptors."""
+    threads, descriptors = _threads(), len(os.listdir("/proc/self/fd"))
+    payload = os.urandom(1 << 16) * 32
+    for _ in range(5):
+        with ScriptedBroker() as broker:
+            whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_answer(None, payload))
+            broker.next(FETCH, whole[: len(whole) // 2], SILENCE)
+            driver = Driver(broker.port)
+            driver.connect()
+            driver.send(FETCH)
+            driver.poll(50)
+            assert threads < _threads()
+            driver.client.close()
+    _wait_until(lambda: threads >= _threads())
+    assert descriptors >= len(os.listdir("/proc/self/fd"))
+
+
+def _threads() -> int:
+    """Threads of the process as the system counts them."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def _fetch_answer(request: Any, payload: bytes) -> Any:

@@ -43,6 +43,8 @@ def config(**changes: Any) -> Any:
 class FakeTransport:
     """One attempt to connect, driven by the test or by a `Script` behind it."""
 
+    plain = False  # there is no descriptor that another thread could receive from
+
     def __init__(self, net: FakeNetwork, address: Address, fd: int) -> None:
         self.net = net
         self.address = address

@@ -45,6 +45,82 @@ def test_frames_come_out_as_sent(frames: list[bytes], pieces: int) -> None:
     assert 0 == buffer.pending
 
 
+def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
+    """As `feed`, but as a receiver does it that takes a size and its frame while it can."""
+    frames = []
+    while data:
+        view = buffer.ahead_view(1000)
+        if view is None:
+            frames += feed(buffer, data[:at_most])
+            data = data[at_most:]
+            continue
+        prefix, size = data[:4], int.from_bytes(data[:4], "big")
+        fits = len(prefix) == 4 and size <= len(view)
+        body = data[4 : 4 + min(size, at_most)] if fits else b""
+        view[: len(body)] = body
+        frames += [bytes(frame) for frame in buffer.received_ahead(prefix, len(body))]
+        data = data[len(prefix) + len(body) :]
+    return frames
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    sizes=st.lists(st.integers(0, 5000) | st.sampled_from([70_000, LARGE, 2 * LARGE]), max_size=12),
+    pieces=st.sampled_from([1, 3, 1000, 65_536, 1 << 20]),
+)
+def test_frames_received_ahead_come_out_as_sent(sizes: list[int], pieces: int) -> None:
+    """It makes no difference that memory was given before a frame's size was known: large enough, too small, too large,
+    or with only the beginning of the frame in it."""
+    if pieces < 1000:
+        sizes = [size % 5000 for size in sizes]
+    buffer = FrameBuffer(1 << 20)
+    frames = [bytes([number]) * size for number, size in enumerate(sizes)]
+    assert frames == feed_beside(buffer, prefixed(*frames), pieces)
+    assert 0 == buffer.pending
+
+
+def test_memory_ahead_is_for_large_frames_that_follow_each_other() -> None:
+    """Nothing is given before the first large frame, in the middle of one, or after many small ones."""
+    buffer = FrameBuffer()
+    assert buffer.ahead_view(1000) is None
+    feed(buffer, prefixed(bytes(LARGE)))
+    view = buffer.ahead_view(1000)
+    assert view is not None
+    assert LARGE < len(view) < 2 * LARGE
+    assert [] == buffer.received_ahead(b"\0\0", 0)
+    assert buffer.ahead_view(1000) is None
+    assert 2 == buffer.pending
+    assert [b"x" * 10] == feed(buffer, b"\0\x0a" + b"x" * 10)
+    for _ in range(20):
+        feed(buffer, prefixed(b"small"))
+    assert buffer.ahead_view(1000) is None
+
+
+def test_a_small_frame_does_not_keep_the_memory_of_a_large_one() -> None:
+    """A frame that is much smaller than expected moves to memory of its own size."""
+    buffer = FrameBuffer()
+    feed(buffer, prefixed(bytes(LARGE)))
+    view = buffer.ahead_view(1000)
+    assert view is not None
+    view[:5] = b"small"
+    (frame,) = buffer.received_ahead(b"\0\0\0\5", 5)
+    assert b"small" == bytes(frame)
+    assert frame.capacity < 1000
+
+
+def test_an_impossible_size_of_a_frame_received_ahead() -> None:
+    """A negative or too large size ends the stream there, too; more bytes than were given are refused."""
+    for prefix in (b"\xff\xff\xff\xff", (1 << 20).to_bytes(4, "big")):
+        buffer = FrameBuffer(1 << 18)
+        feed(buffer, prefixed(bytes(LARGE)))
+        assert buffer.ahead_view(1000) is not None
+        with pytest.raises(ProtocolError, match="the limit is 262144"):
+            buffer.received_ahead(prefix, 0)
+    buffer = FrameBuffer()
+    with pytest.raises(ValueError, match="do not fit"):
+        buffer.received_ahead(b"", 0)
+
+
 def test_several_frames_in_one_receive() -> None:
     """One receive may complete several frames and begin another."""
     buffer = FrameBuffer()

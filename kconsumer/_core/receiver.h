@@ -1,0 +1,278 @@
+/* A thread that receives from sockets into memory, and touches nothing of Python.
+ *
+ * A job is a descriptor and the memory its next bytes belong in: as many as fit, or, if it is framed, as many as a
+ * four-byte size before them says. The thread ends a job when all have come, when they would not fit, when the peer has
+ * closed or the socket failed, and makes `told[0]` readable. Everything in kc_receiver is guarded by `lock` but for
+ * `ended`; a job that is `busy` belongs to the thread although the lock is free. */
+#ifndef KCONSUMER_RECEIVER_H
+#define KCONSUMER_RECEIVER_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define KC_JOBS 64
+#define KC_PIECE ((size_t) 1 << 20) /* of one recv, so that others get their turn */
+
+#define KC_PREFIX 4
+
+typedef enum { KC_UNUSED, KC_RECEIVING, KC_ENDED } kc_job_state;
+
+typedef struct {
+    kc_job_state state;
+    int busy;
+    int fd;
+    int error; /* errno of a socket that failed */
+    unsigned char *memory;
+    size_t size;   /* of the memory; of the frame, once that is known and fits */
+    size_t filled; /* bytes of it */
+    unsigned char prefix[KC_PREFIX];
+    size_t prefixed; /* bytes of the prefix that are there; KC_PREFIX from the start if there is none to come */
+} kc_job;
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t not_busy;
+    pthread_t thread;
+    int stopping;
+    int wake[2]; /* tells the thread of new jobs, cancelled ones and the end */
+    int told[2]; /* tells of ended jobs */
+    int ended;   /* how many jobs ended that nobody has collected; atomic */
+    kc_job jobs[KC_JOBS];
+} kc_receiver;
+
+static inline void kc_write_byte(int fd)
+{
+    /* A full pipe wakes just as well. */
+    while (write(fd, "", 1) < 0 && errno == EINTR)
+        ;
+}
+
+static inline void kc_empty(int fd)
+{
+    char waste[64];
+    ssize_t n;
+    do
+        n = read(fd, waste, sizeof waste);
+    while (n == (ssize_t) sizeof waste || (n < 0 && errno == EINTR));
+}
+
+/* The prefix is complete: whether the frame fits. */
+static inline int kc_frame_fits(kc_job *job)
+{
+    size_t size = (size_t) job->prefix[0] << 24 | (size_t) job->prefix[1] << 16 | (size_t) job->prefix[2] << 8 |
+                  (size_t) job->prefix[3];
+    if (size > job->size)
+        return 0;
+    job->size = size;
+    return 1;
+}
+
+/* Receive some bytes of a job. Whether it goes on: that there was nothing, for now, is in `*empty`. */
+static inline int kc_receive_some(kc_job *job, int *empty)
+{
+    int at_prefix = job->prefixed < KC_PREFIX;
+    unsigned char *at = at_prefix ? job->prefix + job->prefixed : job->memory + job->filled;
+    size_t wanted = at_prefix ? KC_PREFIX - job->prefixed : job->size - job->filled;
+    ssize_t n = recv(job->fd, at, wanted < KC_PIECE ? wanted : KC_PIECE, MSG_DONTWAIT);
+    *empty = n < (ssize_t) wanted;
+    if (n < 0) {
+        job->error = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
+        return job->error == 0;
+    }
+    if (n == 0)
+        return 0;
+    if (at_prefix) {
+        job->prefixed += (size_t) n;
+        return job->prefixed < KC_PREFIX || (kc_frame_fits(job) && job->size > 0);
+    }
+    job->filled += (size_t) n;
+    return job->filled < job->size;
+}
+
+/* Receive what has arrived for a job. The lock is held, but not while the kernel copies. */
+static inline void kc_advance(kc_receiver *receiver, kc_job *job)
+{
+    int goes_on, empty;
+    job->busy = 1;
+    pthread_mutex_unlock(&receiver->lock);
+    do
+        goes_on = kc_receive_some(job, &empty);
+    while (goes_on && !empty);
+    pthread_mutex_lock(&receiver->lock);
+    job->busy = 0;
+    if (!goes_on) {
+        job->state = KC_ENDED;
+        __atomic_add_fetch(&receiver->ended, 1, __ATOMIC_RELEASE);
+        kc_write_byte(receiver->told[1]);
+    }
+    pthread_cond_broadcast(&receiver->not_busy);
+}
+
+static void *kc_receive(void *argument)
+{
+    kc_receiver *receiver = argument;
+    struct pollfd watched[KC_JOBS + 1];
+    kc_job *jobs[KC_JOBS + 1];
+    nfds_t count, i;
+    int j, ready;
+    pthread_mutex_lock(&receiver->lock);
+    while (!receiver->stopping) {
+        count = 1;
+        watched[0].fd = receiver->wake[0];
+        watched[0].events = POLLIN;
+        for (j = 0; j < KC_JOBS; j++) {
+            if (receiver->jobs[j].state != KC_RECEIVING)
+                continue;
+            jobs[count] = &receiver->jobs[j];
+            watched[count].fd = receiver->jobs[j].fd;
+            watched[count].events = POLLIN;
+            count++;
+        }
+        pthread_mutex_unlock(&receiver->lock);
+        ready = poll(watched, count, -1);
+        if (ready > 0 && watched[0].revents)
+            kc_empty(receiver->wake[0]);
+        pthread_mutex_lock(&receiver->lock);
+        for (i = 1; ready > 0 && i < count && !receiver->stopping; i++)
+            /* A job may have been cancelled meanwhile, and another one have taken its place. */
+            if (watched[i].revents && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
+                kc_advance(receiver, jobs[i]);
+    }
+    pthread_mutex_unlock(&receiver->lock);
+    return NULL;
+}
+
+static inline int kc_pipe(int ends[2])
+{
+    int i;
+    if (pipe(ends) < 0)
+        return -1;
+    for (i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+    }
+    return 0;
+}
+
+static inline void kc_close_pipe(int ends[2])
+{
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Start the thread. NULL, with errno set, if the system has no descriptors, memory or threads left. */
+static inline kc_receiver *kc_receiver_new(void)
+{
+    kc_receiver *receiver = calloc(1, sizeof *receiver);
+    sigset_t all, before;
+    int error;
+    if (receiver == NULL)
+        return NULL;
+    if (kc_pipe(receiver->wake) < 0)
+        goto no_wake;
+    if (kc_pipe(receiver->told) < 0)
+        goto no_told;
+    pthread_mutex_init(&receiver->lock, NULL);
+    pthread_cond_init(&receiver->not_busy, NULL);
+    /* Signals are for Python's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&receiver->thread, NULL, kc_receive, receiver);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        return receiver;
+    errno = error;
+    kc_close_pipe(receiver->told);
+no_told:
+    kc_close_pipe(receiver->wake);
+no_wake:
+    error = errno;
+    free(receiver);
+    errno = error;
+    return NULL;
+}
+
+/* End the thread; in a forked child (`alive` 0) there is none. */
+static inline void kc_receiver_free(kc_receiver *receiver, int alive)
+{
+    if (alive) {
+        pthread_mutex_lock(&receiver->lock);
+        receiver->stopping = 1;
+        pthread_mutex_unlock(&receiver->lock);
+        kc_write_byte(receiver->wake[1]);
+        pthread_join(receiver->thread, NULL);
+        pthread_cond_destroy(&receiver->not_busy);
+        pthread_mutex_destroy(&receiver->lock);
+    }
+    kc_close_pipe(receiver->wake);
+    kc_close_pipe(receiver->told);
+    free(receiver);
+}
+
+/* Begin a job; its number, or -1 if there are too many. */
+static inline int kc_job_begin(kc_receiver *receiver, int fd, unsigned char *memory, size_t size, int framed)
+{
+    int number;
+    kc_job *job;
+    pthread_mutex_lock(&receiver->lock);
+    for (number = 0; number < KC_JOBS && receiver->jobs[number].state != KC_UNUSED; number++)
+        ;
+    if (number < KC_JOBS) {
+        job = &receiver->jobs[number];
+        job->fd = fd;
+        job->error = 0;
+        job->memory = memory;
+        job->size = size;
+        job->filled = 0;
+        job->prefixed = framed ? 0 : KC_PREFIX;
+        job->state = KC_RECEIVING;
+    }
+    pthread_mutex_unlock(&receiver->lock);
+    if (number == KC_JOBS)
+        return -1;
+    kc_write_byte(receiver->wake[1]);
+    return number;
+}
+
+/* The number of a job that has ended, or -1. */
+static inline int kc_job_ended(kc_receiver *receiver)
+{
+    int number, found = -1;
+    pthread_mutex_lock(&receiver->lock);
+    for (number = 0; number < KC_JOBS && found < 0; number++)
+        if (receiver->jobs[number].state == KC_ENDED)
+            found = number;
+    pthread_mutex_unlock(&receiver->lock);
+    return found;
+}
+
+/* Be done with a job, ended or not: from now on its memory and its descriptor are the caller's again. What it came to is
+ * copied to `out`. */
+static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out)
+{
+    kc_job *job = &receiver->jobs[number];
+    pthread_mutex_lock(&receiver->lock);
+    while (job->busy)
+        pthread_cond_wait(&receiver->not_busy, &receiver->lock);
+    *out = *job;
+    job->state = KC_UNUSED;
+    pthread_mutex_unlock(&receiver->lock);
+    if (out->state == KC_ENDED)
+        __atomic_sub_fetch(&receiver->ended, 1, __ATOMIC_RELAXED);
+    else
+        kc_write_byte(receiver->wake[1]); /* the descriptor may be closed next: stop watching it */
+}
+
+static inline int kc_jobs_ended(const kc_receiver *receiver)
+{
+    return __atomic_load_n(&receiver->ended, __ATOMIC_ACQUIRE);
+}
+
+#endif

@@ -1,0 +1,191 @@
+"""The thread that fills memory from sockets."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kconsumer._core.receiver import Receiver
+
+Pair = tuple[socket.socket, socket.socket]
+ECONNRESET = 104
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver that is closed in the end."""
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two connected sockets."""
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+def taken(receiver: Receiver) -> tuple[Any, bytes | None, int, int]:
+    """The next job that ends."""
+    while (found := receiver.take()) is None:
+        readable, _, _ = select.select([receiver.fileno()], [], [], 10)
+        assert readable
+    return found
+
+
+def test_memory_is_filled(receiver: Receiver, pair: Pair) -> None:
+    """Bytes that arrive in pieces fill the view; what comes after them stays in the socket."""
+    near, far = pair
+    memory = bytearray(300_000)
+    receiver.begin(near.fileno(), memory, "tag", False)
+    sent = os.urandom(300_000)
+    for start in range(0, len(sent), 7_000):
+        far.sendall(sent[start : start + 7_000])
+    far.sendall(b"rest")
+    assert ("tag", None, 300_000, 0) == taken(receiver)
+    assert sent == memory
+    assert b"rest" == near.recv(100)
+    assert 0 == receiver.ended
+    assert receiver.take() is None
+    assert ([], [], []) == select.select([receiver.fileno()], [], [], 0)
+
+
+@pytest.mark.parametrize("sent", [b"\0\0\0\5hello", b"\0\0\0\0", b"\0\0\0\x0a0123456789"])
+def test_a_frame_that_fits(receiver: Receiver, pair: Pair, sent: bytes) -> None:
+    """As many bytes are taken as the size before them says, byte by byte or at once; none that follow."""
+    near, far = pair
+    for step in (1, 100):
+        memory = bytearray(10)
+        receiver.begin(near.fileno(), memory, near, True)
+        for start in range(0, len(sent), step):
+            far.sendall(sent[start : start + step])
+        far.sendall(b"rest")
+        assert (near, sent[:4], len(sent) - 4, 0) == taken(receiver)
+        assert sent[4:] == memory[: len(sent) - 4]
+        assert b"rest" == near.recv(100)
+
+
+@pytest.mark.parametrize("prefix", [b"\0\0\0\x0b", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"])
+def test_a_frame_that_does_not_fit(receiver: Receiver, pair: Pair, prefix: bytes) -> None:
+    """Only the size of a larger frame is taken; its bytes stay in the socket."""
+    near, far = pair
+    receiver.begin(near.fileno(), bytearray(10), None, True)
+    far.sendall(prefix + b"frame")
+    assert (None, prefix, 0, 0) == taken(receiver)
+    assert b"frame" == near.recv(100)
+
+
+@pytest.mark.parametrize(("sent", "framed"), [(b"", False), (b"abc", False), (b"\0\0", True), (b"\0\0\0\5ab", True)])
+def test_the_peer_closes(receiver: Receiver, pair: Pair, sent: bytes, framed: bool) -> None:
+    """A job ends with what has come when the peer closes."""
+    near, far = pair
+    receiver.begin(near.fileno(), bytearray(10), None, framed)
+    far.sendall(sent)
+    far.close()
+    expected = (None, sent[:4], len(sent[4:]), 0) if framed else (None, None, len(sent), 0)
+    assert expected == taken(receiver)
+
+
+def test_a_socket_that_fails(receiver: Receiver) -> None:
+    """A reset connection ends the job with its errno."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+        with near:
+            near.sendall(b"unread")
+            receiver.begin(near.fileno(), bytearray(10), None, False)
+            far.recv(1)
+            far.close()
+            assert (None, None, 0, ECONNRESET) == taken(receiver)
+
+
+def test_a_cancelled_job_gives_everything_back(receiver: Receiver, pair: Pair) -> None:
+    """After a job is cancelled its memory may be resized, its socket is read by whoever likes, and no result comes of
+    it. Cancelling one that is not there does nothing, even if its place is used again."""
+    near, far = pair
+    memory = bytearray(10)
+    name = receiver.begin(near.fileno(), memory, None, False)
+    assert name is not None
+    with pytest.raises(BufferError):
+        memory.append(0)
+    receiver.cancel(name)
+    memory.append(0)
+    far.sendall(b"abc")
+    assert b"abc" == near.recv(100)
+    assert 0 == receiver.ended
+    other = receiver.begin(near.fileno(), memory, "other", False)
+    assert other != name
+    receiver.cancel(name)
+    far.sendall(bytes(11))
+    assert ("other", None, 11, 0) == taken(receiver)
+
+
+def test_many_jobs_at_once(receiver: Receiver) -> None:
+    """Sixty-four sockets are served side by side; another job is refused until one of them has been taken."""
+    with ExitStack() as open_sockets:
+        pairs = [socket.socketpair() for _ in range(65)]
+        for both in pairs:
+            for one in both:
+                open_sockets.enter_context(one)
+        check_many_jobs(receiver, pairs)
+
+
+def check_many_jobs(receiver: Receiver, pairs: list[Pair]) -> None:
+    """Fill a view from each pair at the same time."""
+    memories = [bytearray(1000) for _ in pairs]
+    begun = [receiver.begin(near.fileno(), memories[i], i, False) for i, (near, _) in enumerate(pairs)]
+    assert [None] == [name for name in begun if name is None]
+    assert begun[64] is None
+    for number, (_, far) in enumerate(pairs):
+        far.sendall(bytes([number]) * 1000)
+    found = {taken(receiver)[0] for _ in range(64)}
+    assert set(range(64)) == found
+    assert all(bytes([number]) * 1000 == memories[number] for number in found)
+    assert receiver.begin(pairs[64][0].fileno(), memories[64], "last", False) is not None
+    assert ("last", None, 1000, 0) == taken(receiver)
+
+
+def test_closing_ends_the_thread_and_its_jobs(pair: Pair) -> None:
+    """After close the memory is the caller's again and no thread or descriptor is left; a new job starts a new
+    thread."""
+    threads, descriptors = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    receiver = Receiver()
+    for _ in range(2):
+        memory = bytearray(10)
+        receiver.begin(pair[0].fileno(), memory, None, False)
+        assert threads < len(os.listdir("/proc/self/task"))
+        assert "<Receiver of 1 jobs>" == repr(receiver)
+        receiver.close()
+        memory.append(0)
+        receiver.close()
+        assert (threads, descriptors) == (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")))
+    assert receiver.take() is None
+    assert 0 == receiver.ended
+
+
+def test_memory_that_cannot_be_written(receiver: Receiver, pair: Pair) -> None:
+    """Read-only memory is refused."""
+    with pytest.raises(BufferError):
+        receiver.begin(pair[0].fileno(), b"bytes", None, False)  # type: ignore[arg-type,unused-ignore]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
+def test_a_forked_child_closes_without_a_thread(receiver: Receiver, pair: Pair) -> None:
+    """A child of a fork, where the thread does not exist, closes at once; the parent's job goes on."""
+    near, far = pair
+    receiver.begin(near.fileno(), bytearray(3), None, False)
+    child = os.fork()
+    if child == 0:
+        receiver.close()
+        os._exit(0)
+    assert 0 == os.waitpid(child, 0)[1]
+    far.sendall(b"abc")
+    assert (None, None, 3, 0) == taken(receiver)
