@@ -208,8 +208,7 @@ def test_record_larger_than_the_fetch_size_is_read(
     kafka.produce(topic_name, [b"small", large, b"after"], config={"linger.ms": 0, "batch.num.messages": 1})
     consumer = new_consumer(**{option: 10_240})
     consumer.assign(tps(topic_name, 0))
-    assert [b"small"] == values(consumer.poll(20)), "the large record is not the first of this fetch"
-    assert [large, b"after"] == values(read(consumer, 2))
+    assert [b"small", large, b"after"] == values(read(consumer, 3))
 
 
 def test_all_partitions_are_read_with_tiny_fetch_sizes(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
