@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import struct
 import threading
 import zlib
@@ -24,13 +25,31 @@ from typing import Any
 from kconsumer._core.fetch import DecompressionError as DecompressionError
 from kconsumer._core.fetch import use_codecs
 from kconsumer._core.frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.unpacker import use_library
 from kconsumer._core.wire import Slice
 
 Packed = Slice | memoryview | bytes
 Plain = Slice | bytes | bytearray
 
-# An import statement in each call would take as long as finding the records of a small batch.
-_library = functools.cache(importlib.import_module)
+
+@functools.cache  # an import statement in each call would take as long as finding the records of a small batch
+def _library(name: str) -> Any:
+    """A codec's library. Of lz4 and zstd the compiled core is told, too, where their functions are that need no Python:
+    in the packages' own modules, or else in the system's library. With neither, and with a single core, it decompresses
+    no batches ahead."""
+    found = importlib.import_module(name)
+    codec, module, system = _WITHOUT_PYTHON.get(name, ("", "", ""))
+    if codec and (os.cpu_count() or 1) > 1:
+        folder = os.path.dirname(str(found.__file__))
+        modules = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith(module)]
+        any(use_library(codec, path) for path in [*modules, system])
+    return found
+
+
+_WITHOUT_PYTHON = {
+    "lz4.block": ("lz4", "_block.", "liblz4.so.1"),
+    "zstandard": ("zstd", "_cffi.", "libzstd.so.1"),
+}
 
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64
@@ -299,5 +318,6 @@ _READERS: dict[int, Callable[[Packed, int], Plain]] = {
     3: _unlz4,
     4: _unzstd,
 }
+
 
 use_codecs(decompress, output_limit)

@@ -19,6 +19,7 @@ from kconsumer._core.batch cimport (
     FOUND_BAD_SIZE,
     FOUND_END,
     FOUND_OLD,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     BatchHeader,
@@ -32,6 +33,7 @@ from kconsumer._core.crc cimport crc32c_of
 from kconsumer._core.legacy cimport Messages, find_uncompressed, find_wrapped, read_outer
 from kconsumer._core.run cimport RecordRun, Segment, new_run, read_next
 from kconsumer._core.transactions cimport ABORT_MARKER, BAD_MARKER, AbortedIndex, marker_type
+from kconsumer._core.unpacker cimport Ahead, can_unpack
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
@@ -149,6 +151,7 @@ cdef class PartitionFetch:
     cdef Open batch
     cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
     cdef readonly Py_ssize_t output_bytes  # what all batches so far decompressed to
+    cdef Ahead ahead                  # what is decompressed before its turn; None: nothing
     cdef object hold                  # told of each block of memory that a batch is decompressed into, or None
     cdef object error                 # what every take() raises from now on
     cdef list skipped                 # batches passed over: first offset, the one after the last, why; or None
@@ -245,6 +248,7 @@ cdef class PartitionFetch:
     def drain(self):
         """Let go of everything; there is nothing left to take."""
         self.data = None
+        self.ahead = None
         self.owner = None
         self.error = None
         self.begun = True
@@ -262,6 +266,7 @@ cdef class PartitionFetch:
             return
         self.rest = self.data.span
         self.rest.p += batch_at
+        self.ahead = None
         self.owner = None
         self.error = None
         if self.aborted is not None:
@@ -431,20 +436,32 @@ cdef class PartitionFetch:
         """What a compressed batch holds."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = output_limit(size)
-        cdef Slice body
+        cdef Slice body = None
         if self.log_bytes:
             limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
-        packed = slice_of(data, header.body.p, size)
-        try:
-            plain = decompress(header.attributes & CODEC, packed, max(limit, 0), header.magic)
-        except DecompressionError as error:
-            raise self.corrupt_batch(header, str(error)) from error
-        body = <Slice> plain if isinstance(plain, Slice) else Slice(plain)
+        if self.ahead is not None:
+            body = self.ahead.take(header.body.p)
+        if header.magic == 2 and remaining(&self.rest) > HEADER_BYTES and can_unpack():
+            if self.ahead is None:
+                self.ahead = Ahead(data)
+            self.ahead.look(self.rest)
+        if body is None or remaining(&body.span) > limit:
+            body = self.decompressed_now(data, header, slice_of(data, header.body.p, size), max(limit, 0))
+            if self.ahead is not None:
+                self.ahead.learn(remaining(&body.span))
         self.output_bytes += remaining(&body.span)
         # What was not compressed after all is where it was, in memory that is accounted for.
         if self.hold is not None and body.owner is not data:
             self.hold(body.owner)
         return body
+
+    cdef Slice decompressed_now(self, Slice data, const BatchHeader* header, Slice packed, Py_ssize_t limit):
+        """What a compressed batch holds, from a library of Python's."""
+        try:
+            plain = decompress(header.attributes & CODEC, packed, limit, header.magic)
+        except DecompressionError as error:
+            raise self.corrupt_batch(header, str(error)) from error
+        return <Slice> plain if isinstance(plain, Slice) else Slice(plain)
 
     cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:
         """Move up to `limit` records of the open batch to `run`, or `size` bytes, and close it after its last one."""

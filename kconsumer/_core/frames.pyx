@@ -8,7 +8,7 @@ library's own reader of frames finds the better ones. Decompresses nothing; know
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from kconsumer._core.wire cimport Slice, kc_load_be32, remaining, slice_of
+from kconsumer._core.wire cimport Slice, Span, kc_load_be32, remaining, slice_of
 
 
 cdef enum:
@@ -45,38 +45,48 @@ cdef Slice as_slice(object data):
     return <Slice> data if isinstance(data, Slice) else Slice(data)
 
 
-def lz4_block(data):
+cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* most) noexcept nogil:
     """The one block of an ordinary lz4 frame, and how many bytes it can decompress to; 0: it is not compressed.
 
-    None: another frame, or a malformed one.
+    False: another frame, or a malformed one.
     """
-    cdef Slice frame = as_slice(data)
-    cdef const unsigned char* p = frame.span.p
-    cdef Py_ssize_t left = remaining(&frame.span) - LZ4_HEADER_BYTES - 8, size, most
+    cdef const unsigned char* p = frame.p
+    cdef Py_ssize_t left = remaining(&frame) - LZ4_HEADER_BYTES - 8, size, largest
     cdef uint32_t sized
     cdef int kind
     if left < 1 or load_le32(p) != LZ4_MAGIC or p[4] != LZ4_ORDINARY:
-        return None
+        return False
     kind = (p[5] >> 4) - 4
     if kind < 0 or kind > 3 or p[5] & 0x0F or p[6] != LZ4_CHECKSUMS[kind]:
-        return None
+        return False
     sized = load_le32(p + LZ4_HEADER_BYTES)
     size = sized & ~LZ4_STORED
-    most = LZ4_SMALLEST_BLOCK << 2 * kind
-    if size == 0 or size > most or size > left or load_le32(p + LZ4_HEADER_BYTES + 4 + size) != 0:
+    largest = LZ4_SMALLEST_BLOCK << 2 * kind
+    if size == 0 or size > largest or size > left or load_le32(p + LZ4_HEADER_BYTES + 4 + size) != 0:
+        return False
+    most[0] = 0 if sized & LZ4_STORED else min(largest, LZ4_MAX_RATIO * size)
+    block.p = p + LZ4_HEADER_BYTES + 4
+    block.end = block.p + size
+    return True
+
+
+def lz4_block(data):
+    """What `find_lz4_block` finds: the block and how much it can come to, or None."""
+    cdef Slice frame = as_slice(data)
+    cdef Span block
+    cdef Py_ssize_t most = 0
+    if not find_lz4_block(frame.span, &block, &most):
         return None
-    most = 0 if sized & LZ4_STORED else min(most, LZ4_MAX_RATIO * size)
-    return slice_of(frame.owner, p + LZ4_HEADER_BYTES + 4, size), most
+    return slice_of(frame.owner, block.p, remaining(&block)), most
 
 
-def zstd_most(data):
+cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil:
     """How many bytes the content of one zstd frame can have: what it announces, or what so many blocks can hold.
 
     -1: not one whole frame and nothing behind it, or an unusual frame, or one that announces more than its blocks hold.
     """
-    cdef Slice frame = as_slice(data)
-    cdef const unsigned char* p = frame.span.p
-    cdef const unsigned char* end = frame.span.end
+    cdef const unsigned char* p = frame.p
+    cdef const unsigned char* end = frame.end
     cdef uint64_t announced = 0
     cdef uint32_t header = 0, size, kind
     cdef Py_ssize_t most = 0
@@ -118,8 +128,14 @@ def zstd_most(data):
     if end - p != (4 if flags & ZSTD_CHECKSUM else 0):
         return -1
     if announcing:
-        return announced if announced <= <uint64_t> most else -1
+        return <Py_ssize_t> announced if announced <= <uint64_t> most else -1
     return most
+
+
+def zstd_most(data):
+    """What `most_of_zstd` says."""
+    cdef Slice frame = as_slice(data)
+    return most_of_zstd(frame.span)
 
 
 def xerial_block(data):

@@ -1,0 +1,179 @@
+"""Batches that are decompressed before their turn: the same records, errors and ends as without."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.unpacker import taken_ahead, use_library
+from kconsumer.deserializers import adapt
+from kconsumer.errors import CorruptRecordError
+from kconsumer.testing.batches import Rec, build_batch
+from kconsumer.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+CODECS = ["lz4", "zstd"]
+
+
+def values(batch: int, size: int = 3_000) -> list[bytes]:
+    """What the records of a batch hold: in part what compresses."""
+    rng = random.Random(batch)
+    return [rng.randbytes(size // 60) * 30 for _ in range(2)]
+
+
+def stretch(codecs: Sequence[str], sizes: Sequence[int] = ()) -> list[bytes]:
+    """Batches of two records each, with these codecs."""
+    sizes = sizes or [3_000] * len(codecs)
+    return [
+        build_batch([Rec(value) for value in values(number, size)], base_offset=2 * number, codec=codec)
+        for number, (codec, size) in enumerate(zip(codecs, sizes, strict=True))
+    ]
+
+
+def read(fetch: PartitionFetch, most: int = 1_000_000) -> list[tuple[int, bytes | None]]:
+    """Up to so many records."""
+    return [(record.offset, record.value) for record in fetch.take(most)]
+
+
+def expected(count: int, sizes: Sequence[int] = ()) -> list[tuple[int, bytes]]:
+    """All records of `stretch`."""
+    sizes = sizes or [3_000] * count
+    flat = [value for number, size in enumerate(sizes) for value in values(number, size)]
+    return list(enumerate(flat))
+
+
+@pytest.fixture(autouse=True)
+def _loaded() -> None:
+    """The libraries are loaded with the first batch of their codec."""
+    for codec in CODECS:
+        PartitionFetch(TP, stretch([codec])[0], 0).take(10)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("step", [1, 3, 1_000])
+def test_records_come_as_they_are(codec: str, step: int) -> None:
+    """A hundred batches taken in any steps: every record once, in order, and most batches were ready."""
+    before = taken_ahead()
+    fetch = PartitionFetch(TP, b"".join(stretch([codec] * 100)), 0)
+    found = []
+    while not fetch.exhausted:
+        found += read(fetch, step)
+    assert expected(100) == found
+    assert taken_ahead() - before >= 90
+
+
+def test_codecs_side_by_side() -> None:
+    """Uncompressed batches and other codecs between them are passed over."""
+    codecs = ["lz4", "none", "zstd", "gzip", "snappy", "lz4", "zstd"] * 20
+    before = taken_ahead()
+    assert expected(len(codecs)) == read(PartitionFetch(TP, b"".join(stretch(codecs)), 0))
+    assert taken_ahead() - before >= 60
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_sizes_that_change(codec: str) -> None:
+    """Batches that come to more than there was memory for are decompressed in their turn; small ones follow."""
+    sizes = [300, 300, 60_000, 300, 600_000, 6_000, 300, 300_000, 300_000, 60] * 5
+    assert expected(50, sizes) == read(PartitionFetch(TP, b"".join(stretch([codec] * 50, sizes)), 0))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("bad", [1, 5, 39])
+def test_a_corrupt_batch_has_the_same_words(codec: str, bad: int) -> None:
+    """Bytes that do not decompress are an error at their place, with the text of the library that reads streams; the
+    batches before them are returned first."""
+    batches = stretch([codec] * 40)
+    for at in range(70, len(batches[bad]) - 8, 5):
+        batches[bad] = batches[bad][:at] + b"\xff" + batches[bad][at + 1 :]
+    fetch = PartitionFetch(TP, b"".join(batches), 0, check_crcs=False)
+    assert expected(40)[: 2 * bad] == read(fetch)
+    with pytest.raises(CorruptRecordError, match=codec) as caught:
+        fetch.take(10)
+    alone = PartitionFetch(TP, batches[bad], 2 * bad, check_crcs=False)
+    with pytest.raises(CorruptRecordError) as direct:
+        alone.take(10)
+    assert str(direct.value) == str(caught.value)
+    assert (TP.topic, TP.partition, 2 * bad) == (caught.value.topic, caught.value.partition, caught.value.offset)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_fetches_that_are_given_up(codec: str) -> None:
+    """A fetch that is drained or forgotten in the middle leaves nothing behind: hundreds of them, and one that is read
+    to its end has its batches ready."""
+    data = b"".join(stretch([codec] * 40))
+    kept = []
+    for number in range(300):
+        fetch = PartitionFetch(TP, data, 0)
+        assert expected(40)[:5] == read(fetch, 5)
+        if number % 3 == 0:
+            fetch.drain()
+            assert [] == read(fetch)
+        if number % 3 == 1:
+            kept.append(fetch)
+    for fetch in kept:
+        assert expected(40)[5:] == read(fetch)
+    kept.clear()
+    before = taken_ahead()
+    assert expected(40) == read(PartitionFetch(TP, data, 0))
+    assert taken_ahead() - before >= 35
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_given_out_again(codec: str) -> None:
+    """A deserializer that fails takes the fetch back over batches that were ready: they come again."""
+    fetch = PartitionFetch(TP, b"".join(stretch([codec] * 30)), 0)
+    run = fetch.take(40)
+
+    def fails(value: bytes) -> bytes:
+        if value == values(5)[0]:
+            raise ValueError("no")
+        return value
+
+    run.deserialize(None, adapt(fails, "value"))
+    assert 10 == len(run)
+    assert expected(30)[10:] == read(fetch)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_aborted_batches_between_them(codec: str) -> None:
+    """Batches of an aborted transaction are passed over although they were decompressed."""
+    batches = [
+        build_batch(
+            [Rec(b"%d" % number)] * 2,
+            base_offset=2 * number,
+            codec=codec,
+            producer_id=number % 2,
+            transactional=True,
+        )
+        for number in range(60)
+    ]
+    fetch = PartitionFetch(TP, b"".join(batches), 0, read_committed=True, aborted_transactions=[(1, 0)])
+    assert [number for number in range(120) if number // 2 % 2 == 0] == [offset for offset, _ in read(fetch)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
+def test_a_forked_child_goes_on() -> None:
+    """In a child of a fork a fetch that was begun is read on, and new ones are; the parent's, too."""
+    data = b"".join(stretch(["zstd"] * 60))
+    fetch = PartitionFetch(TP, data, 0)
+    read(fetch, 3)
+    child = os.fork()
+    if child == 0:
+        good = expected(60)[3:] == read(fetch) and expected(60) == read(PartitionFetch(TP, data, 0))
+        os._exit(0 if good else 1)
+    assert 0 == os.waitpid(child, 0)[1]
+    assert expected(60)[3:] == read(fetch)
+
+
+def test_a_library_that_is_none() -> None:
+    """A file that is not there, or lacks the functions, is not used."""
+    assert not use_library("lz4", "/nowhere/liblz4.so")
+    assert not use_library("zstd", "libm.so.6")
+    before = taken_ahead()
+    assert expected(9) == read(PartitionFetch(TP, b"".join(stretch(["zstd"] * 9)), 0))
+    assert before < taken_ahead()
