@@ -9,6 +9,8 @@ those of the system: called through Python they would have to wait for the GIL t
 each time if the caller is in a loop of his own.
 """
 
+cimport cython
+from libc.stdlib cimport realloc
 from libc.string cimport memset
 
 from kconsumer._core.batch cimport CODEC, CONTROL, FOUND_BATCH, BatchHeader, next_batch
@@ -48,6 +50,22 @@ cdef bint can_unpack() noexcept:
     return kc_unpacker_knows(KC_LZ4) or kc_unpacker_knows(KC_ZSTD)
 
 
+cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
+    """The frame is complete with so many bytes; give back what is left of its memory if that is much."""
+    cdef unsigned char* data
+    frame.size = size
+    frame.filling = False
+    if size > frame.capacity - (frame.capacity >> 2) or size == 0:
+        return 0
+    data = <unsigned char*> realloc(frame.data, <size_t> size)
+    if data != NULL:
+        frame.data = data
+        frame.capacity = size
+    return 0
+
+
+@cython.final
+@cython.auto_pickle(False)
 cdef class Ahead:
     """What is decompressed ahead in one stretch of batches."""
 
@@ -78,8 +96,7 @@ cdef class Ahead:
                 self.skip()
                 if size < 0:
                     return None
-                frame.size = size
-                frame.filling = False
+                shrink(frame, size)
                 self.learn(size)
                 return slice_of(frame, frame.data, size)
             self.skip()
