@@ -533,8 +533,14 @@ def _positive(name: str, value: int) -> int:
 
 
 def _partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or a negative partition."""
-    topic, partition = tp
+    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or a negative partition, TypeError
+    for anything else."""
+    topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)
+    if not isinstance(topic, str) or not isinstance(partition, int):
+        raise TypeError(
+            f"{tp!r} is not a topic-partition; give TopicPartition(topic, partition). assign() takes a list of them;"
+            " pause(), resume(), seek_to_beginning() and seek_to_end() take them one by one: pause(*partitions)"
+        )
     if not topic or not topic.strip() or partition < 0:
         raise ValueError(f"not a topic-partition: {tp!r}")
     return tp if isinstance(tp, TopicPartition) else TopicPartition(topic, partition)

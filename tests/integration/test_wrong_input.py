@@ -32,6 +32,26 @@ def test_assignor_that_is_not_installed_lists_those_that_are() -> None:
         Consumer(bootstrap_servers="x:1", group_id="g", assignors=["stiky"])
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer, tp: consumer.seek_to_beginning([tp]),
+        lambda consumer, tp: consumer.pause({tp}),
+        lambda consumer, tp: consumer.assign(tp),
+        lambda consumer, tp: consumer.position("t"),
+        lambda consumer, tp: consumer.seek(("t", "0"), 5),
+    ],
+)
+def test_partitions_in_the_wrong_shape(call: Callable[[Consumer, TopicPartition], object]) -> None:
+    """A list where partitions are taken one by one, one partition where a list is taken, a topic alone: the error says
+    what was given and how it is written."""
+    with (
+        Consumer(bootstrap_servers="x:1") as consumer,
+        pytest.raises(TypeError, match=r"is not a topic-partition; give TopicPartition.*pause\(\*partitions\)"),
+    ):
+        call(consumer, TopicPartition("t", 0))
+
+
 def test_no_broker_at_the_address() -> None:
     """A blocking call says which address refused the connection."""
     with socket.socket() as free:
