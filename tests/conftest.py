@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.kafka_run import Run
 
 RUN_FOLDER = pytest.StashKey[Path]()
 RUN = pytest.StashKey[Run]()
+
+# How fast a machine makes examples says nothing of the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:

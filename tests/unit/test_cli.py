@@ -135,8 +135,9 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConsumer]:
         return fake
 
     monkeypatch.setattr(consume, "connect", connect)
+    before = signal.getsignal(signal.SIGINT)
     yield fake
-    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
+    assert before is signal.getsignal(signal.SIGINT)
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
