@@ -22,7 +22,7 @@ from support.spark_parity import OURS, Stream
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "2"))  # the long form: 20
-RECORDS = 3000
+RECORDS = max(3000, 1200 * KILLS)  # some micro-batches for each run, and some left for the last
 
 
 def commits(folder: Path) -> int:
