@@ -1,6 +1,6 @@
-"""A query and a stream whose tasks run in executors of their own; prints what the test compares.
+"""A query, and a stream, whose tasks run in executors of their own; prints what the test compares.
 
-For spark-submit, which says where the cluster is and what it is sent: spark_cluster.py SERVERS TOPIC FOLDER
+For spark-submit, which says where the cluster is and what it is sent: spark_cluster.py SERVERS TOPIC [FOLDER]
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def whereabouts(_rows: Iterator[Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Count a topic on the executors, then stream it into files."""
-    servers, topic, folder = sys.argv[1:]
+    """Count a topic on the executors, then stream it into files if a folder is given for them."""
+    servers, topic, *folders = sys.argv[1:]
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -31,9 +31,11 @@ def main() -> None:
     frame = spark.read.format(OURS).options(**options).load()
     rows = frame.selectExpr("count(*)", "count(distinct partition, offset)", "sum(length(value))").first()
     places = spark.sparkContext.parallelize(range(4), 4).mapPartitions(whereabouts).collect()
-    stream = Stream(spark, OURS, {**options, "maxOffsetsPerTrigger": "1500"}, Path(folder)).run().outcome()
-    streamed = [len(stream.rows), len({row[:2] for row in stream.rows}), len(stream.batches)]
-    print(json.dumps({"rows": list(rows), "streamed": streamed, "places": sorted(set(places))}))
+    found = {"rows": list(rows), "places": sorted(set(places))}
+    for folder in folders:
+        stream = Stream(spark, OURS, {**options, "maxOffsetsPerTrigger": "1500"}, Path(folder)).run().outcome()
+        found["streamed"] = [len(stream.rows), len({row[:2] for row in stream.rows}), len(stream.batches)]
+    print(json.dumps(found))
     spark.stop()
 
 
