@@ -79,6 +79,8 @@ class SparkType:
         if self.kind == "struct":
             return "struct<" + ",".join(f"`{name.replace('`', '``')}`:{kind.ddl}" for name, kind in self.fields) + ">"
         inner = ",".join(kind.ddl for _, kind in self.fields)
+        if self.kind == "timestamp":
+            return "timestamp_ltz"  # whatever a session takes `timestamp` for
         return f"{self.kind}<{inner}>" if inner else self.simple
 
     def arrow(self) -> pyarrow.DataType:

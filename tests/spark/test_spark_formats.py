@@ -56,6 +56,7 @@ def test_json_as_spark_decodes_it(spark: Any, options: dict[str, str]) -> None:
     assert theirs.schema == ours.schema
     rows = ours.sort("offset").collect()
     assert theirs.filter("offset not in (3, 4)").sort("offset").collect() == rows
+    assert [5] == [row.offset for row in ours.filter("value.id = 6 and value is not null").collect()]
     (full, sparse, tombstone, last) = (row.value for row in rows)
     assert (Decimal("3.25"), datetime(2024, 1, 2, 3, 4, 5, 678000), b"hi") == (full.price, full["at"], full.blob)
     assert (None, None, 6) == (tombstone, sparse.name, last.id)

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
@@ -164,6 +164,7 @@ def test_garbage() -> None:
     assert "is no decimal(5,2)" in bad[8]
 
 
+@settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=40)))
 def test_any_bytes(values: list[bytes]) -> None:
     """Whatever bytes there are, each is a row or bad."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.spark.formats_json import Json
@@ -277,6 +277,7 @@ fields = st.fixed_dictionaries(
 SCHEMA = "long long, double double, text string, flag boolean, list array<int>, part struct<long: long>"
 
 
+@settings(deadline=None)  # the first one imports
 @given(st.lists(st.tuples(fields, st.sampled_from([None, 1, "\t"]), st.booleans())), st.booleans())
 def test_valid_documents_as_json_loads_has_them(
     written: list[tuple[dict[str, Any], Any, bool]], with_bad: bool
@@ -293,6 +294,7 @@ def test_valid_documents_as_json_loads_has_them(
         assert expected == row
 
 
+@settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=8) | anything.map(lambda item: json.dumps(item).encode()), min_size=1))
 def test_a_value_is_the_same_whatever_is_beside_it(values: list[bytes]) -> None:
     """Decoded together or each alone, rows and reasons are the same."""

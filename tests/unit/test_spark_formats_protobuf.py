@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
@@ -160,6 +160,7 @@ def test_what_is_no_schema(tmp_path: Path) -> None:
         type_of(SET, "shop.Tree")
 
 
+@settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=30)))
 def test_any_bytes(values: list[bytes]) -> None:
     """Whatever bytes there are, each is a row or bad."""

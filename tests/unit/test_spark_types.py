@@ -37,6 +37,7 @@ def test_ddl(ddl: str, simple: str) -> None:
     found = parse_type(ddl)
     assert simple == found.simple
     assert found == parse_type(found.ddl)
+    assert "timestamp" not in found.ddl.replace("timestamp_", "")
 
 
 def test_json() -> None:
