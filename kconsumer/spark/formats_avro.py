@@ -1,7 +1,8 @@
 """Values in Avro's binary form, as the types that Spark's `from_avro` gives them.
 
 fastavro reads a value at a time into Python objects; what Spark counts in other units is converted here. Which schema a
-value was written with is not found out: it is the one of the option.
+value was written with is not found out: it is the one of the option. Where fastavro is lenient, so is this: an index
+below zero of an enum or a union counts from the end.
 """
 
 from __future__ import annotations

@@ -169,8 +169,9 @@ ROWS = (
                  "Form of the column `headers`: an array of structs, or a map in which the last value of a key wins.",
                  True, "array, map"),
     SourceOption("valueFormat", _one_of(*FORMATS), "raw", "both",
-                 "What values are. `string`: key and value are UTF-8 text. The others make `value` a struct. A value "
-                 "that is not what is said here is corrupt (see onCorrupt).", True, ", ".join(FORMATS)),
+                 "What values are. `string`: key and value are UTF-8 text; the others: `value` has the type that "
+                 "valueSchema says. A value that is not what is said here is corrupt (see onCorrupt).",
+                 True, ", ".join(FORMATS)),
     SourceOption("valueSchema", _text, None, "both",
                  "What is in the values: for json Spark's DDL (or its JSON) of a type, for avro an Avro schema, for "
                  "protobuf the path of a file with a FileDescriptorSet, read where the query is planned.", True,

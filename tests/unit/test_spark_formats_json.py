@@ -240,6 +240,19 @@ def test_nesting(depth: int) -> None:
     assert 100_000 > depth or {0: "is nested too deep"} == as_text[1]
 
 
+def test_values_that_are_no_objects() -> None:
+    """A schema may be of another type than a struct; then values are that, and `null` is not a value of it."""
+    assert ([[1, None], None, None], {2: "is null, which is no array<int>"}) == decode(
+        "array<int>", [b"[1,null]", None, b"null"]
+    )
+    assert ([[("k", 1.5)], None], {1: "is [], which is no map<string,double>"}) == decode(
+        "map<string,double>", [b'{"k":1.5}', b"[]"]
+    )
+    assert ([datetime.datetime(2024, 1, 2, tzinfo=utc), None], {1: "is 1, which is no timestamp"}) == decode(
+        "timestamp", [b'"2024-01-02"', b"1"]
+    )
+
+
 def test_nothing_and_nulls_only() -> None:
     """No rows, or no values in them."""
     assert ([], {}) == decode("a long", [])
@@ -302,3 +315,29 @@ def test_a_value_is_the_same_whatever_is_beside_it(values: list[bytes]) -> None:
     alone = [decode("a long, b double", [value]) for value in values]
     assert [rows[0] for rows, _ in alone] == together[0]
     assert {row: bad[0] for row, (_, bad) in enumerate(alone) if bad} == together[1]
+
+
+TEXTS = [
+    *("0", "-0", "1", "127", "128", "2147483648", "9223372036854775808", "01", "1.5", "1.505", "1.", "1e2", "1E-7"),
+    *("1e-60", "1e60", "1e-999999999", "99999999.99", "999999999.99", "0." + "0" * 45 + "1", "9" * 40, "-1", "+1"),
+    *("NaN", "Infinity", "-Infinity", "Inf", "-Inf", '"NaN"', '"Infinity"', '"1.5"', '" 1"', '"1e-60"', '"1_0"', '""'),
+    *("true", "false", "null", "nul", "[]", "[1,null]", '["a"]', "[[1]]", "{}", '{"x":"2024-01-02"}', '{"x":1,"x":2}'),
+    *('"2024-01-02"', '"2024-02-30"', '"0000-01-01"', '"2024-01-02T03:04:05.123456789Z"', '"2024-01-02 03:04"'),
+    *('"2024-01-02T24:00:00Z"', '"2024-01-02T03:04:60"', '"2024-01-02T03:04:05+25:00"', '"9999-12-31T23:59:59-12"'),
+    *('"a\tb"', '"\\u00e9\\ud83d"', '"\\ude00"', '"\\u0000"', '"é"', "\0", " 1 ", "\n1\n", "1,", "1}", '1,"a":2'),
+]
+MIXED = (
+    "a bigint, b tinyint, c double, d float, e decimal(10,2), f decimal(38,20), g string, h boolean, i array<int>,"
+    " j struct<x: date>, k date, l timestamp, m timestamp_ntz, n array<struct<x: timestamp>>"
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from("abcdefghijklmno"), st.sampled_from(TEXTS)), min_size=1, max_size=3))
+def test_at_once_and_one_by_one_are_the_same(fields: list[tuple[str, str]]) -> None:
+    """What Arrow's parser takes is what is made of the same document where a bad one beside it is in Arrow's way."""
+    document = b"{" + b",".join(f'"{name}":{text}'.encode() for name, text in fields) + b"}"
+    alone, beside = (Json(parse_type(MIXED)).decode(pa.array(values)) for values in ([document], [document, b"{"]))
+    alone.column.validate(full=True)
+    assert alone.column.to_string() == beside.column[:1].to_string()
+    assert alone.bad.get(0) == beside.bad.get(0)
