@@ -439,12 +439,12 @@ cdef class PartitionFetch:
         cdef Slice body = None
         if self.log_bytes:
             limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
-        if self.ahead is not None:
-            body = self.ahead.take(header.body.p)
-        if header.magic == 2 and remaining(&self.rest) > HEADER_BYTES and can_unpack():
+        if header.magic == 2 and can_unpack():
             if self.ahead is None:
                 self.ahead = Ahead(data)
-            self.ahead.look(self.rest)
+            body = self.ahead.take(header.attributes & CODEC, header.body)
+            if remaining(&self.rest) > HEADER_BYTES:
+                self.ahead.look(self.rest)
         if body is None or remaining(&body.span) > limit:
             body = self.decompressed_now(data, header, slice_of(data, header.body.p, size), max(limit, 0))
             if self.ahead is not None:

@@ -1,7 +1,7 @@
-"""Decompression ahead of need; unpacker.pyx says how.
+"""Decompression without Python; unpacker.pyx says how.
 
 Contents:
-    Ahead                  the batches after the open one, being decompressed in the background
+    Ahead                  decompresses one stretch of batches, zstd before it is asked
     can_unpack             whether there is a codec that this can be done for
 """
 
@@ -9,22 +9,14 @@ from kconsumer._core.wire cimport Slice, Span
 
 
 cdef extern from "unpacker.h" nogil:
-    ctypedef enum kc_task_state:
-        KC_IDLE
-        KC_WAITING
-        KC_RUNNING
-        KC_DONE
-    ctypedef enum kc_codec:
-        KC_LZ4
-        KC_ZSTD
+    ctypedef struct kc_unpacker:
+        pass
     ctypedef struct kc_task:
-        kc_task_state state
-        kc_codec codec
+        kc_unpacker* owner
         const unsigned char* packed
         size_t size
         unsigned char* memory
         size_t capacity
-        kc_task* next
 
 
 cdef enum:
@@ -32,7 +24,7 @@ cdef enum:
 
 
 cdef struct Place:
-    kc_task task
+    kc_task* task
     const unsigned char* body    # of the batch
 
 
@@ -47,8 +39,10 @@ cdef class Ahead:
     cdef int first, used
     cdef Py_ssize_t usual        # about how many bytes a batch comes to
 
-    cdef Slice take(self, const unsigned char* body)
+    cdef Slice take(self, int codec, Span body)
+    cdef Slice take_lz4(self, Span body)
+    cdef Slice take_zstd(self, const unsigned char* body)
     cdef int look(self, Span rest) except -1
     cdef int learn(self, Py_ssize_t size) except -1
-    cdef int skip(self) noexcept
-    cdef bint fill(self, Place* place, int codec, Span body) except -1
+    cdef int skip(self, bint ended=*) noexcept
+    cdef kc_task* submit(self, Span body) except? NULL

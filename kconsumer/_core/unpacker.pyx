@@ -1,8 +1,8 @@
-"""Decompresses the batches after the open one in the background, so that they are there when their turn comes.
+"""Decompresses lz4 and zstd batches without Python, zstd batches in the background before their turn comes.
 
-Decides which batches that is worth trying for: ordinary lz4 and zstd ones (see frames.pyx), a few at a time, of the
-partition that is being read. Every batch that is not there in time, or did not work out, is left to the caller, who
-decompresses it himself and finds the words for what is wrong with it. So nothing depends on this but the time it takes.
+Decides which batches that is worth trying for: ordinary ones (see frames.pyx), and of zstd a few at a time of the
+partition being read. Every batch that did not work out is left to the caller, who decompresses it through Python
+and finds the words for what is wrong with it. So nothing depends on this but the time it takes.
 
 The functions that decompress come from the libraries that the packages `lz4` and `zstandard` bring along, or else from
 those of the system: called through Python they would have to wait for the GIL twice for each batch, as long as 5 ms
@@ -19,9 +19,15 @@ from kconsumer._core.wire cimport Frame, Slice, Span, new_frame, remaining, slic
 
 
 cdef extern from "unpacker.h" nogil:
+    ctypedef enum kc_codec:
+        KC_LZ4
+        KC_ZSTD
     bint kc_unpacker_use(kc_codec codec, const char* library)
     bint kc_unpacker_knows(kc_codec codec)
-    bint kc_tasks_submit(kc_task* first, kc_task* last)
+    Py_ssize_t kc_unpack_lz4(const unsigned char* packed, size_t size, unsigned char* memory, size_t capacity)
+    kc_task* kc_task_new()
+    void kc_task_submit(kc_task* task)
+    void kc_unpacker_wake(kc_unpacker* unpacker)
     Py_ssize_t kc_task_end(kc_task* task, bint wanted)
 
 
@@ -80,8 +86,29 @@ cdef class Ahead:
         while self.used:
             self.skip()
 
-    cdef Slice take(self, const unsigned char* body):
-        """What the batch with this body holds; None if it is not known here. Batches before it are let go of."""
+    cdef Slice take(self, int codec, Span body):
+        """What the batch with this body holds; None if that is not known here."""
+        if codec == LZ4:
+            return self.take_lz4(body)
+        return self.take_zstd(body.p) if codec == ZSTD else None
+
+    cdef Slice take_lz4(self, Span body):
+        """Decompressed now: to hand a batch over and back takes half as long as this."""
+        cdef Span packed
+        cdef Py_ssize_t most = 0, size
+        cdef Frame frame
+        if not kc_unpacker_knows(KC_LZ4) or not find_lz4_block(body, &packed, &most) or most == 0:
+            return None
+        frame = new_frame(min(most, self.usual))
+        size = kc_unpack_lz4(packed.p, <size_t> remaining(&packed), frame.data, <size_t> frame.size)
+        if size < 0:
+            return None
+        shrink(frame, size)
+        self.learn(size)
+        return slice_of(frame, frame.data, size)
+
+    cdef Slice take_zstd(self, const unsigned char* body):
+        """Decompressed before, or now; batches before it are let go of."""
         cdef Place* place
         cdef Py_ssize_t size
         global batches_taken
@@ -91,9 +118,9 @@ cdef class Ahead:
                 return None
             if place.body == body:
                 batches_taken += 1
-                size = kc_task_end(&place.task, True)
+                size = kc_task_end(place.task, True)
                 frame = <Frame> self.frames[self.first]
-                self.skip()
+                self.skip(True)
                 if size < 0:
                     return None
                 shrink(frame, size)
@@ -111,61 +138,53 @@ cdef class Ahead:
         """Have the batches at the front of `rest` decompressed, those that were not looked at yet, as many as have a
         place. Waits until half of the places are free: to wake the thread costs more than to hand it a batch."""
         cdef BatchHeader header
-        cdef Place* place
-        cdef kc_task* first = NULL
+        cdef kc_task* task = NULL
         cdef kc_task* last = NULL
-        cdef int codec
-        if self.used > PLACES // 2:
+        if self.used > PLACES // 2 or not kc_unpacker_knows(KC_ZSTD):
             return 0
         if self.reached < rest.p:
             self.reached = rest.p
         rest.p = self.reached
         while self.used < PLACES and bytes_used < MOST_BYTES and next_batch(&rest, &header) == FOUND_BATCH:
             self.reached = rest.p
-            codec = header.attributes & CODEC
-            if codec != LZ4 and codec != ZSTD or header.attributes & CONTROL:
-                continue
-            place = &self.places[(self.first + self.used) % PLACES]
-            if not self.fill(place, codec, header.body):
-                continue
-            if last == NULL:
-                first = &place.task
-            else:
-                last.next = &place.task
-            last = &place.task
+            if header.attributes & CODEC == ZSTD and not header.attributes & CONTROL:
+                task = self.submit(header.body)
+                if task != NULL:
+                    last = task
         if last != NULL:
-            kc_tasks_submit(first, last)
+            kc_unpacker_wake(last.owner)
         return 0
 
-    cdef bint fill(self, Place* place, int codec, Span body) except -1:
-        """Describe the task for a batch; False if it is none for this."""
-        cdef Span packed = body
-        cdef Py_ssize_t most = 0
+    cdef kc_task* submit(self, Span body) except? NULL:
+        """Have a zstd batch decompressed at the next place; NULL if it is none for this, or not the time."""
+        cdef Py_ssize_t most = most_of_zstd(body)
+        cdef int at = (self.first + self.used) % PLACES
+        cdef kc_task* task
         cdef Frame frame
         global bytes_used
-        if codec == LZ4:
-            if not kc_unpacker_knows(KC_LZ4) or not find_lz4_block(body, &packed, &most):
-                return False
-        elif kc_unpacker_knows(KC_ZSTD):
-            most = most_of_zstd(body)
         if most <= 0:
-            return False
+            return NULL
         frame = new_frame(min(most, self.usual))
-        place.body = body.p
-        place.task.codec = KC_LZ4 if codec == LZ4 else KC_ZSTD
-        place.task.packed = packed.p
-        place.task.size = <size_t> remaining(&packed)
-        place.task.memory = frame.data
-        place.task.capacity = <size_t> frame.size
-        self.frames[(self.first + self.used) % PLACES] = frame
+        task = kc_task_new()
+        if task == NULL:
+            return NULL
+        task.packed = body.p
+        task.size = <size_t> remaining(&body)
+        task.memory = frame.data
+        task.capacity = <size_t> frame.size
+        self.places[at].task = task
+        self.places[at].body = body.p
+        self.frames[at] = frame
         self.used += 1
         bytes_used += frame.capacity
-        return True
+        kc_task_submit(task)
+        return task
 
-    cdef int skip(self) noexcept:
+    cdef int skip(self, bint ended=False) noexcept:
         """Let go of the first batch."""
         global bytes_used
-        kc_task_end(&self.places[self.first].task, False)
+        if not ended:
+            kc_task_end(self.places[self.first].task, False)
         bytes_used -= (<Frame> self.frames[self.first]).capacity
         self.frames[self.first] = None
         self.first = (self.first + 1) % PLACES

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 import pyarrow
 
@@ -52,7 +53,9 @@ MOST_TAKES = 100_000
 Straight = list[tuple[int, bytes | None]]
 
 
-def new_fetch(data: bytes | Slice, rng: Random, *, log_bytes: bool | None = None) -> PartitionFetch:
+def new_fetch(
+    data: bytes | Slice, rng: Random, *, log_bytes: bool | None = None, hold: Callable[[Any], object] | None = None
+) -> PartitionFetch:
     """As a consumer may be configured and positioned."""
     bits = rng.getrandbits(8)
     return PartitionFetch(
@@ -63,6 +66,7 @@ def new_fetch(data: bytes | Slice, rng: Random, *, log_bytes: bool | None = None
         log_bytes=bool(bits & 2) if log_bytes is None else log_bytes,
         read_committed=bool(bits & 4),
         aborted_transactions=aborted(rng) if bits & 4 else (),
+        hold=hold,
     )
 
 
@@ -280,25 +284,31 @@ def read_as_the_reference_does(data: bytes, rng: Random) -> str:
 
 def read_bomb(data: bytes, rng: Random) -> str:
     """No codec gives out more than it may, and a fetch tells what it decompressed."""
-    highest = 0
+    output = 0
 
     def limited(codec: int, packed: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
-        nonlocal highest
+        nonlocal output
         assert limit <= inputs.BOMB_LIMIT
         out = compression.decompress(codec, packed, limit, magic)
         assert len(out) <= limit
-        highest += len(out)
+        if isinstance(out, Slice):  # it was not compressed after all, and is where it was
+            output += len(out)
         return out
+
+    def hold(memory: Any) -> None:
+        nonlocal output
+        assert len(memory) <= inputs.BOMB_LIMIT
+        output += len(memory)
 
     use_codecs(limited, lambda _: inputs.BOMB_LIMIT)
     try:
-        fetch, count = new_fetch(data, rng), 0
+        fetch, count = new_fetch(data, rng, hold=hold), 0
         try:
             for run in taken(fetch, rng):
                 count += len(run)
         except (CorruptRecordError, RecordTooLargeError) as error:
             return ending(fetch, count, error)
-        assert highest == fetch.output_bytes
+        assert output == fetch.output_bytes
         return ending(fetch, count)
     finally:
         use_codecs(compression.decompress, compression.output_limit)
