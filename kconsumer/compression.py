@@ -35,7 +35,7 @@ Plain = Slice | bytes | bytearray
 @functools.cache  # an import statement in each call would take as long as finding the records of a small batch
 def _library(name: str) -> Any:
     """A codec's library. Of lz4 and zstd the compiled core is told, too, where their functions are that need no Python:
-    in the packages' own modules, or else in the system's library. With neither, or one core, all goes through Python."""
+    in the packages' own modules, or else in the system's. With neither, or with one core, all goes through Python."""
     found = importlib.import_module(name)
     codec, module, system = _WITHOUT_PYTHON.get(name, ("", "", ""))
     if codec and (os.cpu_count() or 1) > 1:
