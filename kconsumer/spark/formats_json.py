@@ -44,13 +44,7 @@ class Json:
         # Arrow's parser makes no maps, and bytes of text instead of base 64.
         self._whole = kind.kind == "struct" and not any(part.kind in ("map", "binary") for part in parts)
         self._later = any(part.kind in ("float", "decimal") or part.kind in PATTERNS for part in parts)
-        self._odd: re.Pattern[bytes] | None = None
-        scales = [part.scale for part in parts if part.kind == "decimal"]
-        if scales:
-            # What Arrow reads beyond its table of powers of ten for (it crashes at 1e-999), or would overflow.
-            digits = max(2, MOST_DIGITS - max(scales))
-            number = rb"[0-9.]{%d}|[0-9.]*[eE][-+]?[0-9]+\s*[\",}\]]" % digits
-            self._odd = re.compile(rb"[:,\[]\s*\"?[-+]?(?:%s)" % number)
+        self._odd = _odd_decimals(max((part.scale for part in parts if part.kind == "decimal"), default=None))
 
     def decode(self, values: pa.Array) -> Decoded:
         """The struct of each value."""
@@ -167,6 +161,18 @@ def _lines(values: pa.Array) -> bytes | None:
     joined: bytes = pc.binary_join(whole, "\n")[0].as_buffer().to_pybytes()
     # The parser takes `Inf` for a number, and nobody else does.
     return None if b"Inf" in joined and re.search(INF, joined) else joined
+
+
+def _odd_decimals(scale: int | None) -> re.Pattern[bytes] | None:
+    """Finds what Arrow may read wrongly as a decimal, of which `scale` is the largest; None without decimals.
+
+    With an exponent it reads beyond its table of powers of ten (and crashes at 1e-999), with many digits it overflows.
+    """
+    if scale is None:
+        return None
+    number = rb"[0-9.]{%d}|[-+0-9.]*[eE][-+0-9.eE]*\s*[\",}\]]" % max(1, MOST_DIGITS - scale)
+    escaped = rb"\"[-+0-9.eE]*\\u00[2-6]"  # a digit or an e that is written as an escape
+    return re.compile(rb"[:,\[]\s*(?:\"?[-+]?(?:%s)|%s)" % (number, escaped))
 
 
 def _are_objects(texts: pa.Array) -> bool:
