@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewTopic
 from support.kafka import KafkaCluster
 from support.kafka_admin import wait_until
 from support.polling import numbered
-from support.spark_live import running, wait_for_all
+from support.spark_live import running, wait_for_all, wait_for_count
 from support.spark_parity import OURS, THEIRS, Options, Stream, failure, has_words
 
 pytestmark = pytest.mark.long
@@ -46,7 +46,7 @@ def test_leaders_die(spark: Any, cluster: KafkaCluster, topic_name: str, tmp_pat
             cluster.produce(topic_name, numbered(300, written), config={"acks": "all", "partitioner": "random"})
             written += 300
             if number:
-                wait_for_all(query, cluster, topic_name)
+                wait_for_count(query, topic_name, written)
             leader = cluster.node(cluster.leader_of(topic_name, number))
             leader.kill()
             try:
@@ -57,7 +57,7 @@ def test_leaders_die(spark: Any, cluster: KafkaCluster, topic_name: str, tmp_pat
                 )
                 cluster.produce(topic_name, numbered(300, written), config={"acks": "all", "partitioner": "random"})
                 written += 300
-                wait_for_all(query, cluster, topic_name)
+                wait_for_count(query, topic_name, written)
             finally:
                 leader.start()
     values = Counter(int(row[3][1]) for row in stream.outcome().rows)

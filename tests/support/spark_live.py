@@ -33,3 +33,10 @@ def wait_for_all(query: Any, kafka: Kafka, topic: str, timeout_s: float = 90) ->
     """Wait until the query has read all that is in a topic now."""
     ends = {str(partition): end for partition, end in kafka.end_offsets(topic).items()}
     wait_until(lambda: read_up_to(query).get(topic) == ends, timeout_s, f"reading {topic} up to {ends}")
+
+
+def wait_for_count(query: Any, topic: str, count: int, timeout_s: float = 90) -> None:
+    """Wait until the query has read so many offsets of a topic; asks no broker, while those are being killed."""
+    wait_until(
+        lambda: sum(read_up_to(query).get(topic, {}).values()) == count, timeout_s, f"reading {count} of {topic}"
+    )
