@@ -6,10 +6,12 @@ Values are random letters A to Z without keys, six partitions, batches as the Ja
 
 from __future__ import annotations
 
+import compileall
 import os
 import random
 import subprocess
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from support.kafka import Kafka, kafka_tools_jars
 from support.kafka_jars import program
@@ -118,3 +120,10 @@ def produce_with_headers(kafka: Kafka, topic: str, corpus: Corpus) -> None:
                 producer.poll(0.1)
         producer.poll(0)
     producer.flush(60)
+
+
+def compile_sources() -> None:
+    """Compile kconsumer's modules as pip compiled its peers': the first record should not pay for a compiler."""
+    root = Path(__file__).resolve().parents[1]
+    for package in (root / "kconsumer", root / "assignors"):
+        compileall.compile_dir(package, quiet=1)

@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.data import Corpus, load  # noqa: E402  # the path is set above
+from benchmarks.data import Corpus, compile_sources, load  # noqa: E402  # the path is set above
 from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
 from support.spark_jars import spark_kafka_jars  # noqa: E402
 
@@ -212,6 +212,7 @@ def main() -> None:
     options = parser.parse_args()
     records, rounds = (200_000, 1) if options.quick else (options.records, options.rounds)
     readings: dict[str, Any] = {"machine": platform.platform(), "cpus": os.cpu_count(), "records": records}
+    compile_sources()
     spark = session(not options.tcp)
     try:
         with KafkaCluster(jvm=JVM_FULL) as kafka:

@@ -8,7 +8,6 @@ for full runs, writes benchmarks/results/<date>.json and puts tables and a plot 
 from __future__ import annotations
 
 import argparse
-import compileall
 import datetime
 import json
 import os
@@ -22,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
 from benchmarks.compare.catalog import CLIENTS, REFERENCE, Reading, read_once, reads  # noqa: E402
-from benchmarks.data import CORPORA, Corpus, load  # noqa: E402
+from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402
 from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
 
 SETTLING_READINGS = 2
@@ -72,12 +71,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
     }
-
-
-def compile_sources() -> None:
-    """Compile kconsumer's modules as pip compiled its peers': the first record should not pay for a compiler."""
-    for package in (ROOT / "kconsumer", ROOT / "assignors"):
-        compileall.compile_dir(package, quiet=1)
 
 
 def arguments() -> argparse.Namespace:
