@@ -36,6 +36,7 @@ PLAIN = frozenset({"100B", "100B-lz4", "1KB"})
 CLIENTS: dict[str, Client] = {
     "Python loop alone": Client("python_loop.py", topics=frozenset({"100B"})),
     "bare socket": Client("bare_socket.py", topics=PLAIN | {"100B-zstd", "1KB-headers"}),
+    "one bare connection": Client("bare_socket.py", ("one",), topics=PLAIN | {"100B-zstd", "1KB-headers"}),
     "kconsumer arrow": Client("kconsumer_arrow.py"),
     "kconsumer": Client("kconsumer_poll.py"),
     "Java warm": Client("java_tool.py", ("warm",)),

@@ -23,7 +23,7 @@ def colour(client: str) -> str:
     """Ours stand out; what is no client (a limit) steps back."""
     if client.startswith("kconsumer"):
         return OURS
-    return LIMITS if client in ("bare socket", "Python loop alone") else PEERS
+    return LIMITS if client in ("bare socket", "one bare connection", "Python loop alone") else PEERS
 
 
 def panel(axes: Any, topic: dict[str, Any]) -> None:
