@@ -138,6 +138,8 @@ class Collector:
             fetch.records += taken
         if data.next_offset != position.offset:
             chain.position = data.next_offset
+            if chain.leader is not position.leader and chain.leader != position.leader:
+                chain.outdated = True  # these came from another log than the next ones: see Targets
             epoch = data.next_leader_epoch
             self._before.setdefault(tp, position)
             self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))

@@ -223,3 +223,18 @@ Cutting.TestCase.settings = settings(
     max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_random_truncation = Cutting.TestCase
+
+
+def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
+    """Metadata names a new leader, and all that is buffered of the old one's log is read before the next fetch is
+    looked for: the position is checked against the new leader's log all the same."""
+    state = Cutting()
+    state.start(policy="earliest", room=1)
+    state.send()
+    state.answer_one(state.in_flight.pop(0))
+    state.answer_one(state.in_flight.pop(0))
+    state.elect(kept=0.0, leader=0, partition=1, written=0)
+    state.tell_leaders()
+    state.collect(limit=6)
+    state.write(count=3, partition=1)
+    state.teardown()
