@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.data import Corpus, compile_sources, load  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
-from support.spark_jars import spark_kafka_jars  # noqa: E402
+from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
+from support.spark_jars import spark_kafka_jars  # noqa: E402  # the path is set above
 
 SOURCES = ("kafka", "kconsumer")
 OUT = Path(tempfile.mkdtemp(prefix="kconsumer-bench-spark-"))

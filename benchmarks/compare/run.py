@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import CLIENTS, REFERENCE, Reading, read_once, reads  # noqa: E402
-from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402
+from benchmarks.compare.catalog import CLIENTS, REFERENCE, Reading, read_once, reads  # noqa: E402  # the path is set above
+from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402  # the path is set above
+from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
 
 SETTLING_READINGS = 2
 

@@ -153,6 +153,6 @@ def _size_of(memory: object) -> int:
         size: int | None = getattr(memory, "capacity", None)
         if size is not None:
             return size
-        memory = memoryview(memory)  # type: ignore[arg-type]  # a buffer
+        memory = memoryview(memory)  # type: ignore[arg-type]  # all that is held has the buffer protocol
     shown = memory.obj
     return shown.__alloc__() if isinstance(shown, bytearray) else memory.nbytes

@@ -97,7 +97,7 @@ class Json:
             column = pa.concat_arrays(table.to_struct_array().chunks)
             return _finished(column, self._kind) if self._later else column.cast(self._arrow)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return None
+            return None  # the caller halves the values, and tells the last ones apart one by one
 
     # --- one by one --------------------------------------------------------------------------------------------------
 

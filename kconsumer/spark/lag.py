@@ -88,16 +88,16 @@ class LagListener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name, as those below
         """Nothing is known yet."""
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
         """A micro-batch is done."""
         for lag in lag_of(json.loads(event.progress.json)):
             self.lags[lag.query] = lag
             self._commit(lag)
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Nothing new."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """The connection is of no more use to this query; another one makes it again."""
         if self._client is not None:
             self._client.close()

@@ -19,7 +19,7 @@ from kconsumer._core.codec import decode_response, encode_request
 from kconsumer.errors import GroupError, UnsupportedVersionError
 from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
-from support.group_load import PARTITIONS, all_offsets, drained, everything, load
+from support.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
 from support.members import (
@@ -27,9 +27,7 @@ from support.members import (
     JavaMember,
     MemberProcess,
     assert_all_seen,
-    assert_in_order,
     assert_one_owner_at_a_time,
-    ownership,
     shared_out,
     wait_for,
 )
@@ -89,29 +87,7 @@ def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assigno
     is not interrupted."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, group_remote_assignor=assignor)
-    with ExitStack() as stack:
-        with load(kafka, topic):
-            first = stack.enter_context(MemberProcess("first", chosen))
-            wait_for(lambda: shared_out([first], everything(topic)), "the first member to own all", [first])
-            wait_for(first.consumed, "the first record", [first])
-            second = stack.enter_context(MemberProcess("second", chosen))
-            third = stack.enter_context(MemberProcess("third", chosen))
-            members = [first, second, third]
-            wait_for(lambda: shared_out(members, everything(topic)), "three members to share", members)
-            before = third.consumed()
-            wait_for(lambda: third.consumed() > before + 100, "the third member to read", members)
-            second.stop()
-            left = [first, third]
-            wait_for(lambda: shared_out(left, everything(topic)), "two members to share", members)
-        ends = drained(kafka, topic, members)
-        for member in left:
-            member.stop()
-        assert_all_seen(members, ends, once=True)
-        assert_in_order(members)
-        assert_one_owner_at_a_time(members)
-        kept = [spans for spans in ownership([first]).values() if len(spans) == 1]
-        assert len(kept) >= 2, "the first member keeps two of its six partitions throughout"
-        assert {p[1]: end for p, end in ends.items()} == kafka.committed(topic, topic)
+    one_three_two(kafka, topic, chosen, keeps=True)
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:

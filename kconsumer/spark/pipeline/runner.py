@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kconsumer.clock import Clock
@@ -84,7 +85,7 @@ def _say(text: str) -> None:
 # --- queries --------------------------------------------------------------------------------------
 
 
-class Writer:
+class Writer(ABC):
     """What Spark calls for each micro-batch of a query, once or more. After `close` nothing is written any more:
     a call that Spark has given up may still be under way in its own thread."""
 
@@ -97,9 +98,9 @@ class Writer:
                 raise PipelineError(f"query {self._query.name} has ended")
             self.write(frame, Batch(self._query.get(), number))
 
+    @abstractmethod
     def write(self, frame: Any, batch: Batch) -> None:
         """Write a micro-batch."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Wait for a call that is under way; its jobs are cancelled by now."""
@@ -202,7 +203,7 @@ class Listener(StreamingQueryListener):
         if event.name in self._names:
             self._runs[str(event.runId)] = event.name
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
         """A micro-batch is done."""
         name = event.progress.name
         if name in self._names:
@@ -210,10 +211,10 @@ class Listener(StreamingQueryListener):
         if name == self._rows and self._lag is not None:
             self._lag.onQueryProgress(event)
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Nothing new."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """The last report of a query."""
         name = self._runs.get(str(event.runId))
         if name is not None:

@@ -157,7 +157,7 @@ class IcebergSink:
         if self._spark.catalog.tableExists(self._sink.table):
             writer.append()
         else:
-            from pyspark.sql import functions as F  # noqa: N812
+            from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 
             parts = [F.col(name) for name in self._sink.partition_by]
             (writer.using("iceberg").partitionedBy(*parts) if parts else writer.using("iceberg")).create()
