@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kconsumer import RangeClient, TopicPartition, read_range
 from kconsumer.ranges import EARLIEST, LATEST, RangeReader
+from support.compaction import END, write_compacted
 from support.kafka import Kafka, KafkaCluster
 from support.kafka_admin import wait_until
 
@@ -18,28 +18,7 @@ def offsets(reader: RangeReader) -> list[int]:
 
 def test_a_compacted_partition(kafka: Kafka, topic_name: str) -> None:
     """Every offset is a row, or in a gap: compacted away, or a marker that is still there."""
-    config = {
-        "cleanup.policy": "compact",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "0",
-    }
-    kafka.create_topic(topic_name, config=config)
-    transactions = kafka.producer({"transactional.id": topic_name})
-    transactions.init_transactions(30)
-    for turn in range(4):
-        keys = [b"key-%d" % (number % 7) for number in range(50)]
-        kafka.produce(topic_name, [b"%d" % turn] * 50, keys=keys)
-        transactions.begin_transaction()
-        for key in (b"a", b"b", b"c"):
-            transactions.produce(topic_name, b"in a transaction", key)
-        transactions.flush(30)
-        if turn % 2:
-            transactions.abort_transaction(30)
-        else:
-            transactions.commit_transaction(30)
-        time.sleep(0.15)  # a segment ends by the time of its records
-    kafka.produce(topic_name, [b"last"], keys=[b"last"])
+    write_compacted(kafka, topic_name)
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed") as client:
         tp = TopicPartition(topic_name, 0)
 
@@ -50,7 +29,7 @@ def test_a_compacted_partition(kafka: Kafka, topic_name: str) -> None:
         wait_until(compacted, 60, "compaction")
         reader = client.read_range(tp, EARLIEST, LATEST, columns=["offset"], max_rows=3)
         rows = offsets(reader)
-        assert 4 * 50 + 4 * 4 + 1 == reader.end_offset == len(rows) + sum(reader.skipped.values())
+        assert END == reader.end_offset == len(rows) + sum(reader.skipped.values())
         assert reader.skipped["compaction"] > 100
         gaps = [offset for gap in reader.gaps for offset in range(gap.start, gap.end)]
         assert list(range(reader.end_offset)) == sorted([*rows, *gaps])

@@ -10,17 +10,12 @@ from typing import Any
 
 import pytest
 
+from support.compaction import write_compacted
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
 from support.polling import numbered
 from support.spark_parity import OURS, THEIRS, Options, Outcome, Stream, read_batch
 
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "segment.ms": "100",
-    "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": "0",
-}
 MANY = 2000  # partitions
 EVERY = 40  # of them one in so many has records
 
@@ -49,22 +44,7 @@ def same(spark: Any, folder: Path, given: Options) -> Outcome:
 @pytest.mark.long
 def test_a_compacted_topic(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """What compaction left, in micro-batches that are counted in offsets; holes are no loss."""
-    kafka.create_topic(topic_name, config=COMPACTED)
-    transactions = kafka.producer({"transactional.id": topic_name})
-    transactions.init_transactions(30)
-    for turn in range(4):
-        keys = [b"key-%d" % (number % 7) for number in range(50)]
-        kafka.produce(topic_name, [b"%d" % turn] * 50, keys=keys)
-        transactions.begin_transaction()
-        for key in (b"a", b"b", b"c"):
-            transactions.produce(topic_name, b"in a transaction", key)
-        transactions.flush(30)
-        if turn % 2:
-            transactions.abort_transaction(30)
-        else:
-            transactions.commit_transaction(30)
-        time.sleep(0.15)  # a segment ends by the time of its records
-    kafka.produce(topic_name, [b"last"], keys=[b"last"])
+    write_compacted(kafka, topic_name)
     given = options(kafka, topic_name, **{"kafka.isolation.level": "read_committed"})
     wait_until(lambda: len(read_batch(spark, OURS, given).rows) < 60, 60, "compaction")
     (end,) = kafka.end_offsets(topic_name).values()
