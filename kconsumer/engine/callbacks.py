@@ -55,6 +55,11 @@ class Callbacks:
         """Keep a successful commit until the caller's thread is inside a call."""
         self._commits.append(partial(tell, offsets))
 
+    @property
+    def commits_wait(self) -> bool:
+        """Whether a commit's outcome waits to be told."""
+        return bool(self._commits)
+
     def run_commits(self) -> None:
         """Call the commit callbacks in the order in which their commits finished."""
         while self._commits:

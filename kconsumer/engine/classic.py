@@ -43,6 +43,7 @@ SLOW_ANSWER_MS = 1000.0  # that close() waits for the end of a fetch session bey
 class ClassicEngine(ClassicDriver):
     """One consumer of the classic group protocol, or of no group."""
 
+    _found_nothing = False  # so ended the last poll that asked the managers, without an error
     _ending_sessions: Collection[str] = ()
     _left: Promise[None] | None = None  # kept when the last LeaveGroup was answered, or failed
 
@@ -56,17 +57,27 @@ class ClassicEngine(ClassicDriver):
         parts = self.parts
         now = parts.subscription.now = self._clock.now()
         self._raise_wakeup()
-        if parts.buffer.has_data() and now < self._service_at and not parts.client.arrived and self._group_idle():
+        if now < self._service_at and not parts.client.arrived and self._group_idle():
             if parts.group is not None:
                 self.heartbeat.poll_started(now)
-            self._quick_poll(now)
-            records = self._collect(max_records, max_bytes)
-            if records is not None:
-                return records
+            if parts.buffer.has_data():
+                self._quick_poll(now)
+                records = self._collect(max_records, max_bytes)
+                if records is not None:
+                    return records
+            elif timeout_ms <= 0 and self._found_nothing and not self._news():
+                self._quick_poll(now)
+                return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
 
+    def _news(self) -> bool:
+        """Whether something came since the last poll, which found nothing: a look at the network, not at managers."""
+        with self.lock:
+            return self.parts.dispatcher.step(0.0) or self.callbacks.commits_wait
+
     def _poll_slowly(self, timer: Timer, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        self._found_nothing = False
         self._begin_poll()
         wait_ms = 0.0
         while True:
@@ -84,6 +95,7 @@ class ClassicEngine(ClassicDriver):
             self._raise_lasting_error()
             wait_ms = timer.remaining_ms()
             if wait_ms <= 0:
+                self._found_nothing = True
                 return ConsumerRecords.EMPTY
 
     def _raise_lasting_error(self) -> None:

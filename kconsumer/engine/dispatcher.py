@@ -55,13 +55,14 @@ class Dispatcher:
         """Keep requests for the next `step`, whoever makes it."""
         self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
 
-    def step(self, timeout_ms: float) -> None:
-        """One network step of at most `timeout_ms`; runs the handlers of what was answered or failed.
+    def step(self, timeout_ms: float) -> bool:
+        """One network step of at most `timeout_ms`; runs the handlers of what was answered or failed. Whether there was
+        any.
 
         Raises the first KafkaError a handler raised, after all handlers ran.
         """
         now = self._clock.now()
-        self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
+        return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
         """The first part of a step: send what waits. How long (ms) the network may then wait for answers."""
@@ -70,8 +71,10 @@ class Dispatcher:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
-    def end_step(self, responses: list[ClientResponse]) -> None:
+    def end_step(self, responses: list[ClientResponse]) -> bool:
         """The last part of a step: hand back what the network brought. Raises as `step`."""
+        if not responses and not self._waiting and not self._failed:
+            return False
         trouble: KafkaError | None = None
         if responses:
             woken_at = self._clock.now()
@@ -84,9 +87,10 @@ class Dispatcher:
                 trouble = trouble or error
         if self._waiting:
             self._flush(self._clock.now())
-        self._failed = False
+        ended, self._failed = bool(responses) or self._failed, False
         if trouble is not None:
             raise trouble
+        return ended
 
     def disconnect(self, node: str, now: float) -> None:
         """Close a connection: what is in flight fails in the next step, what waits for the connection now."""

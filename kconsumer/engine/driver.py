@@ -23,7 +23,7 @@ from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.wiring import Group, Membership, Parts, make_membership
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.membership.steps import CallbackKind, RebalanceCallback
-from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
+from kconsumer.requests.base import FOREVER, Promise, RequestManager, UnsentRequest
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ class ClassicDriver:
             if fetching and parts.group is not None:
                 self.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
                 parts.group.commits.maybe_auto_commit(now)
-            wait_ms = min(timeout_ms, *(self._poll_manager(manager, now) for manager in self._managers))
+            wait_ms = FOREVER
+            for manager in self._managers:
+                wait_ms = min(wait_ms, self._poll_manager(manager, now))
             if joining and self.membership is not None and not self._in_callback:
                 wait_ms = min(wait_ms, self._poll_manager(self.membership, now))
             if fetching and not self._in_callback:
@@ -115,7 +117,7 @@ class ClassicDriver:
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             self._service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
-            parts.dispatcher.step(0.0 if self._wakeup else wait_ms)
+            parts.dispatcher.step(0.0 if self._wakeup else min(wait_ms, timeout_ms))
 
     def _callback_due(self) -> bool:
         return self.membership is not None and not self._in_callback and self.membership.due_callback is not None

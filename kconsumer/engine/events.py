@@ -99,6 +99,11 @@ class Signal:
         if self._queue.empty():
             self._queue.put(self._clock.now())
 
+    @property
+    def given(self) -> bool:
+        """Whether something has changed since the last `wait`."""
+        return not self._queue.empty()
+
     def wait(self, timeout_ms: float) -> bool:
         """Wait until something has changed since the last call; False when the time is over."""
         timeout_s = None if timeout_ms == float("inf") else max(0.0, timeout_ms) / 1000

@@ -89,6 +89,9 @@ class ThreadedEngine(ClassicEngine):
         finally:
             event.open = False
 
+    def _news(self) -> bool:
+        return self._signal.given or self.callbacks.commits_wait
+
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
         """What must be decided before records are returned, as in Java's AsyncPollEvent, which the caller waits for:
         what to commit, and which partitions the group takes away."""

@@ -1,37 +1,103 @@
-"""A consumer with nothing to read waits; it does not spin."""
+"""A consumer with nothing to read waits; it does not spin, and a look costs little.
+
+Steps are counted and not the time they take, so that a loaded machine changes nothing. What they cost is measured by
+benchmarks/idle.py.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kconsumer import Consumer
 from kconsumer.engine.classic import ClassicEngine
+from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS
+from kconsumer.engine.threaded import ThreadedEngine
+from kconsumer.net.wakeup import Waker
 from support.kafka import Kafka
+from support.polling import poll_until
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {"heartbeat_interval_ms": 500},
+    "threaded": {"heartbeat_interval_ms": 500, "engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
 
 
-def test_idle_member_takes_few_steps(kafka: Kafka, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take some dozen steps."""
+@pytest.fixture(params=ENGINES)
+def idle(request: pytest.FixtureRequest, kafka: Kafka, topic_name: str) -> Any:
+    """A member that owns three empty partitions and commits every 100 ms."""
     kafka.create_topic(topic_name, 3)
-    steps = 0
-    step = ClassicEngine._step
-
-    def counted(*args: Any, **kwargs: Any) -> None:
-        nonlocal steps
-        steps += 1
-        step(*args, **kwargs)
-
     with Consumer(
         topic_name,
         bootstrap_servers=kafka.bootstrap_servers,
         group_id=topic_name,
         auto_commit_interval_ms=100,
-        heartbeat_interval_ms=500,
+        **ENGINES[request.param],
     ) as consumer:
-        while not consumer.assignment():
-            consumer.poll(0.1)
+        poll_until(consumer, lambda: len(consumer.assignment()) == 3)
         consumer.poll(1)
-        monkeypatch.setattr(ClassicEngine, "_step", counted)
-        consumer.poll(3)
-    assert steps < 100
+        yield consumer
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Counts calls of methods: one name for each call, in the list that it gives."""
+    calls: list[str] = []
+
+    def count(owner: type, name: str) -> list[str]:
+        original = getattr(owner, name)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            calls.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noted)
+        return calls
+
+    return count
+
+
+def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list[str]]) -> None:
+    """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take some dozen steps."""
+    counted(ClassicEngine, "_step")
+    calls = counted(ThreadedEngine, "_poll_managers")
+    idle.poll(3)
+    assert calls
+    assert len(calls) < 150, calls
+
+
+def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[..., list[str]]) -> None:
+    """Of thousands of poll(0) in a row only those ask managers, or wake the network thread, that come when something
+    has arrived or nobody has looked for a while."""
+    idle.poll(0)
+    counted(ClassicEngine, "_poll_slowly")
+    calls = counted(Waker, "ring")
+    began = time.monotonic()
+    for _ in range(3000):
+        assert not idle.poll(0)
+    gaps = (time.monotonic() - began) * 1000 / LONGEST_SERVICE_GAP_MS
+    assert len(calls) < 100 + 10 * gaps, f"{len(calls)} calls in {gaps} gaps"
+    assert len(calls) < 1500
+
+
+def test_record_is_found_by_polls_that_do_not_wait(kafka: Kafka, topic_name: str, idle: Consumer) -> None:
+    """A record that arrives between polls without a timeout is returned by one of them, a commit's outcome is told by
+    one, and both after many that found nothing."""
+    for _ in range(100):
+        assert not idle.poll(0)
+    kafka.produce(topic_name, [b"x"])
+    told: list[object] = []
+    records: list[bytes | None] = []
+    deadline = time.monotonic() + 10
+    while not told:
+        assert time.monotonic() < deadline, (records, told)
+        found = idle.poll(0)
+        if found:
+            records += [record.value for record in found]
+            idle.commit_async(found, lambda _offsets, error: told.append(error))
+    assert [b"x"] == records
+    assert [None] == told
