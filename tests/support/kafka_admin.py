@@ -141,10 +141,21 @@ class Kafka:
     def coordinator_of(self, group: str) -> int:
         """The broker id that coordinates a group: the leader of its partition of __consumer_offsets."""
         if OFFSETS_TOPIC not in self.metadata().topics:
-            self.group_state(group)  # the first lookup of any coordinator makes the broker create the topic
+            self._look_up_coordinator(group)
         partitions = len(self._partitions_of(OFFSETS_TOPIC))
         self.wait_for_partitions(OFFSETS_TOPIC, partitions)
         return self.leader_of(OFFSETS_TOPIC, abs(java_hash(group)) % partitions)
+
+    def _look_up_coordinator(self, group: str) -> None:
+        """Ask for it: the first lookup of any coordinator makes the broker create the topic of offsets."""
+        # An AdminClient may wait for ever for the answer to that first lookup (confluent-kafka 2.16).
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0})
+        try:
+            consumer.committed([TopicPartition("none", 0)], timeout=METADATA_TRY_S)
+        except KafkaException:
+            pass  # there is none yet
+        finally:
+            consumer.close()
 
     def _partitions_of(self, topic: str) -> Any:
         """The partitions of a topic that exists; a broker that has just started may not know it yet."""

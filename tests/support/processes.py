@@ -49,3 +49,14 @@ def anonymous_memory(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def local_ports(pid: int) -> set[int]:
+    """The ports of its ends of IPv4 TCP connections; empty if the process is gone."""
+    try:
+        targets = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+        rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return set()
+    fields = map(str.split, rows)
+    return {int(row[1].rpartition(":")[2], 16) for row in fields if f"socket:[{row[9]}]" in targets}

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
 from support.proxy import Proxy
-from support.soak_journal import DOUBT_S, ReaderProcess, check_group, check_numbers, check_plain
+from support.soak_journal import DOUBT_S, ReaderProcess, check_group, check_numbers, check_plain, report
 from support.soak_load import PlainLoad, TransactionalLoad, running
 from support.soak_use import check_use, use
 from support.soak_weather import BrokerWeather, LinkWeather
@@ -227,16 +227,7 @@ class Soak:
         return [*self.readers, *self.members]
 
     def _report(self, what: str, behind: Sequence[str]) -> str:
-        """All that may tell why readers are behind."""
-        for process in self._running():
-            process.dump_stacks()
-        time.sleep(1)
-        lines = [f"seed {self.seed}, {what}", *behind]
-        for process in self._running():
-            lines += [f"--- {process.name}: owns {sorted(process.owned())}"]
-            lines += [f"{tp}: {status}" for tp, status in process.journal.states.items()]
-            lines += [str(process.journal.statuses[-1:]), process.errors[-6000:]]
-        return "\n".join(lines)
+        return report("\n".join([f"seed {self.seed}, {what}", *behind]), self._running())
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

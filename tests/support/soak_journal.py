@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Span:
     ended: str | None = None
     ended_at: float = float("inf")
     doubtful: bool = False  # whether the member could not tell what was committed
+    commits: list[tuple[float, int]] = field(default_factory=list)  # when the coordinator had taken which offset
 
     @property
     def first(self) -> int:
@@ -50,6 +52,12 @@ class Span:
     def committed(self) -> bool:
         """Whether its end was committed for sure."""
         return self.ended == "revoked" and not self.doubtful
+
+    def committed_by(self, moment: float) -> int:
+        """Up to which number it had committed for sure."""
+        if self.committed and self.ended_at <= moment:
+            return self.next
+        return max((offset for at, offset in self.commits if at <= moment), default=0)
 
     def add(self, run: Run) -> str | None:
         """Note records; what is wrong with them, if anything."""
@@ -87,6 +95,7 @@ class Journal:
         self.wrong: list[str] = []
         self.statuses: list[Status] = []
         self.states: Mapping[str, str] = {}
+        self.generations: list[tuple[float, str, int]] = []  # when, which member id, which generation or epoch
         self._open: dict[Partition, Span] = {}
         self._doubted_at = float("-inf")
 
@@ -104,6 +113,10 @@ class Journal:
                 self._end(partition, kind, at)
         elif kind == "sought":
             self._open[tuple(event["partition"])].rewind(event["offset"])
+        elif kind == "committed":
+            self._committed(event["offsets"], at)
+        elif kind == "generation":
+            self.generations.append((at, event["member_id"], event["generation"]))
         elif kind == "doubt":
             self._doubted_at = at
         elif kind in ("wrong", "raised"):
@@ -123,6 +136,13 @@ class Journal:
             trouble = span.add(run) if span else f"{self.name}: a record of a partition it does not own"
             if trouble:
                 self.wrong.append(f"{partition}: {trouble}")
+
+    def _committed(self, offsets: Iterable[tuple[str, int, int]], at: float) -> None:
+        if at - self._doubted_at < DOUBT_S:
+            return  # an older commit, given up by the member, may arrive after this one
+        for topic, partition, offset in offsets:
+            if span := self._open.get((topic, partition)):
+                span.commits.append((at, offset))
 
     def _end(self, partition: Partition, how: str, at: float) -> None:
         span = self._open.pop(partition)
@@ -164,6 +184,19 @@ class ReaderProcess(MemberProcess):
         """Have it write to standard error where its threads are."""
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGUSR1)
+
+
+def report(headline: str, processes: Sequence[ReaderProcess]) -> str:
+    """All that may tell why readers are not where they should be: their stacks, partitions and logs."""
+    for process in processes:
+        process.dump_stacks()
+    time.sleep(1)
+    lines = [headline]
+    for process in processes:
+        lines += [f"--- {process.name}: owns {sorted(process.owned())}"]
+        lines += [f"{tp}: {status}" for tp, status in process.journal.states.items()]
+        lines += [str(process.journal.statuses[-1:]), process.errors[-6000:]]
+    return "\n".join(lines)
 
 
 def check_plain(journal: Journal, topic: str, acknowledged: Sequence[int]) -> list[str]:
@@ -224,11 +257,10 @@ def _lost(name: str, spans: Sequence[Span], count: int) -> list[str]:
 
 
 def _repeated_after_a_commit(name: str, spans: Sequence[Span]) -> list[str]:
-    """Where a span begins before the end of one that was committed before."""
+    """Where a span begins before what was committed before, by the end of another one or in the middle of it."""
     return [
-        f"{name}: {later} began at {later.first}, though {earlier.next} was committed by {earlier}"
+        f"{name}: {later} began at {later.first}, though {committed} was committed by {earlier}"
         for earlier in spans
-        if earlier.committed
         for later in spans
-        if later.began >= earlier.ended_at and later.first < earlier.next
+        if later is not earlier and later.first < (committed := earlier.committed_by(later.began))
     ]

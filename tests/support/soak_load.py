@@ -45,12 +45,16 @@ def value_of(partition: int, number: int) -> bytes:
 class PlainLoad:
     """Records of a topic whose offsets are their numbers, from one producer per codec."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, partitions: int, per_second: int, seed: int) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, partitions: int, per_second: int, seed: int, tick_s: float = TICK_S
+    ) -> None:
+        """At least one record per partition and tick."""
         self.topic = topic
         self.acknowledged = [0] * partitions  # per partition: how many, which is the offset after the last
         self.wrong: list[str] = []
         self._sent = [0] * partitions
-        self._per_tick = max(1, round(per_second * TICK_S))
+        self._tick_s = tick_s
+        self._per_tick = max(1, round(per_second * tick_s))
         self._random = random.Random(seed)
         self._producers = [cluster.producer({**DURABLE, "compression.type": codec}) for codec in CODECS]
         self._chosen = [self._producers[p % len(CODECS)] for p in range(partitions)]
@@ -72,7 +76,7 @@ class PlainLoad:
             self.wrong.append(f"{self.topic}: {error!r}")
 
     def _run(self, done: threading.Event) -> None:
-        while not done.wait(TICK_S):
+        while not done.wait(self._tick_s):
             burst = 500 if self._random.random() < 0.001 else 1
             for partition in range(len(self._sent)):
                 self._maybe_change_codec(partition)

@@ -44,17 +44,37 @@ class DoubtReporter(logging.Handler):
             say("doubt", text=text)
 
 
+class CommitReporter:
+    """An interceptor that says which offsets the coordinator took."""
+
+    def on_commit(self, offsets: dict[kconsumer.TopicPartition, kconsumer.OffsetAndMetadata]) -> None:
+        """Report one commit."""
+        say("committed", offsets=[(*tp, committed.offset) for tp, committed in offsets.items()])
+
+
 class Listener(Reporter):
     """Says what the callbacks get; a member that commits by itself does so before it gives partitions up."""
 
     def __init__(self, commits: str) -> None:
         self._commits = commits
 
+    def on_partitions_assigned(self, consumer: kconsumer.Consumer, partitions: tuple[Any, ...]) -> None:
+        """Say in which generation, too."""
+        say_generation(consumer)
+        super().on_partitions_assigned(consumer, partitions)
+
     def on_partitions_revoked(self, consumer: kconsumer.Consumer, partitions: tuple[Any, ...]) -> None:
         """Commit what was read, then report."""
         if self._commits != "auto":
             commit(consumer)
         super().on_partitions_revoked(consumer, partitions)
+
+
+def say_generation(consumer: kconsumer.Consumer) -> None:
+    """Report which member of which generation (or at which epoch) this is; nothing outside the group."""
+    told = consumer.group_metadata()
+    if told.generation_id > 0:
+        say("generation", member_id=told.member_id, generation=told.generation_id)
 
 
 def commit(consumer: kconsumer.Consumer) -> None:
@@ -66,10 +86,14 @@ def commit(consumer: kconsumer.Consumer) -> None:
 
 
 class Reader:
-    """Polls, checks and reports. `commits`: auto, sync, async; `restless`: pauses and seeks now and then."""
+    """Polls, checks and reports. `commits`: auto, sync, async; `restless`: pauses and seeks now and then.
 
-    def __init__(self, consumer: kconsumer.Consumer, commits: str, *, restless: bool) -> None:
-        self._consumer, self._commits, self._restless = consumer, commits, restless
+    `epochs`: the generation may change without a callback, and is durable before a member hears of it; in the classic
+    protocol it is so only when callbacks are called.
+    """
+
+    def __init__(self, consumer: kconsumer.Consumer, commits: str, *, restless: bool, epochs: bool) -> None:
+        self._consumer, self._commits, self._restless, self._epochs = consumer, commits, restless, epochs
         self._random = random.Random(1)
         self._next: dict[kconsumer.TopicPartition, int] = {}
         self._status_due = 0.0
@@ -94,6 +118,8 @@ class Reader:
                 self._next[tp] = records[-1].offset + 1
             if batch:
                 self._commit()
+                if self._epochs:
+                    say_generation(self._consumer)
             if time.monotonic() >= self._status_due:
                 self._say_status()
                 if self._restless:
@@ -163,8 +189,12 @@ def main() -> int:
     logging.getLogger("kconsumer").addHandler(DoubtReporter())
     assigned, topics = settings.pop("assign", None), settings.pop("topics", None)
     restless, commits = settings.pop("restless", False), settings.pop("commits", "auto")
-    consumer = kconsumer.Consumer(**settings, enable_auto_commit=commits == "auto" and topics is not None)
-    reader = Reader(consumer, commits, restless=restless)
+    consumer = kconsumer.Consumer(
+        **settings,
+        enable_auto_commit=commits == "auto" and topics is not None,
+        interceptors=CommitReporter() if topics else (),
+    )
+    reader = Reader(consumer, commits, restless=restless, epochs=settings.get("group_protocol") == "consumer")
 
     def stop_at_end_of_input() -> None:
         sys.stdin.read()
@@ -174,6 +204,7 @@ def main() -> int:
     threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     if topics:
         consumer.subscribe(topics, listener=Listener(commits))
+        say("started")
     else:
         partitions = [kconsumer.TopicPartition(t, p) for t, count in assigned.items() for p in range(count)]
         consumer.assign(partitions)

@@ -118,7 +118,7 @@ class BrokerWeather:
         strike = self._random.choice(kinds)
         log(f"{strike.__name__.strip('_')} broker {node.node_id}")
         strike(node)
-        wait_until(self._in_sync, IN_SYNC_S, "all replicas in sync again")
+        wait_until(lambda: all_in_sync(self._cluster), IN_SYNC_S, "all replicas in sync again")
         if self._random.random() < 0.6:
             self._elect_preferred()
 
@@ -147,17 +147,19 @@ class BrokerWeather:
         self._happened["brokers restarted"] += 1
         node.restart()
 
-    def _in_sync(self) -> bool:
-        try:
-            described = self._cluster.metadata()
-        except KafkaException:
-            return False
-        # Internal topics, too: a group's offsets must survive the next broker.
-        partitions = [p for topic in described.topics.values() for p in topic.partitions.values()]
-        return all(len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions)
-
     def _elect_preferred(self) -> None:
         """Move leadership back to where partitions were made, while everybody is well."""
         self._happened["leader elections"] += 1
         with suppress(KafkaException):  # a controller that is moving itself; nothing depends on it
             self._cluster.admin.elect_leaders(ElectionType.PREFERRED).result(30)
+
+
+def all_in_sync(cluster: KafkaCluster) -> bool:
+    """Whether every partition has a leader and all of its replicas; internal topics, too: a group's offsets must
+    survive the next broker."""
+    try:
+        described = cluster.metadata()
+    except KafkaException:
+        return False
+    partitions = [p for topic in described.topics.values() for p in topic.partitions.values()]
+    return all(len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions)
