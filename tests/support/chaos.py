@@ -142,12 +142,16 @@ class Chaos:
     def _calm(self, began: float, longest_s: float = STABLE_SESSIONS * SESSION_S) -> None:
         """Wait until the group is stable, a little or the whole time longer, and see that it stayed so."""
         deadline = began + longest_s
-        while not self._quiet(began) and time.monotonic() < deadline + QUIET_S:
-            time.sleep(LOOK_S)
-        if self._random.random() < 0.3:
-            time.sleep(max(0.0, deadline + QUIET_S - time.monotonic()))
-        calm = (began, time.monotonic())
-        wrong, took = check_calms(self._journals(), self._partitions, [calm], longest_s / STABLE_SESSIONS)
+        if longest_s < SETTLE_S and self._random.random() < 0.3:
+            time.sleep(longest_s)
+        while True:
+            while not self._quiet(began) and time.monotonic() < deadline + QUIET_S:
+                time.sleep(LOOK_S)
+            calm = (began, time.monotonic())
+            time.sleep(LOOK_S)  # what was told until then must have come
+            wrong, took = check_calms(self._journals(), self._partitions, [calm], longest_s / STABLE_SESSIONS)
+            if not wrong or time.monotonic() > deadline:
+                break
         crashed = [member.name for member in self.members if member.crashed]
         idle = [member.name for member in self.members if not member.owned()]
         if wrong or crashed or idle:
