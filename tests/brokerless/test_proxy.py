@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from support.kafka_admin import wait_until
+from support.processes import local_ports
 from support.proxy import CALM, HOST, STALLED, Conditions, Proxy
 
 WAIT_S = 20
@@ -160,3 +162,16 @@ def test_a_server_that_is_down_resets_its_clients(echo: int) -> None:
         port = int(unused.getsockname()[1])
     with Proxy() as proxy, pytest.raises(ConnectionResetError), connected(proxy.listen_for(port)) as client:
         client.recv(1)
+
+
+def test_a_connection_is_known_by_its_process(echo: int) -> None:
+    """The client's port of a link is one of its process, as long as the process has the connection."""
+    with Proxy() as proxy:
+        with connected(proxy.listen_for(echo)) as client:
+            client.sendall(b"x")
+            assert b"x" == receive(client, 1)
+            (link,) = proxy.links()
+            assert link.client_port in local_ports(os.getpid())
+            assert link.client_port not in local_ports(os.getppid())
+        assert link.client_port not in local_ports(os.getpid())
+    assert set() == local_ports(0)
