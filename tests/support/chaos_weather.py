@@ -108,7 +108,7 @@ class ChaosWeather:
         name = self._members[strike.slot].name if strike.slot >= 0 else None
         self._log(f"{strike.kind} {name or ''} for {strike.lasts_s:.1f} s")
         began = time.monotonic()
-        strikes: dict[Kind, Callable[[Strike], None]] = {
+        strikes: dict[Kind, Callable[[Strike], float | None]] = {
             Kind.KILL: self._kill,
             Kind.STOP: self._stop,
             Kind.SUSPEND: self._suspend,
@@ -117,8 +117,7 @@ class ChaosWeather:
             Kind.COORDINATOR: self._kill_coordinator,
             Kind.BROKER: self._stall_broker,
         }
-        strikes[strike.kind](strike)
-        ended = time.monotonic()
+        ended = strikes[strike.kind](strike) or time.monotonic()
         if ended - began > strike.lasts_s + 5:
             self._log(f"{strike.kind} {name or ''}: passed after {ended - began:.1f} s")
         silences = strike.kind in (Kind.SUSPEND, Kind.STALL, Kind.BROKER)
@@ -187,8 +186,13 @@ class ChaosWeather:
         """The coordinator's broker id, once there is one."""
         return int(wait_until(lambda: max(0, self._cluster.coordinator_of(self._group)), IN_SYNC_S, "a coordinator"))
 
-    def _kill_coordinator(self, strike: Strike) -> None:
+    def _kill_coordinator(self, strike: Strike) -> float:
+        """The trouble has passed when there is another one; nothing in a group has to change when a broker returns."""
         node = self._cluster.node(self._coordinator())
         node.kill()
-        time.sleep(strike.lasts_s)
+        began = time.monotonic()
+        wait_until(lambda: self._coordinator() != node.node_id, IN_SYNC_S, "another coordinator")
+        replaced = time.monotonic()
+        time.sleep(max(0.0, began + strike.lasts_s - replaced))
         node.start()
+        return replaced
