@@ -23,6 +23,7 @@ from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
     EPOCH_COMMIT_REACTIONS,
     EPOCH_FETCH_GROUP_REACTIONS,
+    EPOCH_FETCH_REACTIONS,
     FETCH_GROUP_REACTIONS,
     FETCH_REACTIONS,
     FIND_COORDINATOR_REACTIONS,
@@ -225,9 +226,9 @@ An event that does not fit the state raises `StateError`.
 """
 
 REACTIONS_TEXT = """
-Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), with four exceptions.
+Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), with six exceptions.
 FindCoordinator and OffsetFetch of a group retry what is retriable; ListOffsets and OffsetForLeaderEpoch ask again, and
-log it.
+log it; LeaveGroup only logs; after a code that ConsumerGroupHeartbeat does not know, every poll raises it.
 """
 
 GROUP_TABLES = "requests/group_reactions.py"
@@ -243,6 +244,7 @@ ERRORS = [
     ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, EPOCH_COMMIT_REACTIONS),
     ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, EPOCH_FETCH_GROUP_REACTIONS),
     ("OffsetFetch, per partition", GROUP_TABLES, FETCH_REACTIONS),
+    ("OffsetFetch of a member with an epoch, per partition", GROUP_TABLES, EPOCH_FETCH_REACTIONS),
     ("ListOffsets, per partition", "requests/reactions.py", LIST_OFFSETS_REACTIONS),
     ("OffsetForLeaderEpoch, per partition", "requests/reactions.py", LEADER_EPOCH_REACTIONS),
     ("Fetch, per partition", "fetching/reactions.py", FETCH),

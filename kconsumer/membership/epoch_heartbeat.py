@@ -288,7 +288,7 @@ class EpochHeartbeatManager:
     def _react(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         code = message.error_code
         error = error_for(code, self._where(message.error_message))
-        reaction = HEARTBEAT_REACTIONS.get(code, Reaction.RETRY if error.retriable else Reaction.FATAL)
+        reaction = HEARTBEAT_REACTIONS.get(code, Reaction.FATAL)  # even if the error would pass, as in Java
         log.info("%s", error)
         if reaction in (Reaction.RETRY, Reaction.REPORT):
             self._error = error if reaction is Reaction.REPORT else self._error

@@ -31,6 +31,7 @@ from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
     EPOCH_COMMIT_REACTIONS,
     EPOCH_FETCH_GROUP_REACTIONS,
+    EPOCH_FETCH_REACTIONS,
     FETCH_GROUP_REACTIONS,
     FETCH_REACTIONS,
     Reaction,
@@ -109,6 +110,7 @@ class CommitManager:
         epochs = not isinstance(member, Member)
         self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
         self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
+        self._partition_reactions = EPOCH_FETCH_REACTIONS if epochs else FETCH_REACTIONS
         self._commits: list[_Commit] = []
         self._lookups: list[_Lookup] = []
         self._fenced: KafkaError | None = None
@@ -455,11 +457,11 @@ class CommitManager:
         for topic in group.topics:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
-                if reaction_to(FETCH_REACTIONS, partition.error_code) is Reaction.TOPIC_AUTHORIZATION:
+                if reaction_to(self._partition_reactions, partition.error_code) is Reaction.TOPIC_AUTHORIZATION:
                     unauthorized.add(topic.name)
                 elif partition.error_code:
                     about = f"{where} for {tp}"
-                    self._react_to_lookup(FETCH_REACTIONS, lookup, partition.error_code, about, reply.now)
+                    self._react_to_lookup(self._partition_reactions, lookup, partition.error_code, about, reply.now)
                     return
                 elif partition.committed_offset >= 0:
                     found[tp] = OffsetAndMetadata(
@@ -479,4 +481,5 @@ class CommitManager:
             reaction = Reaction.RETRY
         if reaction is Reaction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)
-        self._retry_or_fail(lookup, error, now, retriable=reaction is not Reaction.RAISE)
+        retriable = reaction in (Reaction.RETRY, Reaction.COORDINATOR)
+        self._retry_or_fail(lookup, error, now, retriable=retriable)

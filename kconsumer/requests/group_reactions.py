@@ -140,7 +140,15 @@ FETCH_GROUP_REACTIONS: Table = {
 
 EPOCH_FETCH_GROUP_REACTIONS: Table = {
     **FETCH_GROUP_REACTIONS,
+    25: RAISE,  # UNKNOWN_MEMBER_ID
     113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
+}
+
+# Of a partition: the topic is assigned, so a broker that does not know it will soon.
+EPOCH_FETCH_REACTIONS: Table = {
+    **FETCH_REACTIONS,
+    3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
+    100: RETRY,  # UNKNOWN_TOPIC_ID
 }
 
 # Tables whose other codes are retried if the error is a passing one; in those that are not here they are raised.

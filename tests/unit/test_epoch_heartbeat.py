@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kconsumer.errors import BrokerConnectionError, GroupAuthorizationError, UnsupportedVersionError
-from kconsumer.membership.epoch_heartbeat import HEARTBEAT_REACTIONS, Reaction
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.state.epochs import EpochState
 from kconsumer.types import SubscriptionPattern
@@ -108,62 +105,6 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
     group.subscription.unsubscribe()
     group.subscription.subscribe(["t"])
     assert {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""} == fields(group.beat())
-
-
-def outcome(group: EpochHarness, code: int) -> str:
-    """What an error code did to a stable member: one word."""
-    group.joined({"t": [0]})
-    group.now += INTERVAL_MS
-    group.refuse(group.beat(), code, "because")
-    if group.state is EpochState.FENCED:
-        return "fenced"
-    if group.state is EpochState.FATAL:
-        return "fatal" if group.membership.take_error() else "silent"
-    if group.heartbeat.take_error() is not None:
-        return "reported"
-    return "looks for the coordinator" if group.coordinator.connection is None else "tries again"
-
-
-OUTCOMES = {
-    Reaction.COORDINATOR: "looks for the coordinator",
-    Reaction.RETRY: "tries again",
-    Reaction.FENCED: "fenced",
-    Reaction.REPORT: "reported",
-    Reaction.FATAL: "fatal",
-}
-# java-consumer.md §4.4
-JAVA = {
-    14: "tries again",
-    15: "looks for the coordinator",
-    16: "looks for the coordinator",
-    25: "fenced",
-    29: "reported",
-    30: "fatal",
-    35: "fatal",
-    42: "fatal",
-    69: "fatal",
-    81: "fatal",
-    82: "fatal",
-    110: "fenced",
-    111: "fatal",
-    112: "fatal",
-    128: "fatal",
-    7: "tries again",  # any other retriable one
-    -1: "fatal",  # any other
-}
-
-
-@pytest.mark.parametrize(("code", "expected"), JAVA.items())
-def test_each_error_code(code: int, expected: str) -> None:
-    """Every error code of ConsumerGroupHeartbeat leads to what Java does."""
-    assert expected == outcome(EpochHarness(), code)
-
-
-def test_the_table_has_a_row_for_each_code_that_java_names() -> None:
-    """The reactions in code are those of the reference."""
-    assert {code: word for code, word in JAVA.items() if code not in (7, -1)} == {
-        code: OUTCOMES[reaction] for code, reaction in HEARTBEAT_REACTIONS.items()
-    }
 
 
 def test_a_lost_coordinator_costs_no_backoff() -> None:
