@@ -99,7 +99,7 @@ property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
 
 integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
-	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)')
+	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)',-m 'not long')
 
 $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandIn.scala $(STAMPS)/package
 	PYTHONPATH=tests $(BIN)/python -m support.spark_jars >/dev/null

@@ -15,21 +15,31 @@ from kconsumer import Consumer
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.kafka_shared import shared_kafka
 
+CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
+ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs a broker, and may have to wait for one to start."""
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Everything here needs a broker, and may have to wait for one to start. What the chosen version of Kafka does not
+    have is not among its tests."""
     here = Path(__file__).parent
+    absent = []
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.broker)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
+            if ONLY_CLASSIC and item.get_closest_marker("consumer_protocol") is not None:
+                absent.append(item)
+    if absent:
+        config.hook.pytest_deselected(items=absent)
+        items[:] = [item for item in items if item not in absent]
 
 
 @pytest.fixture(scope="session")
 def kafka(run_folder: Path) -> Kafka:
     """The run's shared single-node broker; KAFKA_VERSION picks another version than the default."""
-    return shared_kafka(run_folder, os.environ.get("KAFKA_VERSION", DEFAULT_VERSION))
+    return shared_kafka(run_folder, CHOSEN_VERSION)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +51,7 @@ def kafka39(run_folder: Path) -> Kafka:
 @pytest.fixture(scope="module")
 def kafka_cluster3() -> Iterator[KafkaCluster]:
     """Three nodes of this module's own, which its tests may stop and kill; put back whole what you broke."""
-    with KafkaCluster(DEFAULT_VERSION, nodes=3) as cluster:
+    with KafkaCluster(CHOSEN_VERSION, nodes=3) as cluster:
         yield cluster
 
 
@@ -54,10 +64,11 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What consumers made by `new_consumer` do, they do on the caller's thread and on a network thread.
 
-    The second time it is in the consumer protocol of KIP-848, unless the test is marked `classic_protocol`.
+    The second time it is in the consumer protocol of KIP-848, unless the test is marked `classic_protocol` or the
+    broker has only that one.
     """
     if "new_consumer" in metafunc.fixturenames:
-        classic = metafunc.definition.get_closest_marker("classic_protocol") is not None
+        classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
         metafunc.parametrize("engine", ["classic", "threaded" if classic else "consumer"], indirect=True)
 
 

@@ -103,6 +103,41 @@ def test_callbacks_when_a_second_member_joins(topic: str, member: New, assignor:
         assert [("revoked", (moved,)), ("assigned", ())] == listeners[0].calls[1:3]
 
 
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+def test_commits_and_joins_around_the_callbacks(topic: str, member: New, assignor: str) -> None:
+    """Eager: commit, on_revoke in the old generation, join, on_assign in the new one. Cooperative: join, then commit,
+    on_revoke and on_assign in the new generation, then another join and on_assign in the one after it."""
+    both = tps(topic, 0, 1)
+    story: list[tuple[str, tuple[TopicPartition, ...], int, list[int | None], bool]] = []
+
+    def note(kind: str) -> Callable[[Consumer, tuple[TopicPartition, ...]], None]:
+        def hook(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+            committed = [at and at.offset for at in consumer.committed(partitions).values()]
+            owned = consumer.assignment().issuperset(partitions)
+            story.append((kind, partitions, consumer.group_metadata().generation_id, committed, owned))
+
+        return hook
+
+    first = member(assignors=[assignor], enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
+    first.subscribe([topic], listener=Recorder(assigned=note("assigned"), revoked=note("revoked")))
+    read(first, 20)
+    second = member(topic, assignors=[assignor])
+    steps = 3 if assignor == EAGER else 4
+    poll_until([first, second], lambda: len(story) == steps and len(second.assignment()) == 1)
+    (moved,) = second.assignment()
+    (kept,) = first.assignment()
+    g = story[0][2]
+    expected = {
+        EAGER: [("revoked", both, g, [10, 10], True), ("assigned", (kept,), g + 1, [10], True)],
+        COOPERATIVE: [
+            ("revoked", (moved,), g + 1, [10], True),
+            ("assigned", (), g + 1, [], True),
+            ("assigned", (), g + 2, [], True),
+        ],
+    }
+    assert [("assigned", both, g, [None, None], True), *expected[assignor]] == story
+
+
 def test_callables_in_place_of_a_listener(topic: str, member: New) -> None:
     """on_assign=, on_revoke= alone: on_revoke also hears of lost partitions."""
     calls: list[tuple[str, Consumer, tuple[TopicPartition, ...]]] = []

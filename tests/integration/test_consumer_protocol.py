@@ -19,12 +19,11 @@ from kconsumer._core.codec import decode_response, encode_request
 from kconsumer.errors import GroupError, UnsupportedVersionError
 from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from support.clients import settings
 from support.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
 from support.members import (
-    CONFLUENT_SCRIPT,
-    JavaMember,
     MemberProcess,
     assert_all_seen,
     assert_one_owner_at_a_time,
@@ -32,19 +31,9 @@ from support.members import (
     wait_for,
 )
 
+pytestmark = pytest.mark.consumer_protocol
+
 New = Callable[..., Consumer]
-
-
-def settings(kafka: Kafka, topic: str, **options: Any) -> dict[str, Any]:
-    """A member of the test's group that reads from the beginning."""
-    return {
-        "topics": [topic],
-        "bootstrap_servers": kafka.bootstrap_servers,
-        "group_id": topic,
-        "group_protocol": "consumer",
-        "auto_offset_reset": "earliest",
-        **options,
-    }
 
 
 @pytest.fixture
@@ -53,7 +42,7 @@ def member(kafka: Kafka, topic_name: str) -> Any:
     with ExitStack() as stack:
 
         def make(*topics: str, **options: Any) -> Consumer:
-            chosen = settings(kafka, topic_name, **options)
+            chosen = settings(kafka, topic_name, None, **options)
             del chosen["topics"]
             return stack.enter_context(Consumer(*topics, **chosen))
 
@@ -86,14 +75,14 @@ def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assigno
     """1 → 3 → 2 members while records flow: each record once, in order, one owner at a time; what stays with a member
     is not interrupted."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, group_remote_assignor=assignor)
+    chosen = settings(kafka, topic, None, group_remote_assignor=assignor)
     one_three_two(kafka, topic, chosen, keeps=True)
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
     """SIGKILL: after the session timeout the other member reads on from the committed offsets."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, auto_commit_interval_ms=200)
+    chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
     with ExitStack() as stack:
         with load(kafka, topic):
             victim = stack.enter_context(MemberProcess("victim", chosen))
@@ -112,7 +101,7 @@ def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: st
 def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str) -> None:
     """SIGSTOP beyond the session timeout: when it wakes it hears on_lost, joins again and reads on; nothing is lost."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    chosen = settings(kafka, topic, auto_commit_interval_ms=200)
+    chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
     with ExitStack() as stack:
         with load(kafka, topic):
             sleeper = stack.enter_context(MemberProcess("sleeper", chosen))
@@ -133,48 +122,11 @@ def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str
         assert_all_seen(members, ends, once=False)
 
 
-def theirs(stack: ExitStack, kafka: Kafka, topic: str, client: str) -> MemberProcess:
-    """Another client's member of the test's group, in the same protocol."""
-    if client == "java":
-        return stack.enter_context(JavaMember("java", kafka.bootstrap_servers, topic, None))
-    chosen = {
-        "topics": [topic],
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": topic,
-        "group.protocol": "consumer",
-        "auto.offset.reset": "earliest",
-    }
-    return stack.enter_context(MemberProcess("confluent", chosen, script=CONFLUENT_SCRIPT))
-
-
-@pytest.mark.parametrize("client", ["java", "confluent"])
-def test_group_shared_with_another_client(kafka: Kafka, topic_name: str, client: str) -> None:
-    """Kafka's own consumer, or confluent-kafka's, in the same group: shared out, one owner at a time, nothing lost,
-    and when it leaves ours takes over."""
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    with ExitStack() as stack:
-        with load(kafka, topic):
-            ours = stack.enter_context(MemberProcess("ours", settings(kafka, topic)))
-            other = theirs(stack, kafka, topic, client)
-            members = [ours, other]
-            wait_for(lambda: shared_out(members, everything(topic)), "the members to share", members)
-            for member in members:
-                before = member.consumed()
-                wait_for(lambda: member.consumed() > before + 100, f"{member.name} to read", members)  # noqa: B023
-            other.stop()
-            wait_for(lambda: shared_out([ours], everything(topic)), "ours to take over", [ours])
-        ends = drained(kafka, topic, members)
-        wait_for(lambda: all_offsets(members, ends), "every record to be read by someone", members)
-        ours.stop()
-        assert_all_seen(members, ends, once=False)
-        assert_one_owner_at_a_time(members)
-
-
 def test_upgrade_of_a_running_group_and_back(kafka: Kafka, topic_name: str) -> None:
     """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
     records flow: nothing is lost, and nobody reads twice what was committed."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
-    new = settings(kafka, topic, auto_commit_interval_ms=200)
+    new = settings(kafka, topic, None, auto_commit_interval_ms=200)
     old = {**new, "group_protocol": "classic", "assignors": ["range"], "heartbeat_interval_ms": 300}
     with ExitStack() as stack:
         everyone: list[MemberProcess] = []

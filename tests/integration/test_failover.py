@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pytest
+
+from support import clients
 from support.kafka import KafkaCluster
 from support.kafka_admin import wait_until
 from support.members import (
@@ -60,20 +63,11 @@ class Load:
             self._thread.join()
 
 
-def member_settings(cluster: KafkaCluster, topic: str) -> dict[str, Any]:
+def member_settings(cluster: KafkaCluster, topic: str, assignors: clients.Assignors) -> dict[str, Any]:
     """A member that notices dead brokers soon."""
-    return {
-        "topics": [topic],
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": topic,
-        "assignors": ["cooperative-sticky"],
-        "auto_offset_reset": "earliest",
-        "session_timeout_ms": 10_000,
-        "heartbeat_interval_ms": 500,
-        "auto_commit_interval_ms": 500,
-        "request_timeout_ms": 5_000,
-        "retry_backoff_ms": 50,
-    }
+    classic = {} if assignors is None else {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
+    options = {"auto_commit_interval_ms": 500, "request_timeout_ms": 5_000, "retry_backoff_ms": 50, **classic}
+    return clients.settings(cluster, topic, assignors, **options)
 
 
 def consumption_goes_on(members: list[MemberProcess], load: Load, what: str) -> None:
@@ -91,17 +85,35 @@ def consumption_goes_on(members: list[MemberProcess], load: Load, what: str) -> 
     wait_for(caught_up, what, members, timeout_s=90)
 
 
-def test_leader_and_coordinator_die_under_load(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """Kill a leader, bring it back, kill the coordinator: consumption goes on each time, every record is read."""
+CLASSIC = ["cooperative-sticky"]
+NEW = pytest.mark.consumer_protocol
+
+
+@pytest.mark.parametrize(
+    ("assignors", "others"),
+    [
+        pytest.param(CLASSIC, (), id="classic"),
+        pytest.param(None, (), id="consumer", marks=NEW),
+        pytest.param(CLASSIC, ("java", "confluent"), id="classic-mixed", marks=pytest.mark.long),
+        pytest.param(None, ("java", "confluent"), id="consumer-mixed", marks=(NEW, pytest.mark.long)),
+    ],
+)
+def test_leader_and_coordinator_die_under_load(
+    kafka_cluster3: KafkaCluster, topic_name: str, assignors: clients.Assignors, others: tuple[str, ...]
+) -> None:
+    """Kill a leader, bring it back, kill the coordinator: consumption goes on each time, every record is read; also by
+    a group shared with other clients."""
     cluster = kafka_cluster3
     topic = cluster.create_topic(topic_name, PARTITIONS, replication=3, config={"min.insync.replicas": "2"})
-    chosen = member_settings(cluster, topic)
+    chosen = member_settings(cluster, topic, assignors)
     load = Load(cluster, topic)
     with ExitStack() as stack:
         with load.running():
             members = [stack.enter_context(MemberProcess(name, chosen)) for name in ("first", "second")]
+            for name in others:
+                members.append(stack.enter_context(clients.start(name, name, cluster, topic, assignors)))
             partitions = [(topic, partition) for partition in range(PARTITIONS)]
-            wait_for(lambda: shared_out(members, partitions), "two members to share", members)
+            wait_for(lambda: shared_out(members, partitions), "the members to share", members)
             wait_for(lambda: load.acknowledged, "the first acknowledged record", members)
             consumption_goes_on(members, load, "reading to start")
 

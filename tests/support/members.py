@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,16 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from support.kafka_jars import kafka_tools_jars, program
-
 SCRIPT = Path(__file__).with_name("member.py")
-CONFLUENT_SCRIPT = Path(__file__).with_name("confluent_member.py")
 
 Partition = tuple[str, int]
 
 
 class MemberProcess:
     """A running member; its events arrive while it runs."""
+
+    LEADS = re.compile(r"joined generation (\d+) as \S+ \(leader\)")  # in its log, at the level of INFO
 
     def __init__(self, name: str, settings: Mapping[str, Any], script: Path = SCRIPT) -> None:
         self._start(name, [sys.executable, str(script), json.dumps(settings)])
@@ -87,6 +87,10 @@ class MemberProcess:
         with self._lock:
             return [event for event in self.events if event["event"] == kind]
 
+    def generations_led(self) -> set[int]:
+        """The generations of a classic group in which this member was the leader, by its log."""
+        return {int(found) for found in self.LEADS.findall(self.errors)}
+
     def owned(self) -> set[Partition]:
         """What the member owns, by its callbacks."""
         with self._lock:
@@ -137,60 +141,6 @@ class MemberProcess:
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
-
-
-class JavaMember(MemberProcess):
-    """Kafka's own VerifiableConsumer as a member; it commits after each poll."""
-
-    def __init__(self, name: str, bootstrap_servers: str, topic: str, assignor: str | None) -> None:
-        """`assignor` None: the consumer protocol of KIP-848, in which the coordinator assigns."""
-        command = [program("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", ":".join(map(str, kafka_tools_jars())), "org.apache.kafka.tools.VerifiableConsumer"]
-        command += ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", topic]
-        if assignor is None:
-            command += ["--group-protocol", "consumer"]
-        else:
-            command += ["--assignment-strategy", JAVA_ASSIGNORS[assignor], "--session-timeout", "6000"]
-        self._start(name, [*command, "--reset-policy", "earliest"])
-
-    def _event(self, line: str) -> dict[str, Any] | None:
-        if not line.startswith("{"):
-            return None
-        told = json.loads(line)
-        partitions = [(p["topic"], p["partition"]) for p in told.get("partitions", ())]
-        if told["name"] in ("partitions_assigned", "partitions_revoked"):
-            kind = told["name"].removeprefix("partitions_")
-            return {"event": kind, "at": time.monotonic(), "partitions": partitions}
-        if told["name"] == "records_consumed" and told["count"]:
-            # One event for all partitions of a poll; offsets have no gaps in these tests.
-            with self._lock:
-                for tp, part in zip(partitions, told["partitions"], strict=True):
-                    offsets = list(range(part["minOffset"], part["maxOffset"] + 1))
-                    event = {"event": "records", "at": time.monotonic(), "partition": tp, "offsets": offsets}
-                    self.events.append(event)
-        return None
-
-    @property
-    def crashed(self) -> bool:
-        """A JVM ended by SIGTERM says 143."""
-        return self.killed_at is None and self._process.poll() not in (None, 0, 143)
-
-    def _ask_to_stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-
-    def stop(self, timeout_s: float = 30) -> None:
-        """End it cleanly; a JVM ended by SIGTERM says 143."""
-        self._ask_to_stop()
-        assert self._process.wait(timeout_s) in (0, 143), self.errors
-        self._finish_reading()
-
-
-JAVA_ASSIGNORS = {
-    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
-    "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
-    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
-    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
-}
 
 
 def wait_for(
