@@ -181,7 +181,6 @@ class Consumer:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    @public
     def poll(self, timeout: Timeout = 1.0, max_records: int | None = None) -> ConsumerRecords:
         """Records from the assigned partitions, at most `max_records` (default `max_poll_records`).
 
@@ -196,15 +195,19 @@ class Consumer:
         return self._poll(timeout, _positive("max_records", max_records), None)
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        timeout_ms = self._timeout_ms(timeout)
-        engine = self._engine
-        if not engine.ready_to_poll:
-            raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
-        if self._iteration.active:
-            self._rewind()
-        return engine.poll(timeout_ms, max_records, max_bytes)
+        guard = self._guard
+        outer = guard.enter()  # not by `public`: Ctrl-C may come between its call and its return (Python 3.11)
+        try:
+            timeout_ms = self._timeout_ms(timeout)
+            engine = self._engine
+            if not engine.ready_to_poll:
+                raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
+            if self._iteration.active:
+                self._rewind()
+            return engine.poll(timeout_ms, max_records, max_bytes)
+        finally:
+            guard.holder = outer
 
-    @public
     def poll_arrow(
         self,
         timeout: Timeout = 1.0,
@@ -227,12 +230,17 @@ class Consumer:
             max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS
         rows = min(_positive("max_rows", max_rows), MOST_ARROW_ROWS)
         size = min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MOST_ARROW_BYTES)
-        records = self._poll(timeout, rows, size)
+        guard = self._guard
+        outer = guard.enter()  # see `_poll`
         try:
-            return records.to_arrow(chosen)
-        except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
-            self._engine.not_returned()
-            raise
+            records = self._poll(timeout, rows, size)
+            try:
+                return records.to_arrow(chosen)
+            except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
+                self._engine.not_returned()
+                raise
+        finally:
+            guard.holder = outer
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one, for ever, or until none came for `consumer_timeout_ms`.
@@ -249,9 +257,14 @@ class Consumer:
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
         while True:
             records = self.poll(min(1.0, timer.remaining_ms() / 1000))
-            if records:
-                self._iteration.start(records)
-                return True
+            try:
+                if records:
+                    self._iteration.start(records)
+                    return True
+            except BaseException:  # Ctrl-C: the loop has not come to any of them
+                self._iteration.stop()
+                self._engine.not_returned()
+                raise
             if timer.expired:
                 return False
 
@@ -445,9 +458,9 @@ class Consumer:
         if self._guard.closed:
             return
         timer = self._timer(timeout)
-        self._guard.enter()
+        outer = self._guard.enter()
         if self._closing:  # called by a callback that close() itself runs
-            self._guard.leave()
+            self._guard.holder = outer
             return
         self._closing = True
         try:
@@ -455,7 +468,7 @@ class Consumer:
             self._engine.close(timer, leave_group, auto_commit=auto_commit)
         finally:
             self._guard.closed = True
-            self._guard.leave()
+            self._guard.holder = outer
 
     def __enter__(self) -> Self:
         return self

@@ -30,51 +30,50 @@ def fork_count() -> int:
 
 
 class Guard:
-    """Lets one thread in; the same thread may come in again (from a callback)."""
+    """Lets one thread in; the same thread may come in again (from a callback).
 
-    __slots__ = ("_depth", "_forks", "_lock", "_owner", "closed")
+    `outer = guard.enter()` comes in, and `guard.holder = outer` goes out. That is a plain store because Ctrl-C raises
+    between calls: neither does what a method returns get lost on its way out, nor does anybody stay in who has left.
+    """
+
+    __slots__ = ("_forks", "closed", "holder")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-        self._depth = 0
         self._forks = _forks
         self.closed = False
+        self.holder: dict[None, int] = {}  # one key, whose value is the thread that is in; empty: nobody is
 
     @property
     def forked(self) -> bool:
         """Whether the process forked since the consumer was made."""
         return self._forks != _forks
 
-    def enter(self) -> None:
-        """Come in, or raise ForkedConsumerError, ConcurrentAccessError or (after close) StateError at once."""
+    def enter(self) -> dict[None, int]:
+        """Come in, or raise ForkedConsumerError, ConcurrentAccessError or (after close) StateError at once. What
+        `holder` is to be when we go out."""
         if self._forks != _forks:
             raise ForkedConsumerError(
                 "this consumer was made before the process forked; make a new one in the child"
                 " (its connections belong to the parent)"
             )
         me = threading.get_ident()
-        if self._owner != me:
-            if not self._lock.acquire(blocking=False):
-                raise ConcurrentAccessError(
-                    "another thread is using this consumer; use one consumer per thread, or a lock around it"
-                    " (only wakeup() may be called from any thread)"
-                )
-            self._owner = me
+        holder = self.holder
+        outer = holder if holder.get(None) == me else {}
+        try:
+            owner = holder.setdefault(None, me)  # of several threads one comes in
+        except BaseException:  # Ctrl-C just after it
+            if holder.get(None) == me:
+                self.holder = outer
+            raise
+        if owner != me:
+            raise ConcurrentAccessError(
+                "another thread is using this consumer; use one consumer per thread, or a lock around it"
+                " (only wakeup() may be called from any thread)"
+            )
         if self.closed:
-            self._release()
+            self.holder = outer
             raise StateError("this consumer is closed; make a new one")
-        self._depth += 1
-
-    def leave(self) -> None:
-        """Go out again."""
-        self._depth -= 1
-        self._release()
-
-    def _release(self) -> None:
-        if self._depth == 0:
-            self._owner = None
-            self._lock.release()
+        return outer
 
 
 class Guarded(Protocol):
@@ -92,10 +91,10 @@ def public(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P]
     @functools.wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
         guard = self._guard
-        guard.enter()
+        outer = guard.enter()
         try:
             return method(self, *args, **kwargs)
         finally:
-            guard.leave()
+            guard.holder = outer
 
     return guarded

@@ -119,6 +119,7 @@ class ClassicEngine(ClassicDriver):
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
         """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
         parts = self.parts
+        parts.collector.returned()
         try:
             with self.lock:
                 records = parts.collector.collect(max_records, max_bytes)
@@ -129,7 +130,7 @@ class ClassicEngine(ClassicDriver):
             if self.interceptors is not None and records:
                 records = self.interceptors.consumed(records)
         except BaseException:  # Ctrl-C, too: records that do not reach the caller were not consumed
-            parts.collector.undo()
+            self.not_returned()
             raise
         return records
 

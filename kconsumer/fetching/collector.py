@@ -81,6 +81,11 @@ class Collector:
         self.moved = bool(following) and not runs
         return ConsumerRecords(runs, following, skipped)
 
+    def returned(self) -> None:
+        """The records of the last call have reached the caller: `undo` must not put them back, even if Ctrl-C keeps
+        the next call from beginning."""
+        self._before.clear()
+
     def undo(self) -> None:
         """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
         the middle of it). What was fetched beyond them no longer fits and is fetched again."""

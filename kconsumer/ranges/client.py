@@ -228,7 +228,7 @@ class RangeClient:
     def in_use(self) -> Iterator[None]:
         """Keep other threads and the idle timer out."""
         guard = self._guard
-        guard.enter()
+        outer = guard.enter()
         with self._lock:
             self._users += 1
             self._stop_timer()
@@ -236,7 +236,7 @@ class RangeClient:
             yield
         finally:
             self.watch(-1)
-            guard.leave()
+            guard.holder = outer
 
     def watch(self, users: int = 0) -> None:
         """From now on, close the connections if nobody needs them for a while."""
