@@ -35,9 +35,9 @@ class NetworkThread(threading.Thread):
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread and wait for it. In a forked child there is none, and nothing is done."""
+        self._stopped.set()  # in any case: a thread whose start was interrupted may be about to run
         if not self.is_alive():
             return
-        self._stopped.set()
         self._wake()
         if threading.current_thread() is not self:
             self.join(timeout_s)

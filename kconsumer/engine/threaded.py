@@ -74,17 +74,17 @@ class ThreadedEngine(ClassicEngine):
             super()._step(timeout_ms, joining=joining, fetching=fetching, promise=promise)
             return
         event = ApplicationEvent(joining and not self._in_callback, fetching and not self._in_callback)
-        now = self._clock.now()
-        if fetching:
-            self._poll_began(event, now)
-        self._events.put(event, now)
-        self.parts.client.wakeup()
-        self._service_at = now + LONGEST_SERVICE_GAP_MS
-        if self._wakeup or self._callback_due() or (fetching and self.parts.buffer.has_data()):
-            timeout_ms = 0.0
-        if promise is not None and promise.done:
-            timeout_ms = 0.0
         try:
+            now = self._clock.now()
+            if fetching:
+                self._poll_began(event, now)
+            self._events.put(event, now)
+            self.parts.client.wakeup()
+            self._service_at = now + LONGEST_SERVICE_GAP_MS
+            if self._wakeup or self._callback_due() or (fetching and self.parts.buffer.has_data()):
+                timeout_ms = 0.0
+            if promise is not None and promise.done:
+                timeout_ms = 0.0
             self._signal.wait(timeout_ms)
         finally:
             event.open = False
@@ -142,8 +142,13 @@ class ThreadedEngine(ClassicEngine):
             if self._closing:
                 return False
             group = f"-{self.parts.group.member.group_id}" if self.parts.group is not None else ""
-            self._network = NetworkThread(f"kconsumer-network{group}", self._round, self.parts.client.wakeup)
-            self._network.start()
+            network = NetworkThread(f"kconsumer-network{group}", self._round, self.parts.client.wakeup)
+            try:
+                network.start()
+            except BaseException:  # no thread to be had, or Ctrl-C: the next call tries again
+                network.stop()
+                raise
+            self._network = network
         return True
 
     def _leave(self, reason: str, leave_group: bool | None) -> None:
@@ -191,10 +196,10 @@ class ThreadedEngine(ClassicEngine):
         responses = self.parts.client.poll(wait_ms, self._clock.now())
         with self.lock:
             try:
-                self.parts.dispatcher.end_step(responses)
+                ended = self.parts.dispatcher.end_step(responses)
             except KafkaError as error:
-                self._thread_error = error
-            if responses:
+                self._thread_error, ended = error, True
+            if ended:
                 self._signal.give()
 
     def _poll_managers(self, now: float) -> float:
@@ -232,4 +237,5 @@ class ThreadedEngine(ClassicEngine):
         except Exception as error:
             log.exception("%r failed", manager)
             self._thread_error = KafkaError(f"internal error in {type(manager).__name__}: {error!r}")
+        self._signal.give()
         return float(self._config.retry_backoff_ms)

@@ -15,7 +15,7 @@ from kconsumer.requests.base import PollResult, Promise
 from kconsumer.requests.commits import CommitManager
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.state.subscription import SubscriptionState, no_offset_error
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,13 @@ class PositionsManager:
         self._error: KafkaError | None = None
 
     def take_error(self) -> KafkaError | None:
-        """The error the next `poll` or `position` must raise; given once."""
+        """The error the next `poll` or `position` must raise; given once. Of partitions without a commit those count
+        that still have no position: a network thread may look between the caller's `assign` and `seek`."""
         error, self._error = self._error, None
-        return error
+        if not isinstance(error, NoOffsetForPartitionError):
+            return error
+        waiting = set(self._subscription.partitions_to_initialize()).intersection(error.partitions)
+        return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
         """Start a look-up when partitions need one; it sends nothing itself."""

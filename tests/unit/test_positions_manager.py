@@ -127,6 +127,19 @@ def test_without_a_group_and_without_a_policy() -> None:
     assert case.manager.take_error() is None
 
 
+def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
+    """A look between `assign` and `seek` finds no position; what has been sought by the next call is no error."""
+    case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
+    case.poll()
+    case.subscription.seek(tp("a-0"), 3)
+    error = case.manager.take_error()
+    assert isinstance(error, NoOffsetForPartitionError)
+    assert (tp("a-1"),) == error.partitions
+    case.poll()
+    case.subscription.seek(tp("a-1"), 3)
+    assert case.manager.take_error() is None
+
+
 def test_one_look_up_at_a_time() -> None:
     """Until the answer is there nothing more is asked; then for what needs a position since."""
     case = Case("a-0")

@@ -1,0 +1,356 @@
+"""What crosses between the caller's thread and the network thread, at any moment: wakeups, Ctrl-C, changes of position.
+
+The broker is scripted, its network real. What holds for both engines is asked of both.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.engine.network_thread import NetworkThread
+from kconsumer.errors import UnsupportedVersionError, WakeupError
+from kconsumer.schema import API_VERSIONS
+from support.log_broker import LogBroker
+from support.scripted_broker import api_versions
+
+pytestmark = pytest.mark.network_thread
+
+ENGINES = ["classic", "threaded"]
+RECORDS, BATCH = 4000, 10
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+WAKEUPS = 100
+
+
+@pytest.fixture
+def broker() -> Iterator[LogBroker]:
+    """Two partitions of as many records, whose values are their offsets."""
+    with LogBroker(2) as broker:
+        for log in broker.logs:
+            for _ in range(RECORDS // BATCH):
+                log.append(BATCH)
+        yield broker
+
+
+@pytest.fixture
+def consumer(broker: LogBroker, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    """One that has both partitions from the beginning, on the engine that the test is given."""
+    made = Consumer(
+        bootstrap_servers=broker.address,
+        engine=request.param,
+        auto_offset_reset="none",
+        max_poll_records=7,
+        max_partition_fetch_bytes=1000,  # many fetches, so that there is always one under way
+    )
+    made.assign([ZERO, ONE])
+    made.seek(ZERO, 0)
+    made.seek(ONE, 0)
+    yield made
+    made.close(1)
+
+
+both_engines = pytest.mark.parametrize("consumer", ENGINES, indirect=True)
+network_thread = pytest.mark.parametrize("consumer", ["threaded"], indirect=True)
+
+
+class Reader:
+    """Checks each record: it is the next one of its partition, which may be read now."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.next = {ZERO: 0, ONE: 0}
+        self.held: set[TopicPartition] = set()
+
+    def poll(self, timeout: float) -> int:
+        """Poll once; how many records came."""
+        return self.take(self.consumer.poll(timeout))
+
+    def take(self, records: Any) -> int:
+        """Look at what a poll returned."""
+        for record in records:
+            tp = record.topic_partition
+            assert tp not in self.held, f"{tp} is held back"
+            assert (self.next[tp], b"%d" % record.offset) == (record.offset, record.value)
+            self.next[tp] += 1
+        return len(records)
+
+
+# --- wakeup --------------------------------------------------------------------------------------------------------
+
+
+def woken_by_thread(consumer: Consumer) -> None:
+    """From the thread that calls this."""
+    consumer.wakeup()
+
+
+def woken_by_signal(consumer: Consumer) -> None:
+    """From a signal handler, which runs in the main thread between any two of its calls."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGUSR1)
+
+
+@both_engines
+@pytest.mark.parametrize("wake", [woken_by_thread, woken_by_signal])
+def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer], None]) -> None:
+    """Each is raised once, by a poll that waits or by one that has records; none is lost, nor is any record."""
+    raised = threading.Semaphore(0)
+    late: list[int] = []
+
+    def keep_waking() -> None:
+        rng = random.Random(1)
+        for number in range(WAKEUPS):
+            time.sleep(rng.random() / 500)
+            wake(consumer)
+            if not raised.acquire(timeout=20):
+                late.append(number)
+                return
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.wakeup())
+    waker = threading.Thread(target=keep_waking)
+    reader, count = Reader(consumer), 0
+    try:
+        waker.start()
+        while waker.is_alive():
+            try:
+                reader.poll(0.5)
+            except WakeupError:
+                count += 1
+                raised.release()
+    finally:
+        waker.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert (WAKEUPS, []) == (count, late)
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------------------------
+
+
+def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
+    """Raise KeyboardInterrupt at the nth moment at which Python looks for signals: as a function begins, or after a
+    built-in one. Whether that came before the end, and the result."""
+    points = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal points
+        if event in ("call", "c_return"):
+            points += 1
+            if points == point:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    result = None
+    try:
+        sys.setprofile(count)
+        result = call()
+        sys.setprofile(None)
+    except KeyboardInterrupt:
+        return True, result
+    finally:
+        sys.setprofile(None)
+    return points >= point, result
+
+
+def wait_for_data(consumer: Consumer) -> None:
+    """Until a poll would find something that has come already."""
+    deadline = time.monotonic() + 20
+    while not consumer._engine.parts.buffer.has_data():
+        assert time.monotonic() < deadline
+        consumer._engine._step(10, fetching=True)
+
+
+def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
+    """What a loop that ends with its first record has read. It is closed later: not a part of the call."""
+    loop = iter(consumer)
+    loops.append(loop)
+    for record in loop:
+        return [record]
+    raise AssertionError("no record")
+
+
+TAKE: dict[str, Callable[[Consumer, list[Any]], Any]] = {
+    "poll": lambda consumer, _: consumer.poll(5),
+    "loop": first_of_a_loop,
+    "columns": lambda consumer, _: consumer.poll_arrow(5, 7),
+}
+
+
+@pytest.mark.parametrize("how", TAKE)
+@both_engines
+def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, how: str) -> None:
+    """Whatever call it interrupts: the next poll returns the same records, and other threads may use the consumer."""
+    reader, call = Reader(consumer), TAKE[how]
+    loops: list[Any] = []
+    reader.take(rows(consumer.poll_arrow(5, 7)))  # loads what is loaded at first use
+    for point in range(1, 2000):
+        wait_for_data(consumer)
+        before_the_end, result = interrupted(lambda: call(consumer, loops), point)
+        if result is not None:
+            reader.take(result if how != "columns" else rows(result))
+        if not before_the_end:
+            return
+        elsewhere(lambda: reader.poll(5))
+    raise AssertionError("it never ended")
+
+
+@network_thread
+def test_ctrl_c_at_any_moment_of_a_poll_that_waits(consumer: Consumer, broker: LogBroker) -> None:
+    """Nothing is lost or returned twice, and the next poll returns what there is."""
+    reader = Reader(consumer)
+    for point in range(1, 2000):
+        consumer.seek(ZERO, reader.next[ZERO])  # what was fetched is of no use any more
+        before_the_end, result = interrupted(lambda: consumer.poll(5), point)
+        reader.take(result or ())
+        if not before_the_end:
+            return
+        assert reader.poll(5)
+    raise AssertionError("it never ended")
+
+
+def rows(columns: Any) -> list[Any]:
+    """Columns as records."""
+    return [
+        SimpleNamespace(
+            topic_partition=TopicPartition(row["topic"], row["partition"]), offset=row["offset"], value=row["value"]
+        )
+        for row in columns.to_pyarrow().to_pylist()
+    ]
+
+
+def elsewhere(action: Callable[[], object]) -> None:
+    """Do something in another thread; raises what it raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+# --- between polls -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@both_engines
+def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> None:
+    """Seeks, pauses, new assignments and revocations while fetches are under way: every record is the next one of the
+    present position, of a partition that may be read."""
+    rng, reader = random.Random(seed), Reader(consumer)
+    subscription = consumer._engine.parts.subscription
+    assigned = {ZERO, ONE}
+
+    def seek() -> None:
+        tp = rng.choice(sorted(assigned))
+        reader.next[tp] = rng.randrange(RECORDS // 2)
+        consumer.seek(tp, reader.next[tp])
+
+    def assign() -> None:
+        nonlocal assigned
+        keep, assigned = assigned, rng.choice([{ZERO}, {ONE}, {ZERO, ONE}])
+        consumer.assign(assigned)
+        reader.held &= keep & assigned
+        for tp in assigned - keep:
+            reader.next[tp] = rng.randrange(RECORDS // 2)
+            consumer.seek(tp, reader.next[tp])
+
+    def pause() -> None:
+        reader.held = set(rng.choices(sorted(assigned)))
+        consumer.pause(*reader.held)
+
+    def resume() -> None:
+        consumer.resume(*(reader.held - revoked()))
+        reader.held &= revoked()
+
+    def revoke() -> None:
+        tp = rng.choice(sorted(assigned))
+        with consumer._engine.changing():  # as the group does it
+            subscription.mark_pending_revocation([tp])
+        reader.held.add(tp)
+
+    def revoked() -> set[TopicPartition]:
+        return {tp for tp in assigned if subscription.get(tp).pending_revocation}
+
+    got = 0
+    for _ in range(300):
+        rng.choice([seek, seek, assign, pause, resume, revoke])()
+        reader.held = set(consumer.paused()) | revoked()
+        for _ in range(rng.randrange(4)):
+            got += reader.poll(rng.choice([0, 0, 0.001, 0.01]))
+    assert got > RECORDS // 20
+
+
+@both_engines
+def test_poll_without_waiting_reads_all_there_is(consumer: Consumer) -> None:
+    """poll(0) in a loop comes to every record, in order."""
+    reader, deadline = Reader(consumer), time.monotonic() + 60
+    while {RECORDS} != set(reader.next.values()):
+        assert time.monotonic() < deadline, reader.next
+        reader.poll(0)
+
+
+@network_thread
+def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer) -> None:
+    """Neither a poll that waits nor polls that do not make it go round without need."""
+    consumer.pause(ZERO, ONE)
+    engine: Any = consumer._engine
+    consumer.poll(0.3)  # what was to be done has been
+    rounds = 0
+    one_round = engine._network._round
+
+    def counted() -> None:
+        nonlocal rounds
+        rounds += 1
+        one_round()
+
+    engine._network._round = counted
+    consumer.poll(0.5)
+    assert rounds <= 5
+    rounds, polls, until = 0, 0, time.monotonic() + 0.5
+    while time.monotonic() < until:
+        consumer.poll(0)
+        polls += 1
+    assert rounds <= min(polls, 0.5 / 0.05 + 5)
+
+
+# --- what fails ----------------------------------------------------------------------------------------------------
+
+
+@both_engines
+def test_a_request_that_cannot_be_sent_ends_its_call(consumer: Consumer, broker: LogBroker) -> None:
+    """The call says so as soon as it is known, and not when its time is over."""
+    broker.on(API_VERSIONS, api_versions(ListOffsets=(1, 0)))
+    began = time.monotonic()
+    with pytest.raises(UnsupportedVersionError, match="ListOffsets"):
+        consumer.end_offsets([ZERO], timeout=60)
+    assert time.monotonic() - began < 20
+
+
+@network_thread
+def test_a_thread_that_cannot_be_started(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call raises what the system says, each time; once there are threads to be had, it works."""
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkThread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="start new thread"):
+                consumer.poll(20)
+    assert Reader(consumer).poll(20)
