@@ -24,7 +24,7 @@ SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|d
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless integration spark test bench demo pipeline clean
+.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless threads integration spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -95,6 +95,9 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	    tools/sanitized $(CURDIR)/$(PYTEST) $(SANITIZED_TESTS) -n $(WORKERS) -q --timeout 600 \
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
+threads: $(STAMPS)/extensions  ## tests of the network thread with threads that switch every microsecond, and every second; no broker
+	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*.py tests/brokerless/*.py) -n $(WORKERS)
+
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
 
@@ -108,7 +111,7 @@ $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandI
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower sanitized integration spark  ## everything, from a fresh clone
+test: setup lint types unit slower threads sanitized integration spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

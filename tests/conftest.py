@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from support.kafka_run import Run
 RUN_FOLDER = pytest.StashKey[Path]()
 RUN = pytest.StashKey[Run]()
 
+# How long (s) a thread runs before another one may: the extremes show what the usual 5 ms hide (tests/threads.py).
+SWITCH_INTERVAL = "KCONSUMER_SWITCH_INTERVAL"
+
 # How fast a machine makes examples says nothing of the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
@@ -21,6 +26,8 @@ settings.load_profile("tests")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the run folder in the controlling process; learn it from there in a worker."""
+    if SWITCH_INTERVAL in os.environ:
+        sys.setswitchinterval(float(os.environ[SWITCH_INTERVAL]))
     handed_over = getattr(config, "workerinput", None)
     if handed_over is not None:
         config.stash[RUN_FOLDER] = Path(handed_over["run_folder"])
@@ -48,7 +55,8 @@ def pytest_report_header(config: pytest.Config) -> str:
         import kconsumer
     except ImportError as error:
         return f"kconsumer: cannot be imported ({error})"
-    return f"kconsumer: {Path(str(kconsumer.__file__)).parent} on {platform.python_implementation()}"
+    where = f"{Path(str(kconsumer.__file__)).parent} on {platform.python_implementation()}"
+    return f"kconsumer: {where}, threads switch after {sys.getswitchinterval():g} s"
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "new_consumer" in metafunc.fixturenames:
         classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
-        metafunc.parametrize("engine", ["classic", "threaded" if classic else "consumer"], indirect=True)
+        other = pytest.param("threaded" if classic else "consumer", marks=pytest.mark.network_thread)
+        metafunc.parametrize("engine", ["classic", other], indirect=True)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from support.members import (
     wait_for,
 )
 
-pytestmark = pytest.mark.consumer_protocol
+pytestmark = [pytest.mark.consumer_protocol, pytest.mark.network_thread]
 
 New = Callable[..., Consumer]
 

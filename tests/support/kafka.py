@@ -89,6 +89,7 @@ def broker_properties(nodes: int) -> dict[str, str]:
         "num.io.threads": "4",
         "background.threads": "2",
         "log.segment.delete.delay.ms": "1000",
+        "log.retention.ms": "-1",  # tests write records of long ago, and read them when the broker has looked for such
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -48,6 +49,7 @@ def consume(consumer: kconsumer.Consumer, pause_s: float) -> None:
 
 def main() -> int:
     """Run one member from its JSON argument."""
+    sys.setswitchinterval(float(os.environ.get("KCONSUMER_SWITCH_INTERVAL", sys.getswitchinterval())))
     settings = json.loads(sys.argv[1])
     logging.basicConfig(level=settings.pop("log", "WARNING"), stream=sys.stderr, format="%(asctime)s %(message)s")
     topics, pause_s = settings.pop("topics"), settings.pop("pause_s", 0.0)

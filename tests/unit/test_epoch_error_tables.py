@@ -26,6 +26,8 @@ from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 from support.epoch_harness import INTERVAL_MS, EpochHarness, topic_id
 from support.group_harness import committed
 
+pytestmark = pytest.mark.network_thread
+
 COORDINATOR_TROUBLE = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
 LOADING = {"COORDINATOR_LOAD_IN_PROGRESS": "retry"}
 HEARTBEAT = {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kconsumer.errors import BrokerConnectionError, GroupAuthorizationError, UnsupportedVersionError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.state.epochs import EpochState
 from kconsumer.types import SubscriptionPattern
 from support.epoch_harness import INTERVAL_MS, EpochHarness, topic_id
+
+pytestmark = pytest.mark.network_thread
 
 
 def fields(request: UnsentRequest) -> dict[str, object]:

@@ -9,6 +9,8 @@ import pytest
 from kconsumer.errors import StateError
 from kconsumer.state.epochs import PREDECESSORS, EpochMember, EpochState, LocalAssignment
 
+pytestmark = pytest.mark.network_thread
+
 S = EpochState
 # java-consumer.md §4.5, from the other side: where each state leads
 SUCCESSORS = {

@@ -13,6 +13,8 @@ from kconsumer.types import OffsetAndMetadata, SubscriptionPattern, TopicPartiti
 from support.epoch_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, EpochHarness, topic_id
 from support.group_harness import committed, tps
 
+pytestmark = pytest.mark.network_thread
+
 S = EpochState
 
 

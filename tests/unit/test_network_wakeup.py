@@ -10,6 +10,8 @@ import pytest
 
 from kconsumer.net.wakeup import Waker
 
+pytestmark = pytest.mark.network_thread
+
 
 @pytest.fixture
 def waker() -> Iterator[Waker]:
