@@ -57,7 +57,7 @@ class ClassicEngine(ClassicDriver):
         parts = self.parts
         now = parts.subscription.now = self._clock.now()
         self._raise_wakeup()
-        if now < self._service_at and not parts.client.arrived and self._group_idle():
+        if now < self._service_at and not self._has_unread() and self._group_idle():
             if parts.group is not None:
                 self.heartbeat.poll_started(now)
             if parts.buffer.has_data():
@@ -70,6 +70,10 @@ class ClassicEngine(ClassicDriver):
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
+
+    def _has_unread(self) -> bool:
+        """Whether a large answer has come that this thread must look at."""
+        return self.parts.client.arrived > 0
 
     def _news(self) -> bool:
         """Whether something came since the last poll, which found nothing: a look at the network, not at managers."""

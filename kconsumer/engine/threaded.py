@@ -31,11 +31,13 @@ from kconsumer.engine.events import (
 )
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import KafkaError, TimeoutError
+from kconsumer.net.messages import ClientResponse
 from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 
 log = logging.getLogger(__name__)
 
 IDLE = ApplicationEvent(open=False)
+GIVE_WAY_MS = 1.0  # to a caller who waits for what has come
 LEAVE_WAIT_MS = 1000.0  # that unsubscribe() waits for the coordinator to take note
 
 
@@ -50,6 +52,7 @@ class ThreadedEngine(ClassicEngine):
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._handled = metrics.sensor(GROUP, HANDLED)
         self._expired = metrics.sensor(GROUP, EXPIRED)
+        self.parts.client.writes_later = True
         self.parts.dispatcher.on_sent = metrics.sensor(GROUP, UNSENT).record
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(self.parts.dispatcher.waiting))
@@ -78,9 +81,11 @@ class ThreadedEngine(ClassicEngine):
             now = self._clock.now()
             if fetching:
                 self._poll_began(event, now)
-            self._events.put(event, now)
-            self.parts.client.wakeup()
-            self._service_at = now + LONGEST_SERVICE_GAP_MS
+            # A look without waiting needs no round if one was asked for a moment ago: the wait after it asks again.
+            if timeout_ms > 0 or not fetching or now >= self._service_at:
+                self._events.put(event, now)
+                self.parts.client.wakeup()
+                self._service_at = now + LONGEST_SERVICE_GAP_MS
             if self._wakeup or self._callback_due() or (fetching and self.parts.buffer.has_data()):
                 timeout_ms = 0.0
             if promise is not None and promise.done:
@@ -88,6 +93,10 @@ class ThreadedEngine(ClassicEngine):
             self._signal.wait(timeout_ms)
         finally:
             event.open = False
+
+    def _has_unread(self) -> bool:
+        """Answers are looked at by the network thread."""
+        return False
 
     def _news(self) -> bool:
         return self._signal.given or self.callbacks.commits_wait
@@ -101,13 +110,21 @@ class ThreadedEngine(ClassicEngine):
                 self.heartbeat.poll_started(now)
                 self.parts.group.commits.maybe_auto_commit(now)
             if event.joining and self.membership is not None:
-                self._submit(self.membership.poll(now).requests, now)
+                requests = self.membership.poll(now).requests
+                if requests:
+                    self._submit(requests, now)
 
     def _send_soon(self, *managers: RequestManager) -> None:
-        if self._running():
-            self.parts.client.wakeup()
-        else:
+        if not self._running():
             super()._send_soon(*managers)
+        elif managers == (self.parts.fetch,):
+            # Asked here: the network thread is woken only if there is a fetch to send.
+            now = self._clock.now()
+            requests = self.parts.fetch.poll(now).requests
+            if requests:
+                self._submit(requests, now)
+        else:
+            self.parts.client.wakeup()
 
     def _submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         if self._running():
@@ -182,6 +199,7 @@ class ThreadedEngine(ClassicEngine):
         if self._network is not None:
             self._network.stop()
             self._network = None
+            self.parts.client.writes_later = False
 
     # --- the network thread ----------------------------------------------------------------------------------------
 
@@ -193,14 +211,28 @@ class ThreadedEngine(ClassicEngine):
                 self._between.record(now - self._round_began, now)
             self._round_began = now
             wait_ms = self._poll_managers(now)
-        responses = self.parts.client.poll(wait_ms, self._clock.now())
+        client = self.parts.client
+        if self._take_answers(client.poll(wait_ms, self._clock.now())):
+            self._take_answers(client.poll(GIVE_WAY_MS, self._clock.now()))
+
+    def _take_answers(self, responses: list[ClientResponse]) -> bool:
+        """Hand answers back, and have the next fetch on its way while the caller wakes up. Whether the caller waits for
+        records that have come: then it should have the GIL, and not the next round of managers."""
+        parts = self.parts
         with self.lock:
             try:
-                ended = self.parts.dispatcher.end_step(responses)
+                ended = parts.dispatcher.end_step(responses)
             except KafkaError as error:
                 self._thread_error, ended = error, True
-            if ended:
-                self._signal.give()
+            now = self._clock.now()
+            if responses and now < self._fetch_until and parts.fetch.wants_poll:
+                self._poll_safely(parts.fetch, now)
+        if ended:
+            self._signal.give()
+        if not responses:
+            return False
+        parts.client.flush(now)
+        return self._event.open and self._event.fetching and parts.buffer.has_data()
 
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send; how long the network may wait."""

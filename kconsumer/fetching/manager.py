@@ -70,9 +70,11 @@ class FetchManager:
 
     @property
     def wants_poll(self) -> bool:
-        """Whether `poll` may have something new to do: a response came, room was made, a partition, metadata or the
-        assignment changed. The end of a backoff is not seen here: poll before waiting anyway."""
-        return self._answered or self.targets.changed
+        """Whether `poll` may have something new to do: a partition, metadata or the assignment changed; a response came
+        or room was made, and some broker has no fetch under way. The end of a backoff is not seen here: poll before
+        waiting anyway."""
+        targets = self.targets
+        return targets.changed or ((self._answered or targets.has_news) and len(self._in_flight) < targets.in_use)
 
     def poll(self, now: float) -> PollResult:
         """The fetches to send now."""

@@ -127,13 +127,16 @@ class Targets:
 
     @property
     def changed(self) -> bool:
-        """Whether `update` may have something new to see; the end of a backoff is not told here."""
-        return (
-            bool(self._buffer.touched)
-            or self._buffer.memory.has_freed
-            or self._subscription.has_changes
-            or self._seen != (self._cluster.update_version, self._subscription.assignment_version)
+        """Whether `update` may place a partition elsewhere; the end of a backoff is not told here."""
+        return self._subscription.has_changes or self._seen != (
+            self._cluster.update_version,
+            self._subscription.assignment_version,
         )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether what is buffered of a partition changed since the last `update`, or memory was freed."""
+        return bool(self._buffer.touched) or self._buffer.memory.has_freed
 
     @property
     def next_release(self) -> float:

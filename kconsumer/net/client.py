@@ -58,6 +58,7 @@ class NetworkClient:
         self._links = self._loop.links
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
+        self.writes_later = False  # `send` leaves the system call to `flush` and `poll`
         self.rebootstrap()
 
     # --- which brokers there are ---
@@ -211,7 +212,14 @@ class NetworkClient:
         assert transport is not None
         connection.send(request, now)
         link.last_used = now
-        self._loop.write(link, connection, transport, now)
+        if self.writes_later:
+            self._loop.unwritten[link] = None
+        else:
+            self._loop.write(link, connection, transport, now)
+
+    def flush(self, now: float) -> None:
+        """Write what was sent while `writes_later`; `poll` begins with it, too."""
+        self._loop.flush(now)
 
     def disconnect(self, node: str, now: float) -> None:
         """Close a connection; its requests in flight fail. It may be opened again after the backoff."""

@@ -54,6 +54,7 @@ class ConnectionLoop:
         metrics: NetworkMetrics | None,
     ) -> None:
         self.links: dict[str, Link] = {}
+        self.unwritten: dict[Link, None] = {}  # with requests that no socket was asked to take yet
         self.waker = Waker()
         self.closed = False
         self.rebootstrap_required = False  # a broker said that it is not the one we take it for (KIP-1242)
@@ -82,6 +83,8 @@ class ConnectionLoop:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
         timeout."""
         selector = self._selector or self._open()
+        if self.unwritten:
+            self.flush(now)
         deadline = now + timeout_ms
         selects, waited_ms, busy_ms = 0, 0.0, 0.0
         while True:
@@ -127,6 +130,7 @@ class ConnectionLoop:
                 link.transport.close()
             link.detached()
         self.links.clear()
+        self.unwritten.clear()
         self._done.clear()
         self.waker.close()
 
@@ -196,6 +200,13 @@ class ConnectionLoop:
         log.warning("%s; next attempt in %.0f ms", error, link.backoff_until - now)
 
     # --- bytes ---
+
+    def flush(self, now: float) -> None:
+        """Hand sockets what was left for later."""
+        while self.unwritten:
+            link, _ = self.unwritten.popitem()
+            if link.connection is not None and link.transport is not None:
+                self.write(link, link.connection, link.transport, now)
 
     def write(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
         """Hand the socket what it takes, and watch for the rest; called whenever something is to be sent."""
@@ -398,6 +409,7 @@ class ConnectionLoop:
 
     def _detach(self, link: Link, now: float) -> None:
         transport = link.transport
+        self.unwritten.pop(link, None)
         if transport is not None:
             if link.job is not None:
                 self._receiver.cancel(link.job)

@@ -10,15 +10,19 @@ class Waker:
     """A pair of sockets, made at first use.
 
     `rung` is set before the socket is written, and the selecting side makes the sockets before it looks at `rung`:
-    whichever way the two interleave, a ring is either seen in the flag or wakes the select. Sockets and not a bare
-    descriptor: one thread may ring while another closes, and a descriptor's number may by then be somebody else's
-    file, while a closed socket knows that it is closed.
+    whichever way the two interleave, a ring is either seen in the flag or wakes the select. Between two rests the
+    socket is written once: a ring before the last one was heard costs no system call.
+
+    Sockets and not a bare descriptor: one thread may ring while another closes, and a descriptor's number may by then
+    be somebody else's file, while a closed socket knows that it is closed.
     """
 
-    __slots__ = ("_reader", "_writer", "rung")
+    __slots__ = ("_reader", "_rests", "_writer", "_written", "rung")
 
     def __init__(self) -> None:
         self.rung = False
+        self._rests = 0  # how often the selecting side has heard
+        self._written = -1  # after how many rests the socket was written last
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None
 
@@ -33,11 +37,13 @@ class Waker:
     def ring(self) -> None:
         """From any thread or signal handler: end the current select, or the next one. Never blocks or fails."""
         self.rung = True
-        writer = self._writer
-        if writer is not None:
+        writer, rests = self._writer, self._rests
+        if writer is not None and self._written != rests:
             # A full socket wakes just as well; one that was closed a moment ago has nobody to wake.
             with contextlib.suppress(OSError):
                 writer.send(b"\0")
+            # What was read before it was sent: a rest meanwhile may have emptied the socket.
+            self._written = rests
 
     def drain(self) -> None:
         """The descriptor was readable: empty it."""
@@ -47,7 +53,8 @@ class Waker:
                 pass
 
     def rest(self) -> None:
-        """The ring was heard."""
+        """The rings until now were heard."""
+        self._rests += 1
         self.rung = False
 
     def close(self) -> None:

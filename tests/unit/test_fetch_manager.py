@@ -202,6 +202,21 @@ def test_wants_poll() -> None:
     assert [False, True, False, False, True, True, True] == wants
 
 
+def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
+    """What is read during a fetch makes room that only the next one can use."""
+    world = World(max_partition_fetch_bytes=1)
+    log = world.logs[world.tps[0]]
+    for _ in range(3):
+        log.append(10)
+    world.answer(*world.poll())
+    under_way = world.poll()
+    assert under_way
+    assert 1 == len(world.collect(5))
+    assert not world.manager.wants_poll
+    world.answer(*under_way)
+    assert world.manager.wants_poll
+
+
 # --- seek, pause, rebalance while a fetch is under way -------------------------------------------------
 
 

@@ -74,6 +74,33 @@ def test_a_request_leaves_before_the_next_poll(world: World) -> None:
     assert 1 == world.client.in_flight("-1")
 
 
+def test_a_request_may_be_written_later(world: World) -> None:
+    """With `writes_later` a request leaves with `flush`, or else with the next poll, and is answered as any other."""
+    world.broker.on(METADATA, METADATA.response())
+    world.connect()
+    world.client.writes_later = True
+    world.send()
+    assert ["ApiVersions"] == world.broker.names()
+    world.client.flush(world.clock.now())
+    assert ["ApiVersions", "Metadata"] == world.broker.names()
+    world.send()
+    assert 2 == len(world.poll())
+    assert ["ApiVersions", "Metadata", "Metadata"] == world.broker.names()
+
+
+def test_what_was_to_be_written_ends_with_its_connection(world: World) -> None:
+    """Nothing is written to a connection that was made after the request failed with the one before it."""
+    world.connect()
+    world.client.writes_later = True
+    world.send()
+    world.client.disconnect("-1", world.clock.now())
+    (response,) = world.poll()
+    assert "was closed by this client" in str(response.error)
+    world.poll(100)
+    world.connect()
+    assert ["ApiVersions", "ApiVersions"] == world.broker.names()
+
+
 def test_sending_to_an_unready_node_is_refused(world: World) -> None:
     """Only `ready` nodes take requests."""
     with pytest.raises(StateError, match="not ready"):

@@ -46,9 +46,53 @@ def test_a_full_socket_still_rings(waker: Waker) -> None:
     fd = waker.open()
     for _ in range(2_000):
         waker.ring()
+        waker.rest()
     assert readable(fd)
     waker.drain()
     assert not readable(fd)
+
+
+def test_who_rings_before_he_was_heard_writes_nothing(waker: Waker) -> None:
+    """One byte for many rings; the first one after a rest is written again, whether or not the socket was read."""
+    waker.open()
+    reader = waker._reader
+    assert reader is not None
+    for rings in (3, 2):
+        for _ in range(rings):
+            waker.ring()
+        assert b"\0" == reader.recv(10)
+        waker.rest()
+    waker.ring()
+    waker.rest()
+    waker.ring()
+    assert waker.rung
+    assert b"\0\0" == reader.recv(10)
+
+
+def test_a_ring_that_a_rest_overtakes_is_not_the_last(waker: Waker) -> None:
+    """Who was about to write when the other side rested does not keep the next ring from being written."""
+    fd = waker.open()
+    writer = waker._writer
+    assert writer is not None
+
+    class Slow:
+        """Writes, and is heard before it can say so."""
+
+        def send(self, data: bytes) -> int:
+            sent = writer.send(data)
+            waker.drain()
+            waker.rest()
+            return sent
+
+        def close(self) -> None:
+            writer.close()
+
+    waker._writer = Slow()  # type: ignore[assignment]  # stands in for a socket
+    waker.ring()
+    assert not readable(fd)
+    waker._writer = writer
+    waker.ring()
+    assert readable(fd)
 
 
 def test_a_closed_waker_is_quiet(waker: Waker) -> None:
