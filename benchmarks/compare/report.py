@@ -127,14 +127,18 @@ SCENARIO_COLUMNS: dict[str, Columns] = {
 }
 
 
-def machine_line(results: dict[str, Any]) -> str:
+def place_line(results: dict[str, Any]) -> str:
     """Where and when."""
     machine = results["machine"]
     return (
         f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel'].split('-')[0]},"
-        f" Python {machine['python']}, Kafka 4.4.0 beside the client on the same machine; best of"
-        f" {results['rounds']} readings"
+        f" Python {machine['python']}, Kafka 4.4.0 beside the client on the same machine"
     )
+
+
+def machine_line(results: dict[str, Any]) -> str:
+    """Where and when, and what counts."""
+    return f"{place_line(results)}; best of {results['rounds']} readings"
 
 
 def all_tables(results: dict[str, Any]) -> str:

@@ -11,14 +11,16 @@ from benchmarks.compare.catalog import SCRIPTS, Reading, run
 from benchmarks.data import PARTITIONS, java_command
 from support.kafka import Kafka
 
-PEERS = ("kconsumer", "confluent", "confluent-tuned", "aiokafka", "kafka-python")
+OURS = ("kconsumer", "kconsumer-threaded", "kconsumer-consumer-protocol")
+PEERS = (*OURS, "confluent", "confluent-tuned", "aiokafka", "kafka-python")
 
 # Of the usual size (10 MB, sparse) the first entry in each costs the kernel milliseconds, and all partitions reach it
 # in the same second: 24 s after the start the broker did nothing else for half a minute.
 SMALL_INDEXES = {"segment.index.bytes": "16384"}
 
 TRICKLE = str(SCRIPTS / "Trickle.java")
-FAST = ("kconsumer", "confluent-tuned", "aiokafka")
+FAST = ("kconsumer", "kconsumer-threaded", "confluent-tuned", "aiokafka")
+ASSIGNED = tuple(name for name in PEERS if name != "kconsumer-consumer-protocol")  # a protocol is a group's
 
 Readings = dict[str, list[Reading]]
 
@@ -60,7 +62,7 @@ def steady(kafka: Kafka, size: Size) -> Readings:
     readings: Readings = {}
     with Trickle(kafka, topic, size.partitions) as trickle:
         rest = (kafka.bootstrap_servers, topic, str(size.partitions), str(size.seconds))
-        for name in (*PEERS, "Java"):
+        for name in (*ASSIGNED, "Java"):
             trickle.counts()
             if name == "Java":
                 _take(readings, "steady", name, "java_tool.py", *rest, "steady")

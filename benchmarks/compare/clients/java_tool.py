@@ -1,9 +1,9 @@
-"""The Java client, measured in two ways.
+"""The Java client, measured in several ways.
 
 `performance` is Kafka's own ConsumerPerformance: an empty loop over poll's records.  Its fetch time leaves out
 joining the group, as the clocks of the others leave out connecting; it includes the JVM's warming up, which in a
 short run is most of it.  `warm` is PollLoop.java, which touches each value and times a second pass.  `steady` is
-Steady.java: what many partitions with few records cost.
+Steady.java: what many partitions with few records cost.  `delay` is Delay.java: how long a record is on its way.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from support.kafka_jars import TOOLS_VERSION
 PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 POLL_LOOP = str(Path(__file__).with_name("PollLoop.java"))
 STEADY = str(Path(__file__).with_name("Steady.java"))
+DELAY = str(Path(__file__).with_name("Delay.java"))
 STEADY_WARM_UP_S = "15"  # its compiler takes longer than Python's clients need to settle
 
 
@@ -68,8 +69,16 @@ def steady(*arguments: str) -> dict[str, Any]:
     return {**used, **json.loads(output.splitlines()[-1])}
 
 
+def delay(*arguments: str) -> dict[str, Any]:
+    """Delay's figures; its CPU time is of the measured stretch."""
+    output, used = run(java_command(DELAY, *arguments, heap="256m"))
+    return {**used, **json.loads(output.splitlines()[-1])}
+
+
 def main(arguments: list[str], words: list[str]) -> dict[str, Any]:
     """What the command line asks for."""
+    if "delay" in words:
+        return delay(*arguments, *(word for word in words if word != "delay"))
     if "steady" in words:
         return steady(*arguments)
     if "warm" in words:

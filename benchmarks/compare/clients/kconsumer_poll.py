@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from meter import Meter
 
-from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer import ConsumerRecords
 
 
 def touch_value(polled: ConsumerRecords) -> tuple[int, int]:
@@ -32,9 +32,7 @@ def main() -> None:
     """Read the topic once."""
     meter = Meter()
     touch = touch_headers if "headers" in meter.words else touch_value
-    options = {"auto_offset_reset": "earliest", "isolation_level": meter.isolation}
-    with Consumer(bootstrap_servers=meter.bootstrap, **options) as consumer:
-        consumer.assign([TopicPartition(meter.topic, partition) for partition in meter.partitions])
+    with meter.kconsumer() as consumer:
         while not meter.done:
             meter.add(*touch(consumer.poll(1.0)))
         meter.report(version("kconsumer"))

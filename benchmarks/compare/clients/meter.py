@@ -1,7 +1,8 @@
 """What every Python client here shares: its arguments, the clock, and the line it prints.
 
 Arguments are broker, topic, how many records to read, partitions, and words: `committed` for read_committed, `headers`
-to touch them, too.
+to touch them, too; `threaded` and `consumer` for kconsumer's second engine, without a group and as the only member of
+one by the consumer protocol.
 
 The clock starts when the first records arrive and those records are not counted, so connecting and joining do not
 count for anyone.  The peak of resident memory is the process's own (VmHWM): what getrusage says of a child includes
@@ -13,6 +14,11 @@ from __future__ import annotations
 import json
 import sys
 import time
+import uuid
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kconsumer import Consumer
 
 
 class Meter:
@@ -25,6 +31,21 @@ class Meter:
         self.isolation = "read_committed" if "committed" in self.words else "read_uncommitted"
         self.records = self.bytes = self.skipped = 0
         self._start = self._cpu = 0.0
+
+    def kconsumer(self) -> Consumer:
+        """A consumer as installed, that reads the topic on the engine the words ask for."""
+        from kconsumer import Consumer, TopicPartition
+
+        options = {"auto_offset_reset": "earliest", "isolation_level": self.isolation}
+        if "consumer" in self.words:
+            group = f"compare-{uuid.uuid4().hex[:8]}"
+            options |= {"group_protocol": "consumer", "group_id": group}
+            return Consumer(self.topic, bootstrap_servers=self.bootstrap, **options)
+        if "threaded" in self.words:
+            options["engine"] = "threaded"
+        consumer = Consumer(bootstrap_servers=self.bootstrap, **options)
+        consumer.assign([TopicPartition(self.topic, partition) for partition in self.partitions])
+        return consumer
 
     @property
     def done(self) -> bool:

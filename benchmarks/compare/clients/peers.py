@@ -1,7 +1,7 @@
 """The Python clients behind one shape, for scenarios where their loops do not matter.
 
-Each is a class made with the broker's address and then either assigned partitions or subscribed to a topic with a
-group; `poll(seconds)` gives how many records came.
+Each is a class made with the broker's address, and options of its own kind, and then either assigned partitions or
+subscribed to a topic with a group. `poll(seconds)` gives how many records came, `read(seconds)` what they were.
 """
 
 from __future__ import annotations
@@ -9,45 +9,58 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+Record = tuple[int, int, bytes]
+"""Partition, offset, value."""
+
 
 class Peer(Protocol):
     """What scenarios do with a client."""
 
     version: str
 
+    def __init__(self, bootstrap: str, **options: Any) -> None:
+        """Import the client; connect to nothing yet."""
+
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
         """Read these from the beginning, or only what comes from now on."""
 
-    def subscribe(self, topic: str, group: str) -> None:
-        """Read all of a topic as the only member of a new group."""
+    def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
+        """Read a topic as a member of a group."""
 
     def poll(self, seconds: float) -> int:
         """How many records came."""
+
+    def read(self, seconds: float) -> list[Record]:
+        """The records, as soon as there is one."""
 
     def close(self) -> None:
         """Leave."""
 
 
+def reset(at_end: bool) -> str:
+    """Where to begin, in everybody's words."""
+    return "latest" if at_end else "earliest"
+
+
 class Kconsumer:
     """kconsumer with default options."""
 
-    def __init__(self, bootstrap: str) -> None:
+    options: dict[str, Any] = {}
+
+    def __init__(self, bootstrap: str, **options: Any) -> None:
         import kconsumer
         from kconsumer._version import VERSION
 
-        self._library, self._bootstrap = kconsumer, bootstrap
+        self._library = kconsumer
+        self._options = {"bootstrap_servers": bootstrap, **self.options, **options}
         self.version = VERSION
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
-        self._consumer = self._library.Consumer(
-            bootstrap_servers=self._bootstrap, auto_offset_reset="latest" if at_end else "earliest"
-        )
+        self._consumer = self._library.Consumer(**self._options, auto_offset_reset=reset(at_end))
         self._consumer.assign([self._library.TopicPartition(topic, p) for p in partitions])
 
-    def subscribe(self, topic: str, group: str) -> None:
-        self._consumer = self._library.Consumer(
-            topic, bootstrap_servers=self._bootstrap, group_id=group, auto_offset_reset="earliest"
-        )
+    def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
+        self._consumer = self._library.Consumer(topic, group_id=group, auto_offset_reset=reset(at_end), **self._options)
 
     def poll(self, seconds: float) -> int:
         count = 0
@@ -55,38 +68,48 @@ class Kconsumer:
             count += len(record.value) > 0
         return count
 
+    def read(self, seconds: float) -> list[Record]:
+        return [(record.partition, record.offset, record.value) for record in self._consumer.poll(seconds)]
+
     def close(self) -> None:
         self._consumer.close()
 
 
+class KconsumerThreaded(Kconsumer):
+    """The same with its network on a thread of its own."""
+
+    options = {"engine": "threaded"}
+
+
+class KconsumerEpochs(Kconsumer):
+    """The same as a member by the consumer protocol (KIP-848), which needs that thread."""
+
+    options = {"group_protocol": "consumer"}
+
+
 class Confluent:
-    """confluent-kafka with default options, `consume(1000)`."""
+    """confluent-kafka with default options, `consume(1000)`; `read` asks for one record, which waits for no second."""
 
     options: dict[str, Any] = {}
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **options: Any) -> None:
         import confluent_kafka
 
-        self._library, self._bootstrap = confluent_kafka, bootstrap
+        self._library = confluent_kafka
+        self._options = {"bootstrap.servers": bootstrap, **self.options, **options}
         self.version = confluent_kafka.libversion()[0]
 
-    def _make(self, group: str) -> None:
-        self._consumer = self._library.Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                **self.options,
-            }
-        )
+    def _make(self, group: str, at_end: bool) -> None:
+        options = {"group.id": group, "auto.offset.reset": reset(at_end), **self._options}
+        self._consumer = self._library.Consumer(options)
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
-        self._make("compare")
+        self._make("compare", at_end)
         at = self._library.OFFSET_END if at_end else self._library.OFFSET_BEGINNING
         self._consumer.assign([self._library.TopicPartition(topic, p, at) for p in partitions])
 
-    def subscribe(self, topic: str, group: str) -> None:
-        self._make(group)
+    def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
+        self._make(group, at_end)
         self._consumer.subscribe([topic])
 
     def poll(self, seconds: float) -> int:
@@ -95,6 +118,12 @@ class Confluent:
             if message.error() is None:
                 count += len(message.value()) > 0
         return count
+
+    def read(self, seconds: float) -> list[Record]:
+        message = self._consumer.poll(seconds)
+        if message is None or message.error() is not None:
+            return []
+        return [(message.partition(), message.offset(), message.value())]
 
     def close(self) -> None:
         self._consumer.close()
@@ -106,24 +135,29 @@ class ConfluentTuned(Confluent):
     options = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
+class ConfluentEpochs(Confluent):
+    """With default options, by the consumer protocol."""
+
+    options = {"group.protocol": "consumer"}
+
+
 class KafkaPython:
     """kafka-python with default options."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **options: Any) -> None:
         import kafka
 
-        self._library, self._bootstrap = kafka, bootstrap
+        self._library = kafka
+        self._options = {"bootstrap_servers": bootstrap, **options}
         self.version = kafka.__version__
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
-        self._consumer = self._library.KafkaConsumer(
-            bootstrap_servers=self._bootstrap, auto_offset_reset="latest" if at_end else "earliest"
-        )
+        self._consumer = self._library.KafkaConsumer(**self._options, auto_offset_reset=reset(at_end))
         self._consumer.assign([self._library.TopicPartition(topic, p) for p in partitions])
 
-    def subscribe(self, topic: str, group: str) -> None:
+    def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
         self._consumer = self._library.KafkaConsumer(
-            topic, bootstrap_servers=self._bootstrap, group_id=group, auto_offset_reset="earliest"
+            topic, group_id=group, auto_offset_reset=reset(at_end), **self._options
         )
 
     def poll(self, seconds: float) -> int:
@@ -133,6 +167,10 @@ class KafkaPython:
                 count += len(record.value) > 0
         return count
 
+    def read(self, seconds: float) -> list[Record]:
+        found = self._consumer.poll(timeout_ms=int(seconds * 1000))
+        return [(record.partition, record.offset, record.value) for run in found.values() for record in run]
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -140,39 +178,46 @@ class KafkaPython:
 class Aiokafka:
     """aiokafka with default options, on an event loop of its own."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **options: Any) -> None:
         import aiokafka
 
-        self._library, self._bootstrap = aiokafka, bootstrap
+        self._library = aiokafka
+        self._options = {"bootstrap_servers": bootstrap, **options}
         self.version = aiokafka.__version__
         self._loop = asyncio.new_event_loop()
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
         async def start() -> None:
-            self._consumer = self._library.AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap, auto_offset_reset="latest" if at_end else "earliest"
-            )
+            self._consumer = self._library.AIOKafkaConsumer(**self._options, auto_offset_reset=reset(at_end))
             await self._consumer.start()
             self._consumer.assign([self._library.TopicPartition(topic, p) for p in partitions])
 
         self._loop.run_until_complete(start())
 
-    def subscribe(self, topic: str, group: str) -> None:
+    def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
         async def start() -> None:
             self._consumer = self._library.AIOKafkaConsumer(
-                topic, bootstrap_servers=self._bootstrap, group_id=group, auto_offset_reset="earliest"
+                topic, group_id=group, auto_offset_reset=reset(at_end), **self._options
             )
             await self._consumer.start()
 
         self._loop.run_until_complete(start())
 
+    def _getmany(self, seconds: float) -> dict[Any, list[Any]]:
+        got: dict[Any, list[Any]]
+        got = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=int(seconds * 1000)))
+        return got
+
     def poll(self, seconds: float) -> int:
-        found = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=int(seconds * 1000)))
         count = 0
-        for run in found.values():
+        for run in self._getmany(seconds).values():
             for record in run:
                 count += len(record.value) > 0
         return count
+
+    def read(self, seconds: float) -> list[Record]:
+        runs = self._getmany(seconds).values()
+        return [(record.partition, record.offset, record.value) for run in runs for record in run]
 
     def close(self) -> None:
         self._loop.run_until_complete(self._consumer.stop())
@@ -180,8 +225,11 @@ class Aiokafka:
 
 PEERS: dict[str, type[Peer]] = {
     "kconsumer": Kconsumer,
+    "kconsumer-threaded": KconsumerThreaded,
+    "kconsumer-consumer-protocol": KconsumerEpochs,
     "confluent": Confluent,
     "confluent-tuned": ConfluentTuned,
+    "confluent-consumer-protocol": ConfluentEpochs,
     "aiokafka": Aiokafka,
     "kafka-python": KafkaPython,
 }

@@ -1,0 +1,51 @@
+"""The limit of a delay: one socket that asks for one partition and waits, with nothing around it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from peers import Record
+
+from kconsumer import decode_batches
+from kconsumer._core.codec import decode_response, encode_request
+from kconsumer._core.wire import FrameBuffer
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+
+VERSION = 12  # the last that names topics
+PARTITION_BYTES = 1 << 20
+WAIT_MS = 500  # that brokers may wait for records: every client's default
+
+
+class BarePeer:
+    """Partition 0 of a topic from its beginning on, as far as `delay.py` needs a client."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.version = f"Fetch v{VERSION}"
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._frames = FrameBuffer()
+        self._topic, self._offset = "", 0
+
+    def subscribe(self, topic: str, _group: str, *, at_end: bool = False) -> None:
+        self._topic = topic
+
+    def read(self, _seconds: float) -> list[Record]:
+        self._socket.sendall(encode_request(FETCH, VERSION, 0, "bare", self._request()))
+        while not (frames := self._frames.received(self._socket.recv_into(self._frames.recv_view()))):
+            pass
+        response: Any = decode_response(FETCH, VERSION, frames[0])[1]
+        found = decode_batches(response.responses[0].partitions[0].records or b"", start_offset=self._offset)
+        records = [(0, record.offset, record.value or b"") for record in found]
+        self._offset = records[-1][1] + 1 if records else self._offset
+        return records
+
+    def _request(self) -> FetchRequest:
+        asked = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=PARTITION_BYTES)
+        topics = [FetchTopic(topic=self._topic, partitions=[asked])]
+        return FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=PARTITION_BYTES, topics=topics)
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,170 @@
+"""How long a record is on its way: from its producer's call to the return of the consumer's `poll`, on an idle topic.
+
+One broker, one producer that writes 200 single records a second (`compare/clients/pulse.py`), one client at a time,
+each in a process of its own; clients alternate, and the first seconds of each are not counted. Prints a table in
+Markdown.
+
+    python benchmarks/latency.py [--quick] [--rounds 3] [--records 600] [--only kconsumer] [--output FILE.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from benchmarks.compare import report  # noqa: E402  # the path is set above
+from benchmarks.compare.catalog import SCRIPTS, Reading, run  # noqa: E402  # the path is set above
+from benchmarks.compare.run import machine  # noqa: E402  # the path is set above
+from benchmarks.data import compile_sources  # noqa: E402  # the path is set above
+from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
+
+RATE = 200
+REFERENCE = "kconsumer"
+BROKER = "the broker's acknowledgement"
+
+
+@dataclass(frozen=True)
+class Client:
+    """A script of compare/clients, the words before and after its common arguments, and how long it warms up."""
+
+    script: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    warm_up_s: float = 1.0
+
+
+JVM_WARM_UP_S = 5.0  # its compiler takes longer than Python's clients need to settle
+
+CLIENTS: dict[str, Client] = {
+    "bare socket": Client("delay.py", ("bare",)),
+    "kconsumer": Client("delay.py", ("kconsumer",)),
+    "kconsumer, threaded": Client("delay.py", ("kconsumer-threaded",)),
+    "kconsumer, consumer protocol": Client("delay.py", ("kconsumer-consumer-protocol",)),
+    "Java": Client("java_tool.py", (), ("classic", "delay"), JVM_WARM_UP_S),
+    "Java, consumer protocol": Client("java_tool.py", (), ("consumer", "delay"), JVM_WARM_UP_S),
+    "confluent": Client("delay.py", ("confluent",)),
+    "confluent, consumer protocol": Client("delay.py", ("confluent-consumer-protocol",)),
+    "aiokafka": Client("delay.py", ("aiokafka",)),
+}
+
+
+class Pulse:
+    """Records at a steady pace until the block ends (pulse.py); then `delays` are those of acknowledgements, in us."""
+
+    def __init__(self, kafka: Kafka, topic: str, partitions: int, rate: float) -> None:
+        self._command = [sys.executable, str(SCRIPTS / "pulse.py"), kafka.bootstrap_servers, topic]
+        self._command += [str(partitions), str(rate)]
+        self.delays: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        output, _errors = self._process.communicate()  # closes its input, which ends it
+        if self._process.returncode:
+            raise RuntimeError("the producer failed")
+        self.delays = json.loads(output)["us"]
+
+
+def take(client: str, kafka: Kafka, topic: str, records: int) -> Reading:
+    """One reading."""
+    chosen = CLIENTS[client]
+    group = f"latency-{uuid.uuid4().hex[:8]}"
+    common = (kafka.bootstrap_servers, topic, group, str(records), str(chosen.warm_up_s))
+    found = run(chosen.script, *chosen.before, *common, *chosen.after)
+    print(f"  {client}: p50 {percentile(found['us'], 50)} us", file=sys.stderr, flush=True)
+    return found
+
+
+def percentile(values: list[int], share: float) -> int:
+    """The value that `share` percent of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]
+
+
+def measure(clients: list[str], rounds: int, records: int) -> dict[str, list[Reading]]:
+    """All readings by client; who begins changes from round to round."""
+    readings: dict[str, list[Reading]] = {client: [] for client in clients}
+    with KafkaCluster(jvm=JVM_FULL) as kafka:
+        topic = kafka.create_topic("latency")
+        with Pulse(kafka, topic, 1, RATE) as pulse:
+            take(REFERENCE, kafka, topic, records)  # warms the broker up, and makes the topic of offsets
+            for turn in range(rounds):
+                shift = turn % len(clients)
+                for client in clients[shift:] + clients[:shift]:
+                    readings[client].append(take(client, kafka, topic, records))
+    readings[BROKER] = [{"us": pulse.delays, "seconds": 0.0, "cpu_seconds": 0.0, "version": "acks=1"}]
+    return readings
+
+
+def table(readings: dict[str, list[Reading]]) -> str:
+    """All readings of a client together, in the order of their medians."""
+    together = {client: [us for reading in found for us in reading["us"]] for client, found in readings.items()}
+    unit = percentile(together[REFERENCE], 50) if REFERENCE in together else None
+    rows = []
+    for client, values in sorted(together.items(), key=lambda item: percentile(item[1], 50)):
+        found = readings[client]
+        middle = percentile(values, 50)
+        cpu = sum(reading["cpu_seconds"] for reading in found) * 1e6 / len(values)
+        rows.append(
+            [
+                client,
+                str(middle),
+                f"{middle / unit:.2f}" if unit else "",
+                str(min(percentile(reading["us"], 50) for reading in found)),
+                str(percentile(values, 99)),
+                str(max(values)),
+                f"{cpu:.0f}" if cpu else "",
+                str(found[0]["version"]),
+            ]
+        )
+    heads = [
+        "client",
+        "p50 us",
+        f"times {REFERENCE}",
+        "best round's p50",
+        "p99 us",
+        "max us",
+        "CPU us/record",
+        "version",
+    ]
+    return report.table(heads, rows)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few records of each: shows only that it runs")
+    parser.add_argument("--rounds", type=int, help="readings per client (default 3, 1 when quick)")
+    parser.add_argument("--records", type=int, help="records per reading (default 600, 50 when quick)")
+    parser.add_argument("--only", action="append", choices=CLIENTS, help="only this client (repeatable)")
+    parser.add_argument("--output", type=Path, help="write all figures there as JSON, too")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments()
+    rounds = options.rounds or (1 if options.quick else 3)
+    records = options.records or (50 if options.quick else 600)
+    results: dict[str, Any] = {"date": datetime.date.today().isoformat(), "machine": machine(), "rounds": rounds}
+    compile_sources()
+    results["readings"] = measure(options.only or list(CLIENTS), rounds, records)
+    print(f"{report.place_line(results)}; {rounds} readings of {records} records.\n\n{table(results['readings'])}")
+    if options.output:
+        options.output.write_text(json.dumps(results) + "\n")
+
+
+if __name__ == "__main__":
+    main()
