@@ -272,6 +272,7 @@ class ClassicEngine(ClassicDriver):
                 state = subscription.get(tp)
                 if state.has_valid_position and state.position is not None:
                     return state.position.offset
+                self.parts.positions.ask(tp)
             if timer.expired:
                 raise self.timeout_error(f"finding the position of {tp}", [tp.topic])
             self._raise_wakeup()

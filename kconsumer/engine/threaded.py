@@ -140,6 +140,7 @@ class ThreadedEngine(ClassicEngine):
         try:
             super()._run_callbacks()
         finally:
+            self.parts.client.wakeup()  # positions of what was assigned are looked up now
             now = self._clock.now()
             self._handled.record(now - began, now)
 

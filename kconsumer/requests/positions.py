@@ -36,6 +36,7 @@ class PositionsManager:
         self._subscription = subscription
         self._commits = commits
         self._lookup: Promise[dict[TopicPartition, OffsetAndMetadata | None]] | None = None
+        self._asked: set[TopicPartition] = set()  # by name, although something holds them back
         self._error: KafkaError | None = None
 
     def take_error(self) -> KafkaError | None:
@@ -51,9 +52,10 @@ class PositionsManager:
         """Start a look-up when partitions need one; it sends nothing itself."""
         if self._lookup is not None:
             return PollResult()
-        waiting = self._subscription.partitions_to_initialize()
+        waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_begin(tp)]
         if not waiting:
             return PollResult()
+        self._asked.clear()
         if self._commits is None:
             self._apply(dict.fromkeys(waiting))
             return PollResult()
@@ -61,6 +63,15 @@ class PositionsManager:
         self._lookup = self._commits.committed(waiting, deadline)
         self._lookup.when_done(self._on_committed)
         return PollResult(wait_ms=0.0)  # the commit manager has a request to send now
+
+    def ask(self, tp: TopicPartition) -> None:
+        """The caller wants this position now, be it inside a callback."""
+        self._asked.add(tp)
+
+    def _may_begin(self, tp: TopicPartition) -> bool:
+        """Not before on_assign has returned, for it may commit; and what is being revoked needs no position."""
+        state = self._subscription.get(tp)
+        return tp in self._asked or not (state.awaiting_callback or state.pending_revocation)
 
     def _on_committed(self, promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
         self._lookup = None

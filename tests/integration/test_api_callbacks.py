@@ -258,6 +258,18 @@ def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: 
     assert expected == sorted((record.partition, record.offset) for record in seen)
 
 
+def test_commit_in_on_assign_is_where_reading_begins(topic: str, member: New) -> None:
+    """Committed offsets are looked up when on_assign has returned, whatever it commits and however long it takes."""
+
+    def commit(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        consumer.end_offsets(partitions)
+        consumer.commit(dict.fromkeys(partitions, 7))
+
+    consumer = member()
+    consumer.subscribe([topic], on_assign=commit)
+    assert [7, 8, 9, 7, 8, 9] == [r.offset for r in sorted(read(consumer, 6), key=lambda r: r.partition)]
+
+
 def test_state_of_partitions_while_on_assign_runs(topic: str, member: New) -> None:
     """Nothing is fetched or returned before on_assign has returned, however long it takes and whatever it calls."""
 

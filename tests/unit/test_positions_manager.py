@@ -76,6 +76,31 @@ def test_committed_offsets_become_positions() -> None:
     assert FetchPosition(5, None, leader) == case.subscription.position(tp("a-0"))
 
 
+def test_nothing_is_looked_up_while_on_assign_runs() -> None:
+    """It may commit: the look-up begins when it has returned, or when the caller asks for the position in it."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.poll()
+    assert [] == case.commits.asked
+    case.manager.ask(tp("a-1"))
+    case.poll()
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+    case.answer(a_1=7)
+    case.poll()
+    assert (FetchState.FETCHING, 7) == case.state("a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
+    case.poll()
+    assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
+
+
+def test_what_is_being_revoked_is_not_looked_up() -> None:
+    """Its next owner will (Java 4.4 asks for no position of it either)."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_pending_revocation(tps("a-0"))
+    case.poll()
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+
+
 def test_commit_with_an_epoch_is_validated_first() -> None:
     """A committed leader epoch makes the position await validation (KIP-320)."""
     case = Case("a-0")
