@@ -26,7 +26,6 @@ from support.kafka_admin import wait_until
 from support.members import (
     MemberProcess,
     assert_all_seen,
-    assert_one_owner_at_a_time,
     shared_out,
     wait_for,
 )
@@ -120,36 +119,6 @@ def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str
         for member in members:
             member.stop()
         assert_all_seen(members, ends, once=False)
-
-
-def test_upgrade_of_a_running_group_and_back(kafka: Kafka, topic_name: str) -> None:
-    """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
-    records flow: nothing is lost, and nobody reads twice what was committed."""
-    topic = kafka.create_topic(topic_name, PARTITIONS)
-    new = settings(kafka, topic, None, auto_commit_interval_ms=200)
-    old = {**new, "group_protocol": "classic", "assignors": ["range"], "heartbeat_interval_ms": 300}
-    with ExitStack() as stack:
-        everyone: list[MemberProcess] = []
-
-        def start(name: str, chosen: dict[str, Any]) -> None:
-            everyone.append(stack.enter_context(MemberProcess(name, chosen)))
-
-        with load(kafka, topic):
-            start("classic 1", old)
-            start("classic 2", old)
-            live = list(everyone)
-            wait_for(lambda: shared_out(live, everything(topic)), "the classic members to share", live)
-            for number, chosen in ((1, new), (2, new), (3, old), (4, old)):
-                live.pop(0).stop()
-                start(f"{chosen['group_protocol']} again {number}", chosen)
-                live.append(everyone[-1])
-                wait_for(lambda: shared_out(live, everything(topic)), f"member {number} to share", live)
-        ends = drained(kafka, topic, everyone)
-        wait_for(lambda: all_offsets(everyone, ends), "every record to be read by someone", everyone)
-        for member in live:
-            member.stop()
-        assert_all_seen(everyone, ends, once=True)
-        assert_one_owner_at_a_time(everyone)
 
 
 # --- one or two members in this process ------------------------------------------------------------------------------
@@ -335,27 +304,38 @@ def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -
     poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
 
 
-def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New) -> None:
-    """What on_assign raises comes out of poll; nothing is read until it has returned once, then all is."""
-    topic = kafka.create_topic(topic_name, 1)
-    kafka.produce(topic, [b"x"])
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New, kind: str) -> None:
+    """What a callback raises comes out of poll, and it is called again: until it has returned once, nothing is read of
+    what on_assign was told, and nobody else gets what on_revoke was told."""
+    topic = kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic, [b"x"], partition=partition)
     failures = [ValueError("no"), ValueError("not yet")]
 
-    def on_assign(_consumer: Consumer, partitions: object) -> None:
+    def fail(_consumer: Consumer, partitions: object) -> None:
         if partitions and failures:
             raise failures.pop(0)
 
     consumer = member()
-    consumer.subscribe([topic], on_assign=on_assign)
+    if kind == "assigned":
+        consumer.subscribe([topic], on_assign=fail)
+        other = consumer
+    else:
+        consumer.subscribe([topic], on_revoke=fail)
+        poll_until([consumer], lambda: len(consumer.assignment()) == 2 and at_end(consumer))
+        other = member(topic)
     for text in ("no", "not yet"):
         with pytest.raises(ValueError, match=text):
-            poll_until([consumer], lambda: False)
-    assert [b"x"] == poll_until([consumer], lambda: at_end(consumer))
+            poll_until([other, consumer], lambda: False)
+        assert other is consumer or not other.assignment()
+    values = poll_until([other, consumer], lambda: bool(other.assignment()) and at_end(other))
+    assert [b"x"] * 2 == values if other is consumer else [] == values, "what was committed is not read again"
 
 
 def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: str, member: New) -> None:
-    """on_revoke takes longer than max_poll_interval_ms: the coordinator fences the member, it hears on_lost for what it
-    still had, joins again and owns what is its own."""
+    """on_revoke takes longer than max_poll_interval_ms: the member is out of the group, hears on_lost for what it still
+    had, joins again and owns what is its own."""
     topic = kafka.create_topic(topic_name, 2)
     calls: list[str] = []
 
@@ -373,23 +353,53 @@ def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: st
     poll_until([slow], lambda: len(slow.assignment()) == 2)
     other = member(topic)
     poll_until([slow, other], lambda: len(slow.assignment()) == len(other.assignment()) == 1, 30)
-    assert "revoked" in calls
+    assert ["revoked", "lost", "assigned"] == calls[calls.index("revoked") :][:3]
 
 
 def test_commits_inside_callbacks(kafka: Kafka, topic_name: str, member: New) -> None:
-    """commit() in on_revoke is accepted: the next owner starts where it says."""
+    """commit() in on_assign and on_revoke is accepted: reading, and the next owner, start where they say."""
     topic = kafka.create_topic(topic_name, 2)
     for partition in range(2):
         kafka.produce(topic, [b"%d" % n for n in range(10)], partition=partition)
     first = member(enable_auto_commit=False)
-    first.subscribe([topic], on_revoke=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 7)))
-    poll_until([first], lambda: len(first.assignment()) == 2)
+    first.subscribe(
+        [topic],
+        on_assign=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 2)),
+        on_revoke=lambda consumer, ps: consumer.commit(dict.fromkeys(ps, 7)),
+    )
+    values = poll_until([first], lambda: len(first.assignment()) == 2 and at_end(first))
+    assert [value for n in range(2, 10) for value in [b"%d" % n] * 2] == sorted(values)
+    assert {0: 2, 1: 2} == kafka.committed(topic_name, topic)
     second = member(topic, enable_auto_commit=False)
     values = poll_until(
         [second, first], lambda: second.assignment() and at_end(second) and len(first.assignment()) == 1
     )
     assert [b"7", b"8", b"9"] == values[-3:]
-    assert [7] == list(kafka.committed(topic_name, topic).values())
+    assert [2, 7] == sorted(kafka.committed(topic_name, topic).values())
+
+
+def test_positions_are_committed_before_on_revoke(kafka: Kafka, topic_name: str, member: New) -> None:
+    """With auto-commit: when on_revoke runs, what was returned is committed and the partition still owned; on_assign
+    follows with nothing new, in the same epoch or a later one."""
+    topic = kafka.create_topic(topic_name, 2)
+    for partition in (0, 1):
+        kafka.produce(topic, [b"x"] * 10, partition=partition)
+    story: list[tuple[str, int, list[int | None], bool]] = []
+
+    def note(kind: str) -> Callable[[Consumer, Any], None]:
+        def hook(consumer: Consumer, partitions: Any) -> None:
+            committed = [at and at.offset for at in consumer.committed(partitions).values()]
+            story.append((kind, len(partitions), committed, consumer.assignment().issuperset(partitions)))
+
+        return hook
+
+    first = member(auto_commit_interval_ms=3_600_000)
+    first.subscribe([topic], on_assign=note("assigned"), on_revoke=note("revoked"))
+    poll_until([first], lambda: len(first.assignment()) == 2 and at_end(first))
+    second = member(topic)
+    poll_until([first, second], lambda: len(second.assignment()) == 1 and story[-1][:2] == ("assigned", 0))
+    told = [call for call in story if call != ("assigned", 0, [], True)]
+    assert [("assigned", 2, [None, None], True), ("revoked", 1, [10], True)] == told
 
 
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])

@@ -62,30 +62,61 @@ def leader_dies_and_returns(kafka: Kafka, topic: str, assignors: Assignors, firs
         group.finish()
 
 
+EAGER, BOTH, COOPERATIVE = ["range"], ["range", "cooperative-sticky"], ["cooperative-sticky"]
+ALONE = ("kconsumer",) * 3
+
+
 @pytest.mark.parametrize(
     "clients",
-    [("kconsumer",) * 3, pytest.param(("kconsumer", "java", "kconsumer"), marks=pytest.mark.long)],
+    [ALONE, pytest.param(WITHOUT_CONFLUENT, marks=pytest.mark.long)],
     ids=["alone", "with-java"],
 )
 def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, clients: tuple[str, ...]) -> None:
     """Two rolling bounces, range → both → cooperative-sticky, while records flow: nothing is lost, and by kconsumer
     alone nothing is read twice; then a fourth member interrupts nobody in what they keep."""
-    eager, both, cooperative = ["range"], ["range", "cooperative-sticky"], ["cooperative-sticky"]
     with MixedGroup(kafka, topic_name) as group:
         with group.load():
-            for client in clients:
-                group.join(client, eager)
-            group.settle()
-            for assignors in (both, cooperative):
-                for client in clients:
-                    group.leave(group.live[0])
-                    group.join(client, assignors)
-                    group.settle()
+            bounces(group, clients, EAGER, BOTH, COOPERATIVE)
             upgraded = list(group.live)
             since = {member.name: len(member.seen("revoked")) for member in upgraded}
-            group.join("kconsumer", cooperative)
+            group.join("kconsumer", COOPERATIVE)
             group.settle()
             given_up = [len(e["partitions"]) for m in upgraded for e in m.seen("revoked")[since[m.name] :]]
-        group.finish(once=set(clients) == {"kconsumer"})
+        group.finish(once=clients == ALONE)
     assert 1 == sum(given_up), "of six partitions a fourth member gets one, and nobody else loses any"
     assert {"range", "cooperative-sticky"} == group.watch.protocols()
+
+
+@pytest.mark.consumer_protocol
+@pytest.mark.parametrize(
+    ("clients", "classic"),
+    [
+        (ALONE, EAGER),
+        pytest.param(ALONE, COOPERATIVE, marks=pytest.mark.long),
+        pytest.param(THREE, EAGER, marks=pytest.mark.long),
+        pytest.param(THREE, COOPERATIVE, marks=pytest.mark.long),
+    ],
+    ids=["alone-range", "alone-cooperative", "mixed-range", "mixed-cooperative"],
+)
+def test_upgrade_to_the_consumer_protocol_and_back(
+    kafka: Kafka, topic_name: str, clients: tuple[str, ...], classic: list[str]
+) -> None:
+    """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
+    records flow: nothing is lost, and by kconsumer alone nothing is read twice."""
+    with MixedGroup(kafka, topic_name) as group:
+        with group.load():
+            bounces(group, clients, classic, None, classic)
+        group.finish(once=clients == ALONE)
+    assert {classic[0], "uniform"} == group.watch.protocols()
+
+
+def bounces(group: MixedGroup, clients: tuple[str, ...], *stages: Assignors) -> None:
+    """A group by the first stage, whose members are replaced one by one for each of the next."""
+    for client in clients:
+        group.join(client, stages[0])
+    group.settle()
+    for assignors in stages[1:]:
+        for client in clients:
+            group.leave(group.live[0])
+            group.join(client, assignors)
+            group.settle()
