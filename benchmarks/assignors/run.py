@@ -1,4 +1,5 @@
-"""Our assignors and Java's on the same groups in one run: `python benchmarks/assignors/run.py [--quick] [--huge]`.
+"""Our assignors and Java's on the same groups in one run: `python benchmarks/assignors/run.py [--quick] [--huge]`; with
+`--steps`, in place of that, what each step of the leader costs (`steps.py`).
 
 Both are warm: of many runs in one process the best counts, and Java's and ours alternate, so that whatever slows the
 machine for a while slows both. Timed is what the leader's assignor does, from subscriptions to assignments, user data
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "assignors")]
 
 from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, load, validate  # noqa: E402
 from kconsumer.testing.assignors import cluster  # noqa: E402
@@ -147,7 +148,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of each: shows only that it runs")
     parser.add_argument("--huge", action="store_true", help="a million partitions as well")
+    parser.add_argument("--steps", action="store_true", help="only the steps of a leader, without Java")
     options = parser.parse_args()
+    if options.steps:
+        import steps  # not before kconsumer can be found
+
+        steps.measure(1 if options.quick else 20)
+        return 0
     columns = f"{'Java ms':>9} {'ours ms':>9} {'ratio':>7} {'limit':>6} {'check ms':>9}"
     print(f"{'group':27} {'event':14} {'assignor':19} {columns}")
     with AssignorOracle() as oracle:

@@ -389,6 +389,9 @@ class ClassicEngine(ClassicDriver):
             self._finish_join(group, timer)
             if not group.member.may_commit:
                 return
+        if timer.expired:  # close(timeout=0): it is sent, but nobody waits for the answer
+            self.commit_async(None, None)
+            return
         try:
             self.commit(None, timer, automatic=True)
         except KafkaError as error:

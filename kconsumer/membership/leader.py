@@ -36,10 +36,10 @@ class LeaderAssignment:
         self._assignor = assignor
         self._skip = joined.skip_assignment
         self._rack_aware = bool(rack)
-        self._subscriptions = {
+        self.subscriptions = {
             member.member_id: _subscription(member.metadata, member.group_instance_id) for member in joined.members
         }
-        self.topics = frozenset(topic for s in self._subscriptions.values() for topic in s.topics)
+        self.topics = frozenset(topic for s in self.subscriptions.values() for topic in s.topics)
         self._snapshot: Snapshot = {}
 
     def covered_by(self, cluster: Cluster) -> bool:
@@ -55,8 +55,8 @@ class LeaderAssignment:
         if self._skip:
             return {}
         view = ClusterView(cluster.partition_infos(self.topics))
-        assignments = assign(self._assignor, view, self._subscriptions)
-        return {member_id: _assignment_bytes(assignment) for member_id, assignment in assignments.items()}
+        assignments = assign(self._assignor, view, self.subscriptions)
+        return {member_id: assignment_bytes(assignment) for member_id, assignment in assignments.items()}
 
     def outdated(self, cluster: Cluster) -> bool:
         """Whether topics, partition counts or (when racks matter) replica racks differ from those assigned with."""
@@ -107,7 +107,8 @@ def _subscription(data: bytes, group_instance_id: str | None) -> Subscription:
     )
 
 
-def _assignment_bytes(assignment: Assignment) -> bytes:
+def assignment_bytes(assignment: Assignment) -> bytes:
+    """What the leader writes for one member."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=_by_topic(assignment.partitions), user_data=assignment.user_data
     )

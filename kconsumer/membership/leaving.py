@@ -30,8 +30,9 @@ def leave_request(
         return None
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
     node = coordinator.connection
-    if member.state is MemberState.JOINING and coordinator.coordinator is not None:
-        # A broker answers in order, and a JoinGroup only when all have joined: leave by its other connection.
+    if member.rebalancing and coordinator.coordinator is not None:
+        # A broker answers in order, a JoinGroup only when all have joined and a SyncGroup only when the leader has said
+        # who gets what: leave by its other connection.
         node = str(coordinator.coordinator.id)
     identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
     message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,14 +14,12 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
-from kconsumer._core.codec import decode_response, encode_request
 from kconsumer.errors import GroupError, UnsupportedVersionError
-from kconsumer.schema import LEAVE_GROUP
-from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
 from support.clients import settings
 from support.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
+from support.leaving import remove_static_member
 from support.members import (
     MemberProcess,
     assert_all_seen,
@@ -278,16 +275,6 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
     remove_static_member(kafka, topic_name, "static")
     poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
     assert before.member_id == consumer.group_metadata().member_id
-
-
-def remove_static_member(kafka: Kafka, group: str, instance: str) -> None:
-    """What Kafka's admin client does to remove a member."""
-    leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id=instance, reason="a test")])
-    host, _, port = kafka.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
-        connection.sendall(encode_request(LEAVE_GROUP, 5, 1, "admin", leave))
-        _, answer = decode_response(LEAVE_GROUP, 5, answers.read(int.from_bytes(answers.read(4), "big")))
-    assert [0] == [answer.error_code] == [member.error_code for member in answer.members]
 
 
 def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -> None:

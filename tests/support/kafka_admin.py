@@ -198,7 +198,7 @@ class Kafka:
         """The state's name as the broker tells it, such as STABLE or EMPTY; UNKNOWN if nobody could tell."""
         try:
             return str(self.admin.describe_consumer_groups([group])[group].result(ADMIN_TIMEOUT_S).state.name)
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return "UNKNOWN"
 
     def end_offsets(self, topic: str) -> dict[int, int]:

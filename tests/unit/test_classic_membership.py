@@ -249,6 +249,23 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
     assert () == group.subscription.assigned()
 
 
+@pytest.mark.parametrize(("under_way", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
+def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -> None:
+    """While JoinGroup or SyncGroup waits for others, LeaveGroup takes the broker's other connection."""
+    group = GroupHarness()
+    if under_way is None:
+        group.stable(*tps("t", 0))
+    else:
+        group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"))
+        join = group.until("JoinGroup")
+        if under_way == "SyncGroup":
+            group.answer(join, group.joined(leader=False))
+            group.until("SyncGroup")
+    request = group.membership.leave("the consumer closed", group.now)
+    assert request is not None
+    assert node == request.node
+
+
 @pytest.mark.parametrize(("leave_group", "leaves"), [(None, False), (True, True), (False, False)])
 def test_static_member_stays_unless_told(leave_group: bool | None, leaves: bool) -> None:
     """A static member sends LeaveGroup on close only with leave_group=True (KIP-1092)."""

@@ -1,0 +1,148 @@
+"""What a consumer costs that has nothing to read: `python benchmarks/idle.py [--seconds 30] [--only classic]`.
+
+For each engine, and for confluent-kafka, three processes are the members of a group and own a partition each. They idle
+in `poll(1.0)`; then each calls `poll(0)` many times. What counts is CPU time: of the whole process while it idles, of the
+calling thread and of the whole process for `poll(0)`. The spread of single calls is wall time and includes whatever else
+uses the machine. Exits with 1 if a member of ours used more than 1 % of a processor or more than 30 us a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "assignors")]
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+CLIENTS = (*ENGINES, "confluent")
+MEMBERS = 3
+WARM_CALLS, CALLS = 2_000, 30_000
+MOST_PERCENT, MOST_US = 1.0, 30.0
+
+
+def ours(engine: str, servers: str, topic: str) -> tuple[Callable[[float], object], Callable[[], int]]:
+    """How to poll, and how many partitions are owned."""
+    from kconsumer import Consumer
+
+    consumer = Consumer(topic, bootstrap_servers=servers, group_id=topic, **ENGINES[engine])
+    return consumer.poll, lambda: len(consumer.assignment())
+
+
+def confluent(servers: str, topic: str) -> tuple[Callable[[float], object], Callable[[], int]]:
+    """The same of confluent-kafka."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
+    consumer.subscribe([topic])
+    return consumer.poll, lambda: len(consumer.assignment())
+
+
+def member(client: str, servers: str, topic: str, seconds: float) -> None:
+    """One member, from its own process: says what it measured, in JSON."""
+    poll, owned = confluent(servers, topic) if client == "confluent" else ours(client, servers, topic)
+    while owned() != 1:
+        poll(0.1)
+    settled = time.monotonic() + 5
+    while time.monotonic() < settled or owned() != 1:
+        poll(0.5)
+    print(json.dumps({"idle": idle(poll, seconds), "calls": calls(poll)}), flush=True)
+    while sys.stdin.read(1):  # a member that leaves would make the others rebalance
+        pass
+    os._exit(0)
+
+
+def idle(poll: Callable[[float], object], seconds: float) -> dict[str, float]:
+    """CPU time and context switches per second while nothing comes."""
+    before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    while time.monotonic() - began < seconds:
+        poll(1.0)
+    after, took = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - began
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"percent": 100 * cpu / took, "switches": (after.ru_nvcsw - before.ru_nvcsw) / took}
+
+
+def calls(poll: Callable[[float], object]) -> dict[str, float]:
+    """What one poll(0) costs, in microseconds: CPU time of this thread, of the process, and the spread of wall time."""
+    for _ in range(WARM_CALLS):
+        poll(0)
+    thread, process = time.thread_time_ns(), time.process_time_ns()
+    for _ in range(CALLS):
+        poll(0)
+    thread, process = time.thread_time_ns() - thread, time.process_time_ns() - process
+    walls = []
+    for _ in range(CALLS):
+        began = time.perf_counter_ns()
+        poll(0)
+        walls.append(time.perf_counter_ns() - began)
+    walls.sort()
+    return {
+        "thread": thread / CALLS / 1000,
+        "process": process / CALLS / 1000,
+        "p50": walls[CALLS // 2] / 1000,
+        "p99": walls[CALLS * 99 // 100] / 1000,
+    }
+
+
+def measure(client: str, servers: str, topic: str, seconds: float) -> list[dict[str, dict[str, float]]]:
+    """Three members at once; what each said."""
+    command = [sys.executable, __file__, "--member", client, "--servers", servers, "--topic", topic]
+    processes = [
+        subprocess.Popen(
+            [*command, "--seconds", str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(MEMBERS)
+    ]
+    try:
+        return [json.loads(process.stdout.readline()) for process in processes if process.stdout is not None]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def report(client: str, found: list[dict[str, dict[str, float]]]) -> bool:
+    """Print a line, the worst of the members in each column; whether ours are within the limits."""
+    worst = {key: max(one[part][key] for one in found) for part in ("idle", "calls") for key in found[0][part]}
+    print(f"{client:10}" + "".join(f" {figure:11.2f}" for figure in worst.values()), flush=True)
+    return client == "confluent" or (worst["percent"] < MOST_PERCENT and worst["process"] < MOST_US)
+
+
+def main() -> int:
+    """Start a broker, measure each client."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--only", choices=CLIENTS, action="append", help="may be given more than once")
+    parser.add_argument("--member", choices=CLIENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--servers", help=argparse.SUPPRESS)
+    parser.add_argument("--topic", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.member is not None:
+        member(args.member, args.servers, args.topic, args.seconds)
+    from support.kafka import KafkaCluster
+
+    print(f"load before: {os.getloadavg()[0]:.1f}; worst of {MEMBERS} members")
+    heads = ("idle CPU %", "switches/s", "thread us", "process us", "p50 us", "p99 us")
+    print(f"{'client':10}" + "".join(f" {head:>11}" for head in heads))
+    with KafkaCluster() as kafka:
+        verdicts = []
+        for client in args.only or CLIENTS:
+            topic = kafka.create_topic(f"idle-{client}", MEMBERS)
+            verdicts.append(report(client, measure(client, kafka.bootstrap_servers, topic, args.seconds)))
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
