@@ -1,9 +1,10 @@
 """What a consumer costs that has nothing to read: `python benchmarks/idle.py [--seconds 30] [--only classic]`.
 
-For each engine, and for confluent-kafka, three processes are the members of a group and own a partition each. They idle
-in `poll(1.0)`; then each calls `poll(0)` many times. What counts is CPU time: of the whole process while it idles, of the
-calling thread and of the whole process for `poll(0)`. The spread of single calls is wall time and includes whatever else
-uses the machine. Exits with 1 if a member of ours used more than 1 % of a processor or more than 30 us a call.
+For each engine, and for confluent-kafka, three processes are the members of a group and own a partition each. They
+idle in `poll(1.0)`; then each calls `poll(0)` many times. What counts is CPU time: of the whole process while it idles,
+of the calling thread and of the whole process for `poll(0)`. The spread of single calls is wall time and includes
+whatever else uses the machine. Exits with 1 if a member of ours used more than 1 % of a processor or more than 30 us a
+call.
 """
 
 from __future__ import annotations

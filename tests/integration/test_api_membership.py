@@ -223,23 +223,6 @@ def test_closed_member_is_replaced_at_once(topic: str, member: New) -> None:
     assert [] == errors
 
 
-@pytest.mark.parametrize("instance", [None, "static"])
-def test_close_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New, instance: str | None) -> None:
-    """A member whose join waits for one that does not poll closes at once, and a dynamic one has left then."""
-    options = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
-    busy, waiting = member(topic, **options), member(topic, group_instance_id=instance, **options)
-    await_assignment(busy, *tps(topic, 0, 1))
-    poll_until(waiting, lambda: kafka.group_state(topic) == "PREPARING_REBALANCING")
-    for _ in range(3):
-        assert not waiting.poll(0.1)
-    started = time.monotonic()
-    waiting.close()
-    assert time.monotonic() - started < 2
-    if instance is None:
-        await_assignment(busy, *tps(topic, 0, 1))
-        busy.commit({TopicPartition(topic, 0): 1})
-
-
 def test_leaving_and_joining_again_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New) -> None:
     """unsubscribe() during such a join, and a new subscription: the member takes part as soon as the other polls."""
     options = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
@@ -334,18 +317,6 @@ def test_restart_of_a_static_member_disturbs_nobody(topic: str, member: New, ass
         again.poll(0.1)
     assert calls == listener.calls
     assert generation == stays.group_metadata().generation_id == again.group_metadata().generation_id
-
-
-def test_static_member_leaves_when_told_to(kafka: Kafka, topic: str, member: New) -> None:
-    """close(leave_group=True) gives a static member's place up at once; without it the place is kept."""
-    consumer = member(topic, group_instance_id="i", session_timeout_ms=20_000)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    consumer.close()
-    assert "STABLE" == kafka.group_state(topic)
-    consumer = member(topic, group_instance_id="i", session_timeout_ms=20_000)
-    await_assignment(consumer, *tps(topic, 0, 1))
-    consumer.close(leave_group=True)
-    assert "EMPTY" == kafka.group_state(topic)
 
 
 def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New) -> None:

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -189,14 +190,26 @@ def first_request_under_way(scene: Scene) -> Outcome:
 @row()
 def joining_while_another_holds_it_up(scene: Scene) -> Outcome:
     """The other member does not poll, so the join cannot end (classic), or has not given up what is due (consumer)."""
+    held_up(scene)
+    return Outcome(members=1)
+
+
+@row()
+def static_member_joining_while_another_holds_it_up(scene: Scene) -> Outcome:
+    """The same for a static member, which stays."""
+    held_up(scene, group_instance_id="i")
+    return Outcome(members=2)
+
+
+def held_up(scene: Scene, **options: Any) -> None:
+    """Two members, of which the first one has everything and does not poll."""
     busy = scene.other(enable_auto_commit=False)
     busy.subscribe([scene.topic])
     await_assignment(busy, *scene.both)
-    waiting = scene.subscribed()
+    waiting = scene.subscribed(**options)
     poll_until(waiting, lambda: scene.members() == 2)
     for _ in range(3):
         assert not waiting.poll(0.1)
-    return Outcome(members=1)
 
 
 @row("classic", "threaded")
@@ -309,6 +322,41 @@ def exception_in_a_with_block(scene: Scene) -> Outcome:
 
     scene.close = close
     return Outcome(JOINED)
+
+
+@row()
+def forked(scene: Scene) -> Outcome:
+    """close() in a forked child refuses at once; the parent, whose connections it had in its hands, goes on."""
+    consumer = scene.stable()
+
+    def close() -> None:
+        assert "ForkedConsumerError" == trouble_in_child(consumer.close)
+        consumer.poll(0)
+        consumer.commit()
+        consumer.close(5)
+
+    scene.close = close
+    return Outcome(JOINED, ALL_READ)
+
+
+def trouble_in_child(call: Callable[[], object]) -> str:
+    """The name of the error that a call raises in a forked child."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+        child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except BaseException as error:
+            os.write(writing, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        name = answer.read().decode()
+    os.waitpid(child, 0)
+    return name
 
 
 @row()
@@ -571,28 +619,26 @@ def test_the_only_broker_is_gone() -> None:
     assert set() == our_threads()
 
 
-@pytest.mark.parametrize("how", ["moves", "dies"])
-def test_the_coordinator_goes(kafka_cluster3: KafkaCluster, how: str) -> None:
-    """The coordinator hands its groups over, or is killed, just before close(): the positions are committed and the
-    group is left at the broker that takes its place."""
-    cluster = kafka_cluster3
-    coordinator = cluster.node(cluster.coordinator_of("a group"))
-    # The partitions stay where they are: what is being validated against a new leader is not committed.
-    topic = filled(cluster, [node.node_id for node in cluster.nodes if node is not coordinator])
+def test_the_coordinator_goes() -> None:
+    """The coordinator hands its groups over, then (started again) is killed, just before close(): the positions are
+    committed and the group is left at the broker that takes its place."""
     with ExitStack() as stack:
+        cluster = stack.enter_context(KafkaCluster(nodes=3))
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
-        scenes = [Scene(cluster, topic, engine, groups, stack) for engine in ENGINES]
-        for scene in scenes:
-            while cluster.coordinator_of(scene.group) != coordinator.node_id:
-                scene.group += "x"
-            scene.stable(request_timeout_ms=5000)
-        (coordinator.stop if how == "moves" else coordinator.kill)()
-        try:
-            for scene in scenes:
-                assert closed_in(scene, 20) < 20, scene.engine
-                assert JOINED == scene.listener.kinds, scene.engine
-                assert ALL_READ == scene.committed(), scene.engine
-                assert 0 == scene.members(), scene.engine
-        finally:
+        coordinator = cluster.node(cluster.coordinator_of("any"))
+        # The partitions stay where they are: what is being validated against a new leader is not committed.
+        topic = filled(cluster, [node.node_id for node in cluster.nodes if node is not coordinator])
+        for end in (coordinator.stop, coordinator.kill):
             coordinator.start()
+            scenes = [Scene(cluster, topic, engine, groups, stack) for engine in ENGINES]
+            for scene in scenes:
+                while cluster.coordinator_of(scene.group) != coordinator.node_id:
+                    scene.group += "x"
+                scene.stable(request_timeout_ms=5000)
+            end()
+            for scene in scenes:
+                assert closed_in(scene, 20) < 20, (end, scene.engine)
+                assert JOINED == scene.listener.kinds, (end, scene.engine)
+                assert ALL_READ == scene.committed(), (end, scene.engine)
+                assert 0 == scene.members(), (end, scene.engine)
     assert set() == our_threads()

@@ -1,4 +1,5 @@
-"""How a consumer stops: wakeup, Ctrl-C, close with everything dead, fork, and being forgotten."""
+"""How a consumer stops: wakeup, Ctrl-C, fork, and being forgotten. What close() does in which state is the table of
+test_close_states.py."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ import warnings
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, WakeupError
-from support.kafka import Kafka, KafkaCluster
+from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, WakeupError
+from support.kafka import Kafka
 
 
 def after(delay_s: float, action: object) -> threading.Timer:
@@ -89,25 +90,6 @@ def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_nam
         assert time.monotonic() - started < 1.5
     assert output.endswith("closed\n")
     assert "EMPTY" == kafka.group_state(topic_name)
-
-
-def test_close_with_all_brokers_dead_is_bounded(topic_name: str) -> None:
-    """close(timeout=2) of a member with uncommitted records returns in time although no broker answers."""
-    with KafkaCluster() as cluster:
-        cluster.create_topic(topic_name)
-        cluster.produce(topic_name, [b"v"] * 10)
-        consumer = Consumer(
-            topic_name, bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
-        )
-        while not consumer.poll(5):
-            pass
-        cluster.nodes[0].kill()
-        started = time.monotonic()
-        consumer.close(timeout=2)
-        assert time.monotonic() - started < 3
-    with pytest.raises(StateError, match="closed"):
-        consumer.poll(0)
-    consumer.close()
 
 
 def test_nothing_answers_at_the_address() -> None:
