@@ -12,12 +12,14 @@ from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer
 from support.kafka import KafkaCluster
-from support.polling import poll_until
 
 TOPICS, PARTITIONS, MEMBERS = 30, 100, 3
 EVERYTHING = TOPICS * PARTITIONS
+WRITTEN = (0, 50, 99)  # the partitions of each topic that have a record
 REBALANCE_TIMEOUT_MS = 300_000  # max_poll_interval_ms, the default
-WITHIN_S = REBALANCE_TIMEOUT_MS / 1000 / 10
+WITHIN_S = REBALANCE_TIMEOUT_MS / 1000 / 5
+# A controller that misses the broker's heartbeats for three seconds would take 3,000 leaders away and give them back.
+STEADY = {"broker.session.timeout.ms": "60000"}
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "range": {"assignors": ["range"]},
@@ -29,7 +31,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """A broker of its own: so many partitions would slow down everybody else's."""
-    with KafkaCluster() as cluster:
+    with KafkaCluster(properties=STEADY) as cluster:
+        cluster.coordinator_of("any")  # the offsets topic, before all others
         # Of the usual 10 MB, the index files of 3,000 partitions would keep the disk busy.
         small = {"segment.index.bytes": "16384"}
         names = [f"many-{number:02}" for number in range(TOPICS)]
@@ -38,7 +41,11 @@ def cluster() -> Iterator[KafkaCluster]:
             future.result(120)
         for name in names:
             cluster.wait_for_partitions(name, PARTITIONS)
-            cluster.produce(name, [b"x"] * PARTITIONS)
+        producer = cluster.producer()
+        for name in names:
+            for partition in WRITTEN:
+                producer.produce(name, b"x", partition=partition)
+        assert 0 == producer.flush(120)
         yield cluster
 
 
@@ -57,15 +64,20 @@ def settled(members: list[Consumer]) -> bool:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_come_and_go(cluster: KafkaCluster, protocol: str) -> None:
     """Three members share 3,000 partitions, read, one leaves and one comes: each time all is shared out again, with
-    positions, within a tenth of the rebalance timeout."""
+    positions, within a fifth of the rebalance timeout."""
     group = f"many-{uuid.uuid4().hex[:8]}"
     took: dict[str, float] = {}
+    records = 0
 
-    def timed(what: str, members: list[Consumer], condition: Callable[[], object]) -> int:
+    def timed(what: str, condition: Callable[[], object]) -> None:
+        nonlocal records
         began = time.monotonic()
-        records = poll_until(members, condition, timeout_s=4 * WITHIN_S)
+        deadline = began + WITHIN_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} not within {WITHIN_S} s; before: {took}"
+            for member in members:
+                records += len(member.poll(0.05))
         took[what] = time.monotonic() - began
-        return len(records)
 
     def member() -> Consumer:
         return Consumer(
@@ -79,21 +91,16 @@ def test_members_come_and_go(cluster: KafkaCluster, protocol: str) -> None:
 
     members = [member() for _ in range(MEMBERS)]
     try:
-        read = timed("join", members, lambda: settled(members))
-        lag = lambda: all(  # noqa: E731
-            member.current_lag(tp) == 0 for member in members for tp in member.assignment()
-        )
-        read += timed("read", members, lag)
-        assert EVERYTHING == read
+        timed("join", lambda: settled(members))
+        timed("read", lambda: records == TOPICS * len(WRITTEN))
         began = time.monotonic()
         members.pop().close()
         took["close"] = time.monotonic() - began
-        again = timed("after leaving", members, lambda: settled(members))
+        timed("after leaving", lambda: settled(members))
         members.append(member())
-        again += timed("after coming", members, lambda: settled(members))
-        assert 0 == again, "everything read had been committed"
+        timed("after coming", lambda: settled(members))
+        assert TOPICS * len(WRITTEN) == records, "what is committed is not read again"
     finally:
         for left in members:
             left.close()
-    print({what: f"{seconds:.1f} s" for what, seconds in took.items()})
-    assert max(took.values()) < WITHIN_S, took
+    print(protocol, {what: f"{seconds:.1f} s" for what, seconds in took.items()})
