@@ -51,6 +51,10 @@ CLIENTS: dict[str, Client] = {
     "kafka-python": Client("kafka_python_poll.py", share=5),
 }
 
+LIMITS = ("bare socket", "one bare connection")
+ENGINES = (*LIMITS, *(name for name in CLIENTS if name.startswith("kconsumer")), "Java warm")
+"""Ours on both engines and by both protocols, between what is possible and the Java client."""
+
 
 def reads(client: str, corpus: Corpus) -> bool:
     """Whether a client takes part in this comparison."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import CLIENTS, REFERENCE, Reading, read_once, reads  # noqa: E402  # the path is set above
+from benchmarks.compare.catalog import CLIENTS, ENGINES, REFERENCE, Reading, read_once, reads  # noqa: E402  # the path is set above
 from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402  # the path is set above
 from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
 
@@ -79,6 +79,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="little of everything: shows only that it runs")
     parser.add_argument("--rounds", type=int, help="readings per client and topic (default 2, 1 when quick)")
     parser.add_argument("--only", action="append", choices=CLIENTS, help="compare only this client (repeatable)")
+    engines = "only ours, on both engines and by both protocols, the limits and the Java client"
+    parser.add_argument("--engines", dest="only", action="store_const", const=list(ENGINES), help=engines)
     parser.add_argument(
         "--corpus", action="append", choices=[c.name for c in CORPORA], help="only this topic (repeatable)"
     )
