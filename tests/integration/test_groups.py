@@ -147,6 +147,7 @@ def new_protocol_member(kafka: Kafka, topic: str) -> Iterator[None]:
         consumer.close()
 
 
+@pytest.mark.consumer_protocol
 def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
     """A group of KIP-848: the same numbers, and epochs."""
     with new_protocol_member(kafka, topic), GroupClient(kafka.bootstrap_servers) as client:
@@ -167,6 +168,7 @@ def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
         assert topic not in {found.group_id for found in client.list(types=["classic"])}
 
 
+@pytest.mark.consumer_protocol
 def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
     """Queues (KIP-932) are listed and described, with where they begin and how many records are left."""
     servers = kafka.bootstrap_servers

@@ -27,7 +27,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=["classic", "threaded", pytest.param("consumer", marks=pytest.mark.consumer_protocol)])
 def idle(request: pytest.FixtureRequest, kafka: Kafka, topic_name: str) -> Any:
     """A member that owns three empty partitions and commits every 100 ms."""
     kafka.create_topic(topic_name, 3)

@@ -73,7 +73,8 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
     protocol = engine.get("group_protocol", "classic")
     java = java_names(kafka, topic_name, protocol)
     assert [] == sorted(java - LACKING - TEXTS - ours)
-    assert [] == sorted(ours - AS_TAGS - java)
+    if engine.get("engine") != "threaded":  # in Java only the consumer protocol has a network thread to measure
+        assert [] == sorted(ours - AS_TAGS - java)
 
 
 @pytest.mark.classic_protocol
