@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 JOINS_WAITED_FOR = 2  # heartbeat intervals that close() waits for a join under way
 SLOW_ANSWER_MS = 1000.0  # that close() waits for the end of a fetch session beyond the usual time of a fetch
+LOOKED_FOR_MS = 1000.0  # that close() looks for a coordinator that is lost
 
 
 class ClassicEngine(ClassicDriver):
@@ -356,6 +357,7 @@ class ClassicEngine(ClassicDriver):
         steps: list[Callable[[], object]] = [
             partial(self._finish_async_commits, timer),
             self.stop_heartbeats,
+            partial(self._find_coordinator, timer),
             partial(self._leave, "the consumer closed", leave_group),
             partial(self._drain, timer),
             partial(self._await_sessions, timer),
@@ -413,6 +415,17 @@ class ClassicEngine(ClassicDriver):
         while group.commits.pending_commits() and not timer.expired:
             self._step(timer.remaining_ms())
         self.callbacks.run_commits()
+
+    def _find_coordinator(self, timer: Timer) -> None:
+        """A coordinator that is lost just now is looked for, but not long: a member that cannot say that it leaves is
+        missed after its session only."""
+        group = self.parts.group
+        if group is None or not group.member.in_group:
+            return
+        limit = Timer(self._clock, min(timer.remaining_ms(), LOOKED_FOR_MS))
+        while group.coordinator.connection is None and not limit.expired:
+            group.coordinator.wanted = True
+            self._step(limit.remaining_ms())
 
     def _drain(self, timer: Timer) -> None:
         """Let the LeaveGroup go out and be answered; nothing else in flight is waited for."""

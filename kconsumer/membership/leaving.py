@@ -10,7 +10,7 @@ from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import LEAVE_REACTIONS, Reaction, reaction_to
 from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
-from kconsumer.state.member import Member, MemberState
+from kconsumer.state.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def leave_request(
     """
     wanted = member.group_instance_id is None if leave_group is None else leave_group
     member_id = member.generation.member_id
-    if not wanted or not member_id or member.state is MemberState.UNJOINED or coordinator.connection is None:
+    if not wanted or not member.in_group or coordinator.connection is None:
         return None
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
     node = coordinator.connection

@@ -73,6 +73,11 @@ class Member:
         self.state = state
 
     @property
+    def in_group(self) -> bool:
+        """Whether the coordinator may count us among its members."""
+        return bool(self.generation.member_id) and self.state is not S.UNJOINED
+
+    @property
     def heartbeating(self) -> bool:
         """Whether the coordinator expects heartbeats (it does not while a JoinGroup is out)."""
         return self.generation.valid and self.state not in (S.UNJOINED, S.JOINING)

@@ -36,7 +36,8 @@ class SubscriptionKind(enum.Enum):
     ASSIGNED = "assigned"
 
 
-_BY_GROUP = frozenset({SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN})
+# A tuple: membership in a set would call the enum's `__hash__`, which is Python, several times in each poll.
+_BY_GROUP = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN)
 
 
 class Truncation(NamedTuple):

@@ -325,6 +325,22 @@ def exception_in_a_with_block(scene: Scene) -> Outcome:
 
 
 @row()
+def coordinator_lost_just_now(scene: Scene) -> Outcome:
+    """It is looked for again, so that the group can be left, although there is nothing to commit."""
+    consumer = scene.stable(enable_auto_commit=False)
+    group = consumer._engine.parts.group
+    assert group is not None
+
+    def close() -> None:
+        with consumer._engine.changing():
+            group.coordinator.mark_unknown("a test", consumer._engine.now())
+        consumer.close(5)
+
+    scene.close = close
+    return Outcome(JOINED)
+
+
+@row()
 def forked(scene: Scene) -> Outcome:
     """close() in a forked child refuses at once; the parent, whose connections it had in its hands, goes on."""
     consumer = scene.stable()
