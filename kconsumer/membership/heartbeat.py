@@ -157,6 +157,6 @@ class HeartbeatManager:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
         elif reaction is Reaction.FENCED:
             self._error = error_for(code, where)
-            member.reset(str(error_for(code)))
+            member.reset(str(error_for(code)), fenced=self._error)
         else:
             member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)

@@ -319,6 +319,8 @@ class CommitManager:
             return RebalanceInProgressError(
                 f"offsets of group {group!r} cannot be committed while it rebalances; poll() to rejoin, then commit"
             )
+        if isinstance(self._member, Member) and self._member.fenced is not None:
+            return self._member.fenced  # a heartbeat heard of it before
         return CommitFailedError(
             f"this consumer is not a member of group {group!r} right now, so its partitions may belong to another one;"
             " poll() to rejoin. If this happens often, raise max_poll_interval_ms or lower max_poll_records"

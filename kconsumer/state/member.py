@@ -11,7 +11,7 @@ import enum
 import logging
 from typing import NamedTuple
 
-from kconsumer.errors import StateError
+from kconsumer.errors import KafkaError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _COMMIT_STATES = frozenset({S.PREPARING, S.COMPLETING, S.STABLE})
 class Member:
     """The member's generation and state; `move` is the only way to change state."""
 
-    __slots__ = ("generation", "group_id", "group_instance_id", "rejoin_reason", "state")
+    __slots__ = ("fenced", "generation", "group_id", "group_instance_id", "rejoin_reason", "state")
 
     def __init__(self, group_id: str, group_instance_id: str | None) -> None:
         self.group_id = group_id
@@ -65,6 +65,7 @@ class Member:
         self.generation = Generation()
         self.state = MemberState.UNJOINED
         self.rejoin_reason: str | None = None
+        self.fenced: KafkaError | None = None  # another consumer has our group_instance_id, and with it our place
 
     def move(self, state: MemberState) -> None:
         """Change state; an illegal change raises and changes nothing."""
@@ -98,8 +99,9 @@ class Member:
             log.info("group %s: rejoin requested: %s", self.group_id, reason)
             self.rejoin_reason = reason
 
-    def reset(self, reason: str, *, keep_member_id: bool = False) -> None:
+    def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
         """Forget the generation (the coordinator no longer honours it) and ask for a rejoin."""
+        self.fenced = fenced
         member_id = self.generation.member_id if keep_member_id else ""
         log.info("group %s: generation %d reset: %s", self.group_id, self.generation.id, reason)
         self.generation = Generation(member_id=member_id)

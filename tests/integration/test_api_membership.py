@@ -330,8 +330,8 @@ def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New
 
 def test_second_consumer_with_the_same_instance_id(topic: str, member: New) -> None:
     """The newcomer takes the place; the old one is told that it is fenced by its next commit or poll."""
-    options = {"group_instance_id": "same", "session_timeout_ms": 60_000, "heartbeat_interval_ms": 20_000}
-    old = member(topic, **options)  # no heartbeat tells it before
+    options = {"group_instance_id": "same", "session_timeout_ms": 20_000}
+    old = member(topic, **options)
     await_assignment(old, *tps(topic, 0, 1))
     new = member(topic, **options)
     await_assignment(new, *tps(topic, 0, 1))

@@ -277,6 +277,20 @@ def test_heartbeat(code: int) -> None:
     assert (what in (*AFTER_RESET, "fenced")) == (group.member.state is MemberState.UNJOINED)
 
 
+@pytest.mark.parametrize(("code", "raised"), [(82, FencedInstanceIdError), (25, CommitFailedError)])
+def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: type[Exception]) -> None:
+    """It fails for the same reason, so that it does not matter which of the two hears of it first."""
+    group = stable()
+    group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
+    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
+    assert [] == group.commits.poll(group.now).requests
+    assert raised is type(promise.error)
+    group.member.reset("something else")
+    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
+    group.commits.poll(group.now)
+    assert CommitFailedError is type(promise.error)
+
+
 # --- LeaveGroup ---
 
 
