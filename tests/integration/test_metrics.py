@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from math import isnan
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
+from kconsumer.errors import TimeoutError
 from support.kafka import Kafka
 from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 from support.polling import numbered, poll_until, read, tps
@@ -103,6 +105,36 @@ def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: N
     sent = metric(consumer, "request-total", "consumer-metrics")
     assert 0 <= sent - metric(consumer, "response-total", "consumer-metrics") <= 2
     assert metric(consumer, "incoming-byte-total", "consumer-metrics") > 500
+
+
+@pytest.mark.network_thread
+@pytest.mark.consumer_protocol
+def test_values_of_the_network_thread(kafka: Kafka, topic_name: str) -> None:
+    """What crosses between the threads takes some time each way, and nothing is left lying (KIP-1068)."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    options: dict[str, Any] = {"group_protocol": "consumer", "group_id": topic_name, "auto_offset_reset": "earliest"}
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, **options) as consumer:
+        consumer.subscribe([topic_name], on_assign=lambda *_: time.sleep(0.02))
+        read(consumer, 10)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                consumer.offsets_for_times(dict.fromkeys(tps(f"{topic_name}-none", 0), 0), timeout=0.05)
+        poll_until(consumer, lambda: metric(consumer, "heartbeat-total") >= 3)
+        values = {m.name: v for m, v in consumer.metrics().items() if m.group == "consumer-metrics"}
+    for name in (
+        "time-between-network-thread-poll",
+        "application-event-queue-time",
+        "application-event-queue-processing-time",
+        "background-event-queue-time",
+        "background-event-queue-processing-time",
+        "unsent-requests-queue-time",
+    ):
+        assert 0 < values[f"{name}-avg"] <= values[f"{name}-max"] < 20_000, name
+    assert values["background-event-queue-processing-time-max"] >= 20, "of on_assign"
+    assert 2 == values["application-events-expired-count"]
+    for queue in ("application-event", "background-event", "unsent-requests"):
+        assert 0 <= values[f"{queue}-queue-size"] <= 1, queue
 
 
 class Watcher:
