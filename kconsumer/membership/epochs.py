@@ -189,7 +189,8 @@ class EpochMembership:
         log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
         leaving = member.state in LEAVING_STATES
         member.move(EpochState.FENCED)
-        self._abandon()
+        if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
+            self._abandon()
         member.forget_assignment(JOIN_EPOCH)
         if leaving:
             member.move(EpochState.UNSUBSCRIBED)
@@ -320,8 +321,8 @@ class EpochMembership:
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
         if member.state is not EpochState.PREPARE_LEAVING:
-            if member.state in (EpochState.STALE, EpochState.FENCED, EpochState.UNSUBSCRIBED):
-                member.state = EpochState.UNSUBSCRIBED
+            if member.state is EpochState.FENCED:
+                member.move(EpochState.UNSUBSCRIBED)
             return None
         static = member.group_instance_id is not None
         if self._coordinator.connection is None or (leave_group is False and not static):

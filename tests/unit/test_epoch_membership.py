@@ -344,6 +344,46 @@ def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
     assert S.STALE is group.state
 
 
+def test_an_idle_caller_fenced_before_it_left() -> None:
+    """The answer to a heartbeat under way fences the member while it leaves: it need not leave any more, and the next
+    poll hears on_lost and joins; what it is given again is fetched."""
+    group = EpochHarness(max_poll_interval_ms=60_000)
+    group.joined({"t": [0]})
+    group.calls.clear()
+    group.now += 60_000 - INTERVAL_MS
+    (beat,) = group.background()
+    group.now += INTERVAL_MS
+    assert [] == group.background()
+    assert S.LEAVING is group.state
+    group.refuse(beat, 110)
+    assert S.UNSUBSCRIBED is group.state
+    assert [] == group.background()
+    group.poll()
+    group.run_callbacks()
+    assert [(LOST, tps("t", 0))] == group.calls
+    assert [] == owned(group)
+    group.joined({"t": [0]})
+    group.subscription.seek(TopicPartition("t", 0), 3)
+    assert group.subscription.is_fetchable(TopicPartition("t", 0))
+
+
+def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
+    """A stale member that unsubscribes hears on_lost at once; it has left already, and joins when it subscribes."""
+    group = EpochHarness(max_poll_interval_ms=60_000)
+    group.joined({"t": [0]})
+    group.now += 60_000
+    (leave,) = group.background()
+    group.answer(leave, -1)
+    callback = group.membership.leave_callback()
+    assert callback is not None
+    assert (LOST, tps("t", 0)) == (callback.kind.value, callback.partitions)
+    assert group.membership.leave("test", group.now) is None
+    group.subscription.unsubscribe()
+    assert ([], []) == (owned(group), group.poll())
+    group.subscription.subscribe(["u"])
+    assert 0 == group.beat().message.member_epoch
+
+
 # --- leaving -------------------------------------------------------------------------------------------------------
 
 
