@@ -90,6 +90,8 @@ class Parts:
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()
+        if update.made_anew:
+            self.subscription.forget_epochs(update.made_anew)
         if self.subscription.has_pattern:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
 

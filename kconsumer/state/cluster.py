@@ -55,7 +55,7 @@ class MetadataUpdate:
 
     `progressed`: it told something new of a leader, a partition or a topic id, so asking again soon may help.
     `stale`: it reports a leader that is missing or moving, so it must be asked again.
-    `topic_errors`: error code of each topic that has one.
+    `topic_errors`: error code of each topic that has one. `made_anew`: topics whose id is another one than before.
     """
 
     full: bool
@@ -63,6 +63,7 @@ class MetadataUpdate:
     stale: bool = False
     topics: frozenset[str] = frozenset()
     topic_errors: dict[str, int] = field(default_factory=dict)
+    made_anew: set[str] = field(default_factory=set)
 
 
 class Cluster:
@@ -79,6 +80,7 @@ class Cluster:
         # Outlives the topics' entries: a broker that lags behind must not bring back a leader known to be
         # old.
         self._epochs: dict[TopicPartition, int] = {}
+        self._last_ids: dict[str, bytes] = {}  # outlives them, too: a topic made anew is missing in between
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -181,6 +183,7 @@ class Cluster:
         self._topics = fresh
         epochs = self._epochs.items()
         self._epochs = {tp: epoch for tp, epoch in epochs if tp.topic in fresh or keep(tp.topic, False)}
+        self._last_ids = {n: i for n, i in self._last_ids.items() if n in fresh or keep(n, False)}
         self._rebuild()
         return result
 
@@ -237,6 +240,10 @@ class Cluster:
         before = self._topics.get(name)
         # Also true when the topic had gone meanwhile: then its old epochs say nothing of this one.
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
+        if new_id is not None:
+            if self._last_ids.get(name, new_id) != new_id:
+                result.made_anew.add(name)
+            self._last_ids[name] = new_id
         read = TopicMetadata(new_id, topic.is_internal, {})
         for partition in topic.partitions:
             result.stale |= _is_stale(partition.error_code)

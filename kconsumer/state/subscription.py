@@ -362,6 +362,14 @@ class SubscriptionState:
         for tp, state in self._states.items():
             state.maybe_validate(leader_of(tp))
 
+    def forget_epochs(self, topics: Collection[str]) -> None:
+        """These topics are not those that positions were taken in: the epochs of the old logs say nothing of the new
+        ones, and a position beyond their end is out of range, not the end of what was cut off."""
+        for tp, state in self._states.items():
+            position = state.position
+            if tp.topic in topics and position is not None and position.offset_epoch is not None:
+                state.validate(position._replace(offset_epoch=None))
+
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
         """Validation of `requested` is not possible at this broker; ignored if the position has changed
         since."""

@@ -88,6 +88,17 @@ def test_a_topic_that_was_gone_starts_its_epochs_again() -> None:
     assert 1 == cluster.leader(tp("a-0")).epoch
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_topic_made_anew_is_told(gone: bool) -> None:
+    """Once, when its id is another one than before, whether or not the topic was missing in between."""
+    cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
+    if gone:
+        assert set() == cluster.update(metadata(), VERSION, full=True).made_anew
+    for expected in ({"a"}, set()):
+        answer = metadata(topic("a", partition(0), topic_id=ID_2))
+        assert expected == cluster.update(answer, VERSION, full=True).made_anew
+
+
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
     """Without ids, an answer older than an epoch heard of is not believed even if nothing else is known."""
     cluster = cluster_of(topic("a", partition(0, epoch=7)))

@@ -390,6 +390,23 @@ def test_all_positions_are_compared_with_the_cluster() -> None:
     assert [A1] == state.partitions_to_validate(0.0)
 
 
+def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
+    """The new log's epochs are other ones: the position is fetched from as it is, and an answer to a validation that is
+    under way moves nothing. Other topics' positions keep their epochs."""
+    cluster = Cluster()
+    cluster.update(led_by({"a-0": 1, "a-1": 1, "b-0": 1}, epoch=3), 12, full=True)
+    state = assigned("a-0", "a-1", "b-0")
+    for partition_ in (A0, tp("b-0")):
+        state.seek(partition_, 5, 2, cluster.leader(partition_))
+    asked = state.position(A0)
+    assert asked is not None
+    state.forget_epochs({"a"})
+    assert state.maybe_complete_validation(A0, asked, 3, 2) is None
+    assert (FetchState.FETCHING, 5, None) == (state.get(A0).fetch_state, *(state.position(A0) or ())[:2])
+    assert (FetchState.INITIALIZING, None) == (state.get(A1).fetch_state, state.position(A1))
+    assert [tp("b-0")] == state.partitions_to_validate(0.0)
+
+
 def test_a_position_without_leader_is_noticed() -> None:
     """A seek before metadata is there is compared with the leader later."""
     cluster = Cluster()
