@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -41,6 +42,8 @@ def main() -> int:
     parser.add_argument("--switch", nargs="+", default=SWITCH_INTERVALS, metavar="S", help="switch intervals")
     parser.add_argument("selection", nargs="*", help="for pytest; everything by default")
     options = parser.parse_args()
+    # What a shell runs in the background ignores Ctrl-C, and so would all that this starts, tests of Ctrl-C among it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     clean = dict.fromkeys(options.switch, 0)
     for number in range(1, options.times + 1):
         for interval in options.switch:
