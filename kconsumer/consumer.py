@@ -437,7 +437,7 @@ class Consumer:
     @public
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Why each assigned partition is or is not being fetched, as of the last `poll`, and since when."""
-        return self._engine.partition_states()
+        return self._engine.view.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
@@ -501,7 +501,7 @@ class Consumer:
 
     def __repr__(self) -> str:
         group = f" group={self._config.group_id!r}" if self._config.group_id else ""
-        state = "closed" if self._guard.closed else self._engine.summary()
+        state = "closed" if self._guard.closed else self._engine.view.summary()
         return f"<Consumer {self._config.client_id!r}{group} {state}>"
 
     # --- arguments -------------------------------------------------------------------------------------------------

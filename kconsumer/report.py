@@ -13,7 +13,7 @@ from kconsumer.types import PartitionStatus
 
 if TYPE_CHECKING:
     from kconsumer.consumer import Consumer
-    from kconsumer.engine.classic import ClassicEngine
+    from kconsumer.engine.base import Engine
 
 Cells = Sequence[object]
 
@@ -43,8 +43,8 @@ def full_report(consumer: Consumer) -> str:
     return "\n".join(block for block in blocks if block) + "\n"
 
 
-def _partitions(engine: ClassicEngine) -> str:
-    statuses = engine.partition_states()
+def _partitions(engine: Engine) -> str:
+    statuses = engine.view.partition_states()
     rows: list[Cells] = [
         (tp, s.state.value, f"{s.since:.1f}s", s.position, s.high_watermark, s.lag, s.buffered_bytes, s.reason)
         for tp, s in statuses.items()
@@ -53,7 +53,7 @@ def _partitions(engine: ClassicEngine) -> str:
     return "\n".join([summary(statuses.values()), *(table(head, rows) if rows else ())])
 
 
-def _member(engine: ClassicEngine) -> str:
+def _member(engine: Engine) -> str:
     group = engine.parts.group
     if group is None:
         return ""
@@ -66,10 +66,10 @@ def _member(engine: ClassicEngine) -> str:
     return "\n".join(lines)
 
 
-def _connections(engine: ClassicEngine) -> str:
+def _connections(engine: Engine) -> str:
     rows: list[Cells] = [
         (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.trouble)
-        for c in engine.parts.client.report(engine.now())
+        for c in engine.parts.client.report(engine.parts.clock.now())
     ]
     return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "TROUBLE"), rows))
 

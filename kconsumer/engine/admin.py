@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
-from kconsumer.engine.classic import ClassicEngine
+from kconsumer.engine.base import Engine
+from kconsumer.engine.classic import ClassicDriver
 from kconsumer.errors import GroupError
 from kconsumer.group_types import GroupDescription, GroupListing, GroupOffset
 from kconsumer.requests.base import Promise
@@ -20,28 +21,28 @@ from kconsumer.requests.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import TopicPartition
 
 
-class AdminEngine(ClassicEngine):
+class AdminEngine(Engine):
     """Asks about groups on the caller's thread."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
-        super().__init__(config, clock, ())
+        super().__init__(config, clock, (), ClassicDriver)
         self._groups = GroupsManager(config, self.parts.metadata)
-        self._managers.append(self._groups)
+        self.parts.managers.append(self._groups)
 
     def list_groups(self, states: Collection[str], types: Collection[str], timer: Timer) -> list[GroupListing]:
         """The groups of all brokers, sorted by name."""
-        self.wait(self.parts.metadata.refresh(), timer, "fetching metadata")
+        self._driver.wait(self.parts.metadata.refresh(), timer, "fetching metadata")
         asked = [self._groups.listing(broker, states, types, timer.deadline) for broker in self.parts.cluster.nodes]
         found: dict[str, GroupListing] = {}
         for promise in asked:
-            for listing in self.wait(promise, timer, "listing groups"):
+            for listing in self._driver.wait(promise, timer, "listing groups"):
                 found.setdefault(listing.group_id, listing)  # two brokers may tell of a group that moves
         return [found[group_id] for group_id in sorted(found)]
 
     def describe_group(self, group: str, timer: Timer) -> GroupDescription:
         """A group of any type that can be described."""
         promise = self._groups.description(group, timer.deadline)
-        return self.wait(promise, timer, f"describing group {group!r}")
+        return self._driver.wait(promise, timer, f"describing group {group!r}")
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> list[GroupDescription]:
         """These groups, all asked for at once. Those that can only be listed, or went away meanwhile, are left out."""
@@ -50,7 +51,7 @@ class AdminEngine(ClassicEngine):
         descriptions = []
         for promise in asked:
             try:
-                descriptions.append(self.wait(promise, timer, "describing groups"))
+                descriptions.append(self._driver.wait(promise, timer, "describing groups"))
             except GroupError as error:
                 if error.code != GROUP_ID_NOT_FOUND:
                     raise
@@ -61,7 +62,7 @@ class AdminEngine(ClassicEngine):
     ) -> list[dict[TopicPartition, GroupOffset]]:
         """How far each group is, in all partitions that it has an offset of or a member reads."""
         asked = [self._groups.positions(group.group_id, group.type, timer.deadline) for group in groups]
-        positions = [self.wait(promise, timer, "fetching committed offsets") for promise in asked]
+        positions = [self._driver.wait(promise, timer, "fetching committed offsets") for promise in asked]
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
         starts, ends = self._bounds(everything, timer)
@@ -85,7 +86,7 @@ class AdminEngine(ClassicEngine):
         return self._found(asked[0], timer), self._found(asked[1], timer)
 
     def _found(self, promise: Promise[OffsetTable], timer: Timer) -> dict[TopicPartition, int]:
-        found = self.wait(promise, timer, "fetching the ends of partitions")
+        found = self._driver.wait(promise, timer, "fetching the ends of partitions")
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
 

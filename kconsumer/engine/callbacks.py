@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.membership.steps import CallbackKind, RebalanceCallback
@@ -26,17 +27,67 @@ CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 class Callbacks:
     """The listener of the current subscription, and commit callbacks that wait for the caller's thread."""
 
-    def __init__(self) -> None:
-        self._consumer: weakref.ref[Consumer] | None = None
+    def __init__(self, parts: Parts) -> None:
         self.listener: RebalanceListener | None = None
+        self.running = False  # inside a rebalance callback
+        self.giving_up = False  # inside on_revoke or on_lost
+        self.on_ran: Callable[[float, float], None] | None = None  # told how long (ms) those of one call took, and when
+        self._parts = parts
+        self._consumer: weakref.ref[Consumer] | None = None
         self._commits: deque[Callable[[], object]] = deque()
 
     def belong_to(self, consumer: Consumer) -> None:
         """Whom the listener is told of. Held weakly: a forgotten consumer is collected, and warns, at once."""
         self._consumer = weakref.ref(consumer)
 
-    def run(self, callback: RebalanceCallback) -> None:
-        """Call the listener's method; what it raises goes to the caller."""
+    # --- of rebalances ---------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Whether a rebalance waits for the listener."""
+        group = self._parts.group
+        return group is not None and not self.running and group.membership.due_callback is not None
+
+    def run_due(self) -> None:
+        """Run the rebalance callbacks that are due; the first error is raised after the last one ran."""
+        group = self._parts.group
+        if group is None or not self.due:
+            return
+        clock = self._parts.clock
+        began = clock.now()
+        trouble: Exception | None = None
+        while (callback := group.membership.due_callback) is not None:
+            with self._parts.lock:
+                group.membership.callback_began(callback)
+            error = self.run(group, callback)
+            with self._parts.changing():
+                group.membership.callback_done(callback, clock.now(), error)
+            trouble = trouble or error
+        if self.on_ran is not None:
+            now = clock.now()
+            self.on_ran(now - began, now)
+        if trouble is not None:
+            raise trouble
+
+    def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
+        """Run one of them: what it raised."""
+        before = self.running, self.giving_up
+        self.running = True
+        self.giving_up |= callback.kind is not CallbackKind.ASSIGNED
+        clock = self._parts.clock
+        began = clock.now()
+        try:
+            self._call(callback)
+        except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
+            return error
+        finally:
+            self.running, self.giving_up = before
+            if self.listener is not None:
+                now = clock.now()
+                group.metrics.callback_ran(callback.kind.value, now - began, now)
+        return None
+
+    def _call(self, callback: RebalanceCallback) -> None:
         consumer = self._consumer() if self._consumer is not None else None
         if self.listener is None or consumer is None:
             return
@@ -46,6 +97,8 @@ class Callbacks:
             CallbackKind.LOST: self.listener.on_partitions_lost,
         }
         methods[callback.kind](consumer, callback.partitions)
+
+    # --- of commits ------------------------------------------------------------------------------------------------
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
         """Keep a commit's outcome until the caller's thread is inside a call."""
@@ -64,3 +117,9 @@ class Callbacks:
         """Call the commit callbacks in the order in which their commits finished."""
         while self._commits:
             self._commits.popleft()()
+
+
+def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:
+    """What is called when nobody wants to know."""
+    if error is not None:
+        log.warning("an asynchronous commit failed: %s", error)

@@ -30,7 +30,9 @@ class HeartbeatThread(threading.Thread):
             nap_ms = self._step()
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread and wait for it."""
+        """End the thread and wait for it. In a forked child there is none, and nothing is done."""
+        if not self.is_alive():
+            return
         self._stopped.set()
-        if self.is_alive() and threading.current_thread() is not self:
+        if threading.current_thread() is not self:
             self.join(timeout_s)

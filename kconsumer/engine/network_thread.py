@@ -1,6 +1,6 @@
-"""The thread of a ThreadedEngine: rounds of managers and network, until stopped.
+"""The thread of a ThreadedDriver: rounds of managers and network, until stopped.
 
-It decides nothing but how long to rest after a round that failed; what a round is, is the engine's.
+It decides nothing but how long to rest after a round that failed; what a round is, is the driver's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NetworkThread(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Rounds until stopped. A failing round is the engine's business, never the thread's end."""
+        """Rounds until stopped. A failing round is the driver's business, never the thread's end."""
         while not self._stopped.is_set():
             try:
                 self._round()

@@ -1,9 +1,12 @@
-"""Putting the managers together. Both engines drive what is made here; only the membership manager differs."""
+"""Putting the managers together. Both drivers drive what is made here; only the membership manager differs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
@@ -19,6 +22,7 @@ from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.requests.base import RequestManager
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
@@ -37,21 +41,29 @@ Membership: TypeAlias = "ClassicMembership | EpochMembership"
 Heartbeat: TypeAlias = "HeartbeatManager | EpochHeartbeatManager"
 
 
-class Group(NamedTuple):
+@dataclass(slots=True, frozen=True, eq=False)
+class Group:
     """What only a consumer with a `group_id` has."""
 
     member: Member | EpochMember
     coordinator: CoordinatorManager
     commits: CommitManager
     metrics: GroupMetrics
+    membership: Membership
+    heartbeat: Heartbeat
 
 
 class Parts:
-    """The state, the managers and the network of one consumer. Making them does no I/O."""
+    """The state, the managers and the network of one consumer. Making them does no I/O.
 
-    def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
+    `lock` guards all of it: who drives holds it for one step at a time, and never while user code runs. `managers` are
+    polled by every step; the membership and `fetch`, too, while the caller polls.
+    """
+
+    def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
         self.config = config
         self.clock = clock
+        self.lock = threading.RLock()
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -64,7 +76,7 @@ class Parts:
         self.metadata = MetadataManager(config, self.cluster, self.subscription)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
         self.dispatcher.on_woken.append(self._woken)
-        self.group = self._make_group()
+        self.group = self._make_group(config.group_id, assignors)
         self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
         commits = self.group.commits if self.group else None
         self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
@@ -72,21 +84,72 @@ class Parts:
         self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
         self.collector = Collector(config, self.subscription, self.buffer)
         self.metadata.on_update.append(self._metadata_updated)
+        self.managers = self._managers()
 
-    def _make_group(self) -> Group | None:
-        config = self.config
-        if config.group_id is None:
+    def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
+        if group_id is None:
             return None
-        member = _make_member(config, config.group_id)
-        coordinator = CoordinatorManager(config, config.group_id)
+        config = self.config
+        member = _make_member(config, group_id)
+        coordinator = CoordinatorManager(config, group_id)
         metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics)
-        return Group(member, coordinator, commits, metrics)
+        membership: Membership
+        heartbeat: Heartbeat
+        if isinstance(member, Member):
+            heartbeat = HeartbeatManager(config, member, coordinator, metrics)
+            membership = ClassicMembership(
+                config,
+                member,
+                self.cluster,
+                self.subscription,
+                self.metadata,
+                coordinator,
+                commits,
+                heartbeat,
+                tuple(assignors),
+                metrics,
+            )
+        else:
+            membership = self._make_epochs(member, coordinator, commits, metrics)
+            heartbeat = membership.heartbeat
+        coordinator.on_found.append(self._coordinator_found)
+        return Group(member, coordinator, commits, metrics, membership, heartbeat)
+
+    def _make_epochs(
+        self, member: EpochMember, coordinator: CoordinatorManager, commits: CommitManager, metrics: GroupMetrics
+    ) -> EpochMembership:
+        from kconsumer.membership.epochs import EpochMembership  # these two are for the other protocol only
+        from kconsumer.membership.topic_ids import TopicNames
+
+        names = TopicNames(self.cluster, self.metadata)
+        return EpochMembership(
+            self.config, member, self.subscription, self.metadata, coordinator, commits, names, metrics
+        )
+
+    def _managers(self) -> list[RequestManager]:
+        """In the order in which they are polled."""
+        group = self.group
+        if group is None:
+            return [self.metadata, self.positions, self.offsets]
+        return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock while the caller changes states, which remember when that was."""
+        with self.lock:
+            self.subscription.now = self.clock.now()
+            yield
 
     def _woken(self, now: float) -> None:
         """What answers change happens now, and not when the step began that waited for them."""
         self.subscription.now = now
+
+    def _coordinator_found(self, now: float) -> None:
+        self.share_nodes()
+        assert self.group is not None
+        self.group.heartbeat.session_restarted(now)
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()
@@ -116,41 +179,3 @@ def _make_member(config: ConsumerConfig, group_id: str) -> Member | EpochMember:
     from kconsumer.state.epochs import EpochMember  # for the other protocol only
 
     return EpochMember(group_id, config.group_instance_id)
-
-
-def make_membership(parts: Parts, group: Group, assignors: Collection[Assignor]) -> tuple[Membership, Heartbeat]:
-    """The two managers that follow `group_protocol`."""
-    member = group.member
-    if not isinstance(member, Member):
-        epochs = _make_epochs(parts, group, member)
-        return epochs, epochs.heartbeat
-    heartbeat = HeartbeatManager(parts.config, member, group.coordinator, group.metrics)
-    classic = ClassicMembership(
-        parts.config,
-        member,
-        parts.cluster,
-        parts.subscription,
-        parts.metadata,
-        group.coordinator,
-        group.commits,
-        heartbeat,
-        tuple(assignors),
-        group.metrics,
-    )
-    return classic, heartbeat
-
-
-def _make_epochs(parts: Parts, group: Group, member: EpochMember) -> EpochMembership:
-    from kconsumer.membership.epochs import EpochMembership  # these two are for the other protocol only
-    from kconsumer.membership.topic_ids import TopicNames
-
-    return EpochMembership(
-        parts.config,
-        member,
-        parts.subscription,
-        parts.metadata,
-        group.coordinator,
-        group.commits,
-        TopicNames(parts.cluster, parts.metadata),
-        group.metrics,
-    )

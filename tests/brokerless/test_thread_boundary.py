@@ -165,7 +165,7 @@ def wait_for_data(consumer: Consumer) -> None:
     deadline = time.monotonic() + 20
     while not consumer._engine.parts.buffer.has_data():
         assert time.monotonic() < deadline
-        consumer._engine._step(10, fetching=True)
+        consumer._engine._driver.step(10, fetching=True)
 
 
 def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
@@ -316,14 +316,14 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
     engine: Any = consumer._engine
     consumer.poll(0.3)  # what was to be done has been
     rounds = 0
-    one_round = engine._network._round
+    one_round = engine._driver._network._round
 
     def counted() -> None:
         nonlocal rounds
         rounds += 1
         one_round()
 
-    engine._network._round = counted
+    engine._driver._network._round = counted
     consumer.poll(0.5)
     assert rounds <= 5
     rounds, polls, until = 0, 0, time.monotonic() + 0.5

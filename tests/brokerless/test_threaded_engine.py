@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -75,6 +76,39 @@ def test_a_forgotten_consumer_leaves_no_thread() -> None:
     eventually(lambda: NAME not in names(), "the thread to end")
 
 
+def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
+    """The thread that sends heartbeats ends with its consumer, too, closed or not."""
+    made = Consumer("t", bootstrap_servers=NOBODY, group_id="forgotten")
+    made.poll(0)
+    assert "kconsumer-heartbeat-forgotten" in names()
+    holder = [made]
+    del made
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        holder.clear()
+    eventually(lambda: "kconsumer-heartbeat-forgotten" not in names(), "the thread to end")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close is not a call that raises it, and waits as if there had been none."""
+    steps: list[float] = []
+    silent = socket.create_server(("127.0.0.1", 0))
+    where = f"127.0.0.1:{silent.getsockname()[1]}"
+    with silent, consumer("t", group_protocol=protocol, bootstrap_servers=where) as made:
+        made.poll(0)
+        dispatcher = made._engine.parts.dispatcher
+        step = dispatcher.step
+
+        def counted(timeout_ms: float) -> None:
+            steps.append(timeout_ms)
+            step(timeout_ms)
+
+        monkeypatch.setattr(dispatcher, "step", counted)
+        made.commit_async({TopicPartition("t", 0): 1})
+        made.wakeup()
+    assert 0 < len(steps) < 100
+
+
 def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
     """The thread logs what a round raised, rests, and goes on until stopped."""
     rounds: list[int] = []
@@ -99,15 +133,15 @@ def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
         made.assign([TopicPartition("t", 0)])
         engine: Any = made._engine
         broken = engine.parts.offsets
-        engine._managers = [m for m in engine._managers if m is not broken]
+        engine.parts.managers = [m for m in engine.parts.managers if m is not broken]
         made.poll(0)
 
         class Broken:
             def poll(self, _now: float) -> Any:
-                engine._managers.remove(self)
+                engine.parts.managers.remove(self)
                 raise ValueError("a fault")
 
-        engine._managers.insert(0, Broken())
+        engine.parts.managers.insert(0, Broken())
         began = time.monotonic()
         with pytest.raises(KafkaError, match="a fault"):
             made.poll(60)

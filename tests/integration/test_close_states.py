@@ -333,7 +333,7 @@ def coordinator_lost_just_now(scene: Scene) -> Outcome:
 
     def close() -> None:
         with consumer._engine.changing():
-            group.coordinator.mark_unknown("a test", consumer._engine.now())
+            group.coordinator.mark_unknown("a test", consumer._engine.parts.clock.now())
         consumer.close(5)
 
     scene.close = close

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
-from kconsumer.engine.classic import ClassicEngine
+from kconsumer.engine.base import Engine
+from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS
-from kconsumer.engine.threaded import ThreadedEngine
+from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.net.wakeup import Waker
 from support.kafka import Kafka
 from support.polling import poll_until
@@ -63,8 +64,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list[str]]) -> None:
     """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take some dozen steps."""
-    counted(ClassicEngine, "_step")
-    calls = counted(ThreadedEngine, "_poll_managers")
+    counted(ClassicDriver, "step")
+    calls = counted(ThreadedDriver, "_poll_managers")
     idle.poll(3)
     assert calls
     assert len(calls) < 150, calls
@@ -74,7 +75,7 @@ def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[.
     """Of thousands of poll(0) in a row only those ask managers, or wake the network thread, that come when something
     has arrived or nobody has looked for a while."""
     idle.poll(0)
-    counted(ClassicEngine, "_poll_slowly")
+    counted(Engine, "_poll_slowly")
     calls = counted(Waker, "ring")
     began = time.monotonic()
     for _ in range(3000):

@@ -71,7 +71,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
 def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause began when `pause` was called, however long ago the last poll was."""
     clock = VirtualClock()
-    monkeypatch.setattr(consumer._engine, "_clock", clock)
+    monkeypatch.setattr(consumer._engine.parts, "clock", clock)
     clock.advance(60_000)
     consumer.pause(PARTITIONS[0])
     clock.advance(1500)

@@ -1,0 +1,375 @@
+"""Engine: what each public call does, whoever drives.
+
+Each call asks managers under the lock and has the driver go on until there is an answer. A record is safe from the
+moment `collect` moved its position until it is returned because nothing in between can raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from kconsumer.assignors import Assignor
+from kconsumer.clock import Clock, Timer
+from kconsumer.config import ConsumerConfig
+from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
+from kconsumer.engine.closing import Closing
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.interceptors import Interceptors
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.view import View
+from kconsumer.engine.wiring import Group, Parts
+from kconsumer.errors import StateError
+from kconsumer.listener import RebalanceListener
+from kconsumer.records import ConsumerRecords
+from kconsumer.requests.base import Promise, Reply, UnsentRequest
+from kconsumer.requests.lookups import TopicTable
+from kconsumer.state.subscription import SubscriptionKind
+from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+
+class Engine:
+    """One consumer of a group, or of none."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock,
+        assignors: Collection[Assignor],
+        make_driver: Callable[[Parts, Callbacks], Driver],
+    ) -> None:
+        self.parts = parts = Parts(config, clock, assignors)
+        self.lock = parts.lock
+        self.changing = parts.changing
+        self.callbacks = Callbacks(parts)
+        self.view = View(parts)
+        self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
+        self.left: Promise[None] | None = None  # kept when the last LeaveGroup was answered, or failed
+        self._driver = make_driver(parts, self.callbacks)
+        self._config = config
+        self._clock = clock
+        self._metrics = ConsumerMetrics(parts.metrics)
+        self._quick_poll = self._metrics.quick.append
+        self._found_nothing = False  # so ended the last poll that asked the managers, without an error
+        if parts.group is not None:
+            commits = parts.group.commits
+            if self.interceptors is not None:
+                commits.on_committed = partial(self.callbacks.committed, self.interceptors.committed)
+            if config.on_commit is not None:
+                commits.on_auto_commit = partial(self.callbacks.commit_finished, config.on_commit)
+
+    # --- poll ------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
+        """Records, or nothing when the time is over or a position moved without a record.
+
+        With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
+        """
+        parts, driver = self.parts, self._driver
+        now = parts.subscription.now = self._clock.now()
+        if driver.woken:
+            driver.raise_wakeup()
+        unread = driver.receives and parts.client.arrived
+        if now < driver.service_at and not unread and self._group_idle():
+            if parts.group is not None:
+                parts.group.heartbeat.poll_started(now)
+            if parts.buffer.has_data():
+                self._quick_poll(now)
+                records = self._collect(max_records, max_bytes)
+                if records is not None:
+                    return records
+            elif timeout_ms <= 0 and self._found_nothing and not driver.news() and not self.callbacks.commits_wait:
+                self._quick_poll(now)
+                return ConsumerRecords.EMPTY
+        self._metrics.poll_began(now)
+        return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
+
+    def _poll_slowly(self, timer: Timer, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        driver = self._driver
+        self._found_nothing = False
+        self._begin_poll()
+        wait_ms = 0.0
+        while True:
+            driver.raise_wakeup()
+            driver.step(wait_ms, joining=True, fetching=True)
+            self._run_callbacks()
+            self.callbacks.run_commits()
+            if not self.ready_to_poll:  # a callback unsubscribed, or closed the consumer
+                return ConsumerRecords.EMPTY
+            driver.raise_errors(positions=True)
+            self._metrics.waited_until = self._clock.now()
+            records = self._collect(max_records, max_bytes)
+            if records is not None:
+                return records
+            self._raise_lasting_error()
+            wait_ms = timer.remaining_ms()
+            if wait_ms <= 0:
+                self._found_nothing = True
+                return ConsumerRecords.EMPTY
+
+    def _raise_lasting_error(self) -> None:
+        """There is nothing to return, and some partition waits for the user: every such poll says so."""
+        error = self.parts.offsets.lasting_error()
+        if error is not None:
+            raise error
+
+    def _begin_poll(self) -> None:
+        self.callbacks.run_commits()
+        group = self.parts.group
+        if group is None:
+            return
+        with self.lock:
+            group.heartbeat.poll_started(self._clock.now())
+            if self.parts.subscription.is_group_managed:
+                self._driver.keep_alive()
+
+    def _run_callbacks(self) -> None:
+        if self.callbacks.due:
+            try:
+                self.callbacks.run_due()
+            finally:
+                self._driver.service_at = 0.0
+
+    def _group_idle(self) -> bool:
+        group = self.parts.group
+        return group is None or group.membership.idle or not self.parts.subscription.is_group_managed
+
+    def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
+        """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
+        parts = self.parts
+        parts.collector.returned()
+        try:
+            with self.lock:
+                records = parts.collector.collect(max_records, max_bytes)
+                if parts.fetch.wants_poll:
+                    self._driver.send_soon(parts.fetch)
+            if not records and not parts.collector.moved:
+                return None
+            if self.interceptors is not None and records:
+                records = self.interceptors.consumed(records)
+        except BaseException:  # Ctrl-C, too: records that do not reach the caller were not consumed
+            self.not_returned()
+            raise
+        return records
+
+    def not_returned(self) -> None:
+        """The records of the last poll did not reach the caller: put the positions back."""
+        with self.lock:
+            self.parts.collector.undo()
+            self._driver.service_at = 0.0
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    def subscription_changed(self, listener: RebalanceListener | None) -> None:
+        """The user subscribed: the next poll joins, metadata learns the topics."""
+        self.callbacks.listener = listener
+        self.assignment_changed()
+
+    def assignment_changed(self) -> None:
+        """The user assigned or sought: look at everything again at the next poll."""
+        self._driver.service_at = 0.0
+        self.parts.metadata.request_new_topics()
+
+    def unsubscribe(self) -> None:
+        """Leave the group if in one; callbacks first, then forget subscription and assignment."""
+        try:
+            self.leave("the consumer unsubscribed", None)
+        finally:
+            self._await_leave()
+            with self.lock:
+                self.parts.subscription.unsubscribe()
+                self.parts.buffer.clear()
+                self.callbacks.listener = None
+
+    @property
+    def ready_to_poll(self) -> bool:
+        """Whether there is anything to read from."""
+        return self.parts.subscription.kind is not SubscriptionKind.NONE
+
+    def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
+        """Move a position; the lock is held."""
+        cluster = self.parts.cluster
+        self.parts.metadata.see_epoch(tp, target.leader_epoch)
+        self.parts.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
+        self._driver.service_at = 0.0
+
+    def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Go back to these offsets where the partition is still assigned; the lock is held."""
+        for tp, offset in offsets.items():
+            if self.parts.subscription.is_assigned(tp):
+                self.seek(tp, OffsetAndMetadata(offset))
+
+    def resumed(self) -> None:
+        """Paused data may be returned again; the lock is held."""
+        self.parts.buffer.unpark()
+        self._driver.service_at = 0.0
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Rejoin at the next poll."""
+        with self.lock:
+            self._group().member.request_rejoin(reason)
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All positions, except that partitions in `unseen` count as consumed up to that offset only."""
+        with self.lock:
+            consumed = self.parts.subscription.all_consumed()
+        return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timer: Timer, *, automatic: bool = False
+    ) -> None:
+        """Commit and wait; None commits every position."""
+        group = self._group()
+        with self.lock:
+            chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
+            promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
+        began = self._clock.now()
+        try:
+            self._driver.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
+        finally:
+            self._metrics.commit_ended(began, self._clock.now())
+            self.callbacks.run_commits()
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
+    ) -> None:
+        """Send a commit without waiting; `callback(offsets, error)` runs inside a later call."""
+        group = self._group()
+        with self.lock:
+            chosen = dict(self.parts.subscription.all_consumed() if offsets is None else offsets)
+            promise = group.commits.commit(chosen)
+            notify = next(c for c in (callback, self._config.on_commit, log_failed_commit) if c is not None)
+
+            def finished(done: Promise[Any]) -> None:
+                self.callbacks.commit_finished(notify, chosen, done.error)
+
+            promise.when_done(finished)
+            self._driver.send_soon(group.commits, group.coordinator)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timer: Timer
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group committed."""
+        group = self._group()
+        with self.lock:
+            promise = group.commits.committed(partitions, timer.deadline)
+        began = self._clock.now()
+        try:
+            what = f"fetching committed offsets of group {group.member.group_id!r}"
+            return self._driver.wait(promise, timer, what)
+        finally:
+            self._metrics.committed_ended(began, self._clock.now())
+
+    def position(self, tp: TopicPartition, timer: Timer) -> int:
+        """The next offset to fetch, looked up if it is not known yet."""
+        driver = self._driver
+        while True:
+            with self.lock:
+                state = self.parts.subscription.get(tp)
+                if state.has_valid_position and state.position is not None:
+                    return state.position.offset
+                self.parts.positions.ask(tp)
+            if timer.expired:
+                raise driver.timeout_error(f"finding the position of {tp}", [tp.topic])
+            driver.raise_wakeup()
+            driver.step(timer.remaining_ms())
+            driver.raise_errors(positions=True)
+
+    # --- looking around --------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
+        if not timestamps:
+            return {}
+        with self.lock:
+            promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
+        return self._driver.wait(promise, timer, what, {tp.topic for tp in timestamps})
+
+    def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> TopicTable:
+        """The partitions of these topics, or of all; from the cache where it knows them, unless `fresh`."""
+        with self.lock:
+            promise = self.parts.metadata.require(names, timer.deadline, fresh=fresh)
+        return self._driver.wait(promise, timer, "fetching metadata")
+
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        """The end of the partition minus the position; None, and asked for, while the end is not known."""
+        with self.lock:
+            lag = self.parts.subscription.get(tp).lag(self._config.read_committed)
+            if lag is None:
+                self.parts.offsets.request_end_offset(tp)
+                self._driver.service_at = 0.0
+            return lag
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, generation and member id."""
+        return self._group().membership.group_metadata()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """A snapshot of all metrics."""
+        with self.lock:
+            self._metrics.settle()
+            return self.parts.metrics.snapshot(self._clock.now())
+
+    def _group(self) -> Group:
+        group = self.parts.group
+        if group is None:
+            raise StateError("this needs a consumer group: give group_id=… to Consumer")
+        return group
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """End the running or the next blocking call. From any thread or signal handler."""
+        self._driver.wakeup()
+
+    def leave(self, reason: str, leave_group: bool | None) -> None:
+        """Run the listener, then have the LeaveGroup sent; raises what the listener raised. `left` tells its end."""
+        group = self.parts.group
+        if group is None or not self.parts.subscription.is_group_managed:
+            return
+        callback = group.membership.leave_callback()
+        if self.callbacks.giving_up:
+            callback = None  # the listener is just being told, and wants to leave for good
+        error = self.callbacks.run(group, callback) if callback is not None else None
+        with self.lock:
+            now = self._clock.now()
+            request = group.membership.leave(reason, now, leave_group)
+            if request is not None:
+                self.left = _ended(request)
+                self._driver.submit([request], now)
+        if error is not None:
+            raise error
+
+    def _await_leave(self) -> None:
+        left, limit = self.left, Timer(self._clock, self._driver.leave_wait_ms)
+        while left is not None and not left.done and not limit.expired:
+            self._driver.step(limit.remaining_ms(), promise=left)
+
+    def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
+        """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end."""
+        self._driver = self._driver.take_back()
+        self._driver.wakeup_enabled = False
+        Closing(self, self._driver, timer).run(leave_group, auto_commit=auto_commit)
+
+    def abandon(self) -> None:
+        """Without saying goodbye: end threads, forget sockets. In a forked child the parent's stay untouched."""
+        self._driver.stop()
+        self.parts.client.abandon()
+
+
+def _ended(request: UnsentRequest) -> Promise[None]:
+    """A promise kept when the request has come to its end."""
+    promise: Promise[None] = Promise()
+    handler = request.handler
+
+    def then_keep(reply: Reply) -> None:
+        handler(reply)
+        promise.keep(None)
+
+    request.handler = then_keep
+    return promise
