@@ -3,7 +3,7 @@
 Decides which brokers there are, when to connect to one, whether it may be sent to, and which is least
 loaded. Does not decide what to ask: managers do. One thread at a time may use a client; only `wakeup()` may
 be called from any thread or a signal handler. Nothing is opened before the first use, and nothing blocks
-but `poll` and the system's name resolver.
+but `poll`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kconsumer.net.connection import Connection, ConnectionState
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
+from kconsumer.net.resolver import Start, in_thread
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
@@ -44,16 +45,17 @@ class NetworkClient:
         selector_factory: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector,
         connect: Connect = connect_tcp,
         resolve: Resolve = resolve,
+        beside: Start = in_thread,
         rng: random.Random | None = None,
         metrics: NetworkMetrics | None = None,
     ) -> None:
-        """Opens nothing. `selector_factory`, `connect`, `resolve` and `rng` are for tests."""
+        """Opens nothing. `selector_factory`, `connect`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
         policy = ReconnectPolicy(config, self._rng)
         self._loop = ConnectionLoop(
-            config, clock, policy, self._new_connection, selector_factory, connect, resolve, metrics
+            config, clock, policy, self._new_connection, selector_factory, connect, resolve, beside, metrics
         )
         self._links = self._loop.links
         self._cluster_id: str | None = None
@@ -107,7 +109,9 @@ class NetworkClient:
         for node in nodes[start:] + nodes[:start]:
             link = self._links.get(node)
             connection = link.connection if link is not None else None
-            if link is None or connection is None:
+            if link is not None and link.lookup is not None:
+                connecting = node
+            elif link is None or connection is None:
                 attempted = link.last_attempt if link is not None else -FOREVER
                 if (link is None or link.backoff_until <= now) and (idle is None or attempted < idle[0]):
                     idle = attempted, node
@@ -135,7 +139,7 @@ class NetworkClient:
             return False
         if link is None:
             link = self._links[node] = Link(node, broker.host, broker.port)
-        if link.backoff_until <= now:
+        if link.backoff_until <= now and link.lookup is None:
             self._loop.connect(link, now)
         return False
 
@@ -145,7 +149,7 @@ class NetworkClient:
         if link is None:
             return 0.0
         if link.connection is None:
-            return max(0.0, link.backoff_until - now)
+            return FOREVER if link.lookup is not None else max(0.0, link.backoff_until - now)
         if link.connection.state is not READY:
             return FOREVER
         if link.throttled_until > now:
@@ -180,7 +184,11 @@ class NetworkClient:
         oldest = None if connection is None else connection.oldest()
         return ConnectionReport(
             link.name,
-            "not connected" if connection is None else connection.state.value,
+            connection.state.value
+            if connection is not None
+            else "not connected"
+            if link.lookup is None
+            else "resolving",
             0 if connection is None else connection.in_flight,
             "" if oldest is None else oldest.api.name,
             0.0 if oldest is None else now - oldest.sent_at,
@@ -193,6 +201,8 @@ class NetworkClient:
         if connection is not None and connection.state is READY:
             return ""
         error = link.error or self.failed(link.node, now)
+        if error is None and link.lookup is not None:
+            return f"{link.name} has not been resolved to an address for {now - link.last_attempt:.0f} ms"
         if error is not None or connection is None:
             return str(error or "")
         waited_ms = now - link.last_attempt

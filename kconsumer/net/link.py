@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
 from kconsumer.net.connection import Connection, ConnectionState
-from kconsumer.net.messages import broker_name
+from kconsumer.net.messages import broker_name, os_reason
+from kconsumer.net.resolver import Lookup
 from kconsumer.net.transport import Address, Transport
 from kconsumer.types import Node
 
@@ -61,6 +62,7 @@ class Link:
         "job",
         "last_attempt",
         "last_used",
+        "lookup",
         "mask",
         "name",
         "node",
@@ -83,6 +85,7 @@ class Link:
         self.mask = 0  # what the selector watches
         self.job: int | None = None  # of the Receiver, if it is reading the socket
         self.address: Address | None = None  # of the last attempt
+        self.lookup: Lookup | None = None  # of the name, while it is waited for
         self.untried: list[Address] = []
         self.reasons: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
@@ -100,15 +103,24 @@ class Link:
             return
         self.host, self.port = node.host, node.port
         self.name = broker_name(self.node, node.host, node.port)
+        self.lookup = None
         self.untried.clear()
         self.failures = self.setup_failures = 0
         self.backoff_until = 0.0
         self.error = None
 
-    def resolved(self, found: list[Address]) -> None:
+    def resolving(self, lookup: Lookup, now: float, setup_timeout_ms: float) -> None:
+        """The name is being looked up."""
+        self.lookup = lookup
+        self.last_attempt = now
+        self.setup_deadline = now + setup_timeout_ms
+
+    def resolved(self, lookup: Lookup) -> None:
         """Start a round over these addresses; the one used last comes last, as it has just failed."""
+        found = lookup.found
+        self.lookup = None
         self.untried = [a for a in found if a != self.address] + [a for a in found if a == self.address]
-        self.reasons = []
+        self.reasons = [os_reason(lookup.error)] if lookup.error is not None else []
 
     def attempting(
         self,
@@ -138,6 +150,7 @@ class Link:
 
     def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
         """Leave the broker alone for a while."""
+        self.lookup = None
         self.error = error
         self.last_attempt = now
         self.backoff_until = now + policy.backoff_ms(self.failures)
@@ -147,7 +160,7 @@ class Link:
         """When something may have to happen on this link if nothing else does."""
         connection = self.connection
         if connection is None:
-            return FOREVER
+            return FOREVER if self.lookup is None else self.setup_deadline
         if connection.state is ConnectionState.CONNECTING:
             return self.setup_deadline
         return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
@@ -155,4 +168,6 @@ class Link:
     def __repr__(self) -> str:
         if self.connection is not None:
             return f"<Link {self.node}: {self.connection!r}>"
+        if self.lookup is not None:
+            return f"<Link {self.node} to {self.name}: resolving>"
         return f"<Link {self.node} to {self.name}: not connected, {self.failures} failures>"

@@ -18,6 +18,7 @@ from kconsumer.errors import BrokerConnectionError, KafkaError, ProtocolError, S
 from kconsumer.net.connection import Connection, ConnectionState, InFlight
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
+from kconsumer.net.resolver import Resolver, Start
 from kconsumer.net.transport import WOULD_BLOCK, Connect, Resolve, Transport
 from kconsumer.net.wakeup import Waker
 
@@ -51,6 +52,7 @@ class ConnectionLoop:
         selector_factory: Callable[[], selectors.BaseSelector],
         connect: Connect,
         resolve: Resolve,
+        beside: Start,
         metrics: NetworkMetrics | None,
     ) -> None:
         self.links: dict[str, Link] = {}
@@ -64,7 +66,7 @@ class ConnectionLoop:
         self._new_connection = new_connection
         self._selector_factory = selector_factory
         self._connect_to = connect
-        self._resolve = resolve
+        self._resolver = Resolver(resolve, self.waker.nudge, beside)
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
@@ -89,7 +91,7 @@ class ConnectionLoop:
         selects, waited_ms, busy_ms = 0, 0.0, 0.0
         while True:
             wait_ms = min(deadline, self._next_timer) - now
-            if wait_ms < 0 or self._done or self._changed or self.waker.rung:
+            if wait_ms < 0 or self._done or self._changed or self.waker.rung or self._resolver.ended:
                 wait_ms = 0
             found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
@@ -103,6 +105,8 @@ class ConnectionLoop:
             selects, waited_ms = selects + 1, waited_ms + woken - now
             now = self._clock.now() if found else woken
             busy_ms += now - woken
+            if self._resolver.ended:
+                self._go_on_resolved(now)
             if now >= self._next_timer:
                 self._run_timers(now)
             if self._done or self._changed or self.waker.rung or now >= deadline:
@@ -145,12 +149,27 @@ class ConnectionLoop:
 
     def connect(self, link: Link, now: float) -> None:
         """Try the next address of the broker's name, resolving it first when all were tried."""
-        selector = self._selector or self._open()
+        if self._selector is None:
+            self._open()
         if not link.untried:
-            try:
-                link.resolved(self._resolve(link.host, link.port))
-            except OSError as error:
-                link.reasons = [os_reason(error)]
+            setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
+            link.resolving(self._resolver.look_up(link.host, link.port), now, setup_timeout_ms)
+            self._next_timer = min(self._next_timer, link.setup_deadline)
+        if link.lookup is None or link.lookup.done:
+            self._try_addresses(link, now)
+
+    def _go_on_resolved(self, now: float) -> None:
+        """Some names have been resolved."""
+        self._resolver.ended = False
+        for link in self.links.values():
+            if link.lookup is not None and link.lookup.done:
+                self._try_addresses(link, now)
+
+    def _try_addresses(self, link: Link, now: float) -> None:
+        """Begin to connect to the first address that does not fail at once."""
+        selector = self._selector or self._open()
+        if link.lookup is not None:
+            link.resolved(link.lookup)
         while link.untried:
             address = link.untried.pop(0)
             try:
@@ -188,10 +207,13 @@ class ConnectionLoop:
         link.reasons.append(f"{reason} ({link.address})")
         self._detach(link, now)
         if link.untried:
-            self.connect(link, now)
+            self._try_addresses(link, now)
         else:
-            link.setup_failures += 1
-            self._gave_up(link, now)
+            self._attempts_failed(link, now)
+
+    def _attempts_failed(self, link: Link, now: float) -> None:
+        link.setup_failures += 1
+        self._gave_up(link, now)
 
     def _gave_up(self, link: Link, now: float) -> None:
         error = BrokerConnectionError(f"{link.name} cannot be reached: {'; '.join(link.reasons)}")
@@ -392,6 +414,7 @@ class ConnectionLoop:
 
     def close_quietly(self, link: Link, now: float) -> None:
         """Close a connection that nobody waits for: no error, no backoff."""
+        link.lookup = None
         if link.connection is not None:
             self._detach(link, now)
             link.untried.clear()
@@ -423,8 +446,13 @@ class ConnectionLoop:
     def _run_timers(self, now: float) -> None:
         """Expire attempts, requests and idle connections."""
         for link in self.links.values():
-            if link.connection is not None and link.next_timer(self._max_idle_ms) <= now:
+            if link.next_timer(self._max_idle_ms) > now:
+                continue
+            if link.connection is not None:
                 self._expire(link, link.connection, now)
+            else:
+                link.reasons = [f"its name was not resolved within {link.setup_deadline - link.last_attempt:.0f} ms"]
+                self._attempts_failed(link, now)
         timers = (link.next_timer(self._max_idle_ms) for link in self.links.values())
         self._next_timer = min(timers, default=FOREVER)
 

@@ -126,9 +126,11 @@ _REASONS: Mapping[int, str] = {
 }
 
 
-def os_reason(error: OSError) -> str:
+def os_reason(error: Exception) -> str:
     """An operating system's error in words."""
-    if isinstance(error, socket.gaierror):
-        return f"the name could not be resolved ({error.strerror or error})"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return f"the name could not be resolved ({getattr(error, 'strerror', None) or error})"
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
     known = _REASONS.get(error.errno or 0)
     return known or error.strerror or str(error) or type(error).__name__

@@ -37,13 +37,19 @@ class Waker:
     def ring(self) -> None:
         """From any thread or signal handler: end the current select, or the next one. Never blocks or fails."""
         self.rung = True
-        writer, rests = self._writer, self._rests
-        if writer is not None and self._written != rests:
+        rests = self._rests
+        if self._writer is not None and self._written != rests:
+            self.nudge()
+            # What was read before it was sent: a rest meanwhile may have emptied the socket.
+            self._written = rests
+
+    def nudge(self) -> None:
+        """From any thread: let the select that goes on look at what has changed. Not remembered without one."""
+        writer = self._writer
+        if writer is not None:
             # A full socket wakes just as well; one that was closed a moment ago has nobody to wake.
             with contextlib.suppress(OSError):
                 writer.send(b"\0")
-            # What was read before it was sent: a rest meanwhile may have emptied the socket.
-            self._written = rests
 
     def drain(self) -> None:
         """The descriptor was readable: empty it."""

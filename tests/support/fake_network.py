@@ -183,6 +183,7 @@ class FakeNetwork:
         self.servers: dict[str, Script | int] = {}
         self.attempts: list[FakeTransport] = []
         self.lookups: list[str] = []
+        self.hanging: list[Callable[[], None]] | None = None  # a list: names are resolved when a test runs its entries
         self.by_fd: dict[int, FakeTransport] = {}
         self.selectors: list[FakeSelector] = []
         self._scheduled: list[tuple[float, Callable[[], object]]] = []
@@ -212,6 +213,12 @@ class FakeNetwork:
         if host not in self.names:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [Address(2, (ip, port)) for ip in self.names[host]]
+
+    def beside(self, work: Callable[[], None]) -> None:
+        if self.hanging is None:
+            work()
+        else:
+            self.hanging.append(work)
 
     def connect(self, host: str, address: Address, config: Any) -> FakeTransport:
         transport = FakeTransport(self, address, 1_000_000 + len(self.attempts))  # no real descriptor
@@ -248,6 +255,7 @@ class World:
             selector_factory=self.net.selector,
             connect=self.net.connect,
             resolve=self.net.resolve,
+            beside=self.net.beside,
             rng=random.Random(7),
             metrics=metrics,
         )

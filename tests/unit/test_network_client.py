@@ -213,6 +213,64 @@ def test_names_are_resolved_again_after_a_lost_connection(world: World) -> None:
     assert ["10.0.0.1", "10.0.0.2"] == [str(t.address) for t in world.net.attempts]
 
 
+# --- name servers that take their time ---
+
+
+def test_a_name_that_takes_time_is_waited_for_by_poll(world: World) -> None:
+    """Nothing blocks before the answer: the client waits in poll, says so, and connects when the answer comes."""
+    world.net.hanging = []
+    assert not world.ready()
+    assert not world.ready()
+    assert "-1" == world.client.least_loaded_node(world.clock.now())
+    assert float("inf") == world.delay()
+    start = world.clock.now()
+    assert [] == world.poll(700)
+    assert start + 700 == world.clock.now()
+    assert world.failed() is None
+    assert "has not been resolved to an address for 700 ms" in world.client.trouble(world.clock.now())
+    assert ["resolving"] == [found.state for found in world.client.report(world.clock.now())]
+    (answer,) = world.net.hanging
+    world.net.at(world.clock.now() + 50, answer)
+    for _ in range(4):
+        world.poll(100)
+    assert world.ready()
+    assert ["boot"] == world.net.lookups
+
+
+def test_a_name_server_that_does_not_answer_is_an_error(world: World) -> None:
+    """The setup timeout bounds the wait, the node backs off, and the next attempt waits for the same lookup."""
+    world.net.hanging = []
+    assert not world.ready()
+    start = world.clock.now()
+    assert [] == world.poll(100_000)
+    assert 8_000 <= world.clock.now() - start <= 12_000
+    assert "its name was not resolved within" in str(world.failed())
+    world.clock.advance(100)
+    assert not world.ready()
+    (answer,) = world.net.hanging
+    answer()
+    for _ in range(4):
+        world.poll()
+    assert world.ready()
+    assert ["boot"] == world.net.lookups
+
+
+def test_a_broker_that_moves_is_not_connected_to_by_its_old_name(world: World) -> None:
+    """The answer for the old name is of no use, and the new one is asked for."""
+    world.net.hanging = []
+    world.net.names |= {"old": ["10.0.0.8"], "new": ["10.0.0.1"]}
+    world.client.set_nodes([Node(5, "old", 9092)])
+    assert not world.ready("5")
+    world.client.set_nodes([Node(5, "new", 9092)])
+    assert not world.ready("5")
+    for answer in world.net.hanging:
+        answer()
+    for _ in range(4):
+        world.poll()
+    assert world.ready("5")
+    assert ["10.0.0.1"] == [str(t.address) for t in world.net.attempts]
+
+
 # --- losing connections ---
 
 

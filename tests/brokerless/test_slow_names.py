@@ -1,0 +1,65 @@
+"""A name server that does not answer: calls end in time, and few threads wait for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.errors import TimeoutError
+from kconsumer.net.resolver import MOST_THREADS
+
+BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MOST_THREADS)]
+SOON_S = 5.0  # long for a loaded machine, short for a name server that does not answer
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names asked for; none is answered before the test ends."""
+    names: list[str] = []
+    over = threading.Event()
+
+    def getaddrinfo(host: Any, *_: Any, **__: Any) -> Any:
+        names.append(host.decode())
+        over.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield names
+    over.set()
+
+
+@pytest.mark.parametrize("engine", ["classic", "threaded"])
+def test_calls_end_in_time(asked: list[str], engine: str) -> None:
+    """poll, a blocking call and close take no longer than they may, and the error says what is in the way."""
+    consumer = Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine)
+    began = time.monotonic()
+    try:
+        assert not consumer.poll(0.1)
+        with pytest.raises(TimeoutError, match=r"slow\.invalid.* has not been resolved"):
+            consumer.list_topics(0.1)
+    finally:
+        consumer.close(0.1)
+    assert time.monotonic() - began < SOON_S
+    assert asked
+
+
+@pytest.mark.parametrize("engine", ["classic", "threaded"])
+def test_few_threads_wait(asked: list[str], engine: str) -> None:
+    """Although each attempt is given up soon and others begin, a consumer has only so many threads of this kind."""
+    options = {"socket_connection_setup_timeout_ms": 20, "socket_connection_setup_timeout_max_ms": 20}
+    before = {thread.ident for thread in threading.enumerate()}
+    with Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine, **options) as consumer:
+        deadline = time.monotonic() + 20
+        while len(asked) < MOST_THREADS:
+            assert time.monotonic() < deadline
+            consumer.poll(0.05)
+        consumer.poll(0.5)
+        threads = [thread for thread in threading.enumerate() if thread.ident not in before]
+    assert MOST_THREADS == len([thread for thread in threads if thread.name == "kconsumer-resolver"])
+    assert MOST_THREADS == len(set(asked)) == len(asked)

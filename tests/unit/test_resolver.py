@@ -1,0 +1,92 @@
+"""Who asks the system's resolver, how often, and with how many threads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer.net.resolver import MOST_THREADS, Lookup, Resolver
+from kconsumer.net.transport import Address
+
+
+class Jobs:
+    """Collects what would run on threads."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.asked: list[str] = []
+        self.wakes = 0
+        self.resolver = Resolver(self.resolve, self.wake, self.waiting.append)
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        self.asked.append(host)
+        if host == "nobody":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [Address(2, ("10.0.0.1", port))]
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+
+@pytest.fixture
+def jobs() -> Jobs:
+    return Jobs()
+
+
+def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
+    """It is not done before its thread ran, and then wakes who waits."""
+    lookup = jobs.resolver.look_up("a", 1)
+    assert (False, False, 0) == (lookup.done, jobs.resolver.ended, jobs.wakes)
+    jobs.waiting.pop()()
+    assert (True, True, 1) == (lookup.done, jobs.resolver.ended, jobs.wakes)
+    assert [Address(2, ("10.0.0.1", 1))] == lookup.found
+    assert lookup.error is None
+
+
+def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
+    """The resolver's error is kept for whom it concerns."""
+    lookup = jobs.resolver.look_up("nobody", 1)
+    jobs.waiting.pop()()
+    assert isinstance(lookup.error, socket.gaierror)
+    assert [] == lookup.found
+
+
+def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
+    """Whoever asks meanwhile waits for the same answer; afterwards it is asked for anew."""
+    first = jobs.resolver.look_up("a", 1)
+    assert first is jobs.resolver.look_up("a", 1)
+    jobs.waiting.pop()()
+    assert first is not jobs.resolver.look_up("a", 1)
+    assert 1 == len(jobs.waiting)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
+def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
+    """It is done at once."""
+    assert jobs.resolver.look_up(host, 1).done
+    assert [] == jobs.waiting
+
+
+def test_threads_are_few(jobs: Jobs) -> None:
+    """However many names hang, so many threads wait for them; each goes on with the names that wait."""
+    lookups = [jobs.resolver.look_up(f"host{i}", 1) for i in range(3 * MOST_THREADS)]
+    assert MOST_THREADS == len(jobs.waiting)
+    jobs.waiting.pop()()
+    assert all(lookup.done for lookup in lookups)
+    assert [f"host{i}" for i in range(3 * MOST_THREADS)] == jobs.asked
+    jobs.resolver.look_up("another", 1)
+    assert MOST_THREADS == len(jobs.waiting)
+
+
+def test_without_a_thread_the_caller_asks() -> None:
+    """A process that may have no more threads still finds its brokers."""
+
+    def refuse(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    resolver = Resolver(lambda host, port: [Address(2, (host, port))], lambda: None, refuse)
+    lookup: Lookup = resolver.look_up("a", 1)
+    assert lookup.done
+    assert not resolver.look_up("b", 1).error
