@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
@@ -16,6 +16,7 @@ from kconsumer.engine.metrics import add_app_info
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.membership.base import Heartbeats, Membership
 from kconsumer.membership.classic import ClassicMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.metrics import GroupMetrics
@@ -33,12 +34,8 @@ from kconsumer.state.member import Member
 from kconsumer.state.subscription import SubscriptionState
 
 if TYPE_CHECKING:
-    from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
     from kconsumer.membership.epochs import EpochMembership
     from kconsumer.state.epochs import EpochMember
-
-Membership: TypeAlias = "ClassicMembership | EpochMembership"
-Heartbeat: TypeAlias = "HeartbeatManager | EpochHeartbeatManager"
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -49,8 +46,8 @@ class Group:
     coordinator: CoordinatorManager
     commits: CommitManager
     metrics: GroupMetrics
-    membership: Membership
-    heartbeat: Heartbeat
+    membership: Membership[Any]
+    heartbeat: Heartbeats[Any]
 
 
 class Parts:
@@ -95,8 +92,8 @@ class Parts:
         metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics)
-        membership: Membership
-        heartbeat: Heartbeat
+        membership: Membership[Any]
+        heartbeat: Heartbeats[Any]
         if isinstance(member, Member):
             heartbeat = HeartbeatManager(config, member, coordinator, metrics)
             membership = ClassicMembership(

@@ -9,12 +9,12 @@ each error code means is in the two tables (Java's AbstractCoordinator and Consu
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError, error_for
+from kconsumer.membership.base import Membership
 from kconsumer.membership.heartbeat import HeartbeatManager
 from kconsumer.membership.leader import LeaderAssignment, parse_assignment
 from kconsumer.membership.leaving import leave_request
@@ -26,9 +26,8 @@ from kconsumer.membership.requests import (
     join_timeout_ms,
     sync_message,
 )
-from kconsumer.membership.steps import CallbackKind, RebalanceCallback, Steps
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback
+from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import HINTS, JOIN_REACTIONS, SYNC_REACTIONS, Reaction, Table, reaction_to
@@ -38,13 +37,13 @@ from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAs
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.member import Generation, Member, MemberState
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import GroupMetadata, TopicPartition
+from kconsumer.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
-class ClassicMembership:
-    """One member's part in its group's rebalances."""
+class ClassicMembership(Membership[Member]):
+    """Joins, and leads when it must."""
 
     def __init__(
         self,
@@ -59,39 +58,21 @@ class ClassicMembership:
         assignors: Sequence[Assignor],
         metrics: GroupMetrics | None = None,
     ) -> None:
-        self._config = config
-        self._member = member
+        super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._cluster = cluster
-        self._subscription = subscription
-        self._metadata = metadata
-        self._coordinator = coordinator
-        self._commits = commits
         self._heartbeat = heartbeat
-        self._metrics = metrics or GroupMetrics(Metrics())
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._steps = Steps()
         self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
         self._requests = 0
         self._retry_at = 0.0
-        self._error: KafkaError | None = None
         self._joined_topics: frozenset[str] = frozenset()
         self._last_generation = -1
         self._leader: LeaderAssignment | None = None
         self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
         self._seen_metadata = -1
-        self._matched_pattern: re.Pattern[str] | None = None
-        self._refresh: Promise[None] | None = None  # metadata that the next step needs
 
     # --- what the engine asks --------------------------------------------------------------------------------------
-
-    @property
-    def due_callback(self) -> RebalanceCallback | None:
-        """The listener call to run now, before anything else can go on."""
-        return self._steps.due_callback
-
-    def callback_began(self, callback: RebalanceCallback) -> None:
-        """The listener is about to be called: nothing depends on it here."""
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised; either way the rebalance goes on."""
@@ -106,11 +87,6 @@ class ClassicMembership:
         """An error of the rebalance that `poll` must raise; given once, and the rebalance is tried again later."""
         error, self._error = self._error, None
         return error
-
-    def group_metadata(self) -> GroupMetadata:
-        """Group id, generation and member id as a transactional producer needs them."""
-        g = self._member.generation
-        return GroupMetadata(self._member.group_id, g.id, g.member_id, self._member.group_instance_id)
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
@@ -160,35 +136,17 @@ class ClassicMembership:
                 return False
         return True
 
-    def _pattern_matched(self) -> bool:
-        """Whether the pattern, if there is one, was matched against all topics of the cluster."""
-        pattern = self._subscription.pattern
-        if pattern is self._matched_pattern:
-            return True
-        if self._refresh is None or self._refresh.done:
-            self._refresh = self._metadata.refresh()
-            self._refresh.when_done(lambda _: setattr(self, "_matched_pattern", pattern))
-        return False
-
     # --- before the join -------------------------------------------------------------------------------------------
 
     def _begin_prepare(self, now: float) -> None:
         self._member.move(MemberState.PREPARING)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             self._subscription.mark_pending_revocation(self._subscription.assigned())
-        self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+        self._commit_first(now)
         self._steps.add(self._queue_revocation)
         self._steps.advance(now)
 
-    def _commit_finished(self, now: float) -> None:
-        if self._steps.commit is not None and self._steps.commit.error is not None:
-            log.warning(
-                "group %s: commit before the rebalance failed: %s", self._member.group_id, self._steps.commit.error
-            )
-        self._steps.commit = None
-
     def _queue_revocation(self, now: float) -> None:
-        self._commit_finished(now)
         owned = sorted(self._subscription.assigned())
         if not self._member.generation.valid:
             gone = owned
@@ -361,26 +319,19 @@ class ClassicMembership:
         if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
             # What was consumed while the group joined is not committed yet; the new owner starts from the commit.
             self._subscription.mark_pending_revocation(revoked)
-            self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
-            self._steps.add(self._commit_finished)
+            self._commit_first(now)
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
             self._member.request_rejoin("need to revoke partitions and re-join")
         added = tuple(sorted(assigned - owned))
-        self._steps.add(lambda at: self._take(assignment, added, at))
+        self._steps.add(lambda at: self._take(assigned, added, at))
+        self._steps.add(lambda _now: self._tell_assignor(assignment))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))
-        self._steps.add(lambda at: self._announced(added, at))
+        self._steps.add(lambda _now: self._announced(added))
+        self._steps.add(self._stable)
 
-    def _take(self, assignment: Assignment, added: tuple[TopicPartition, ...], now: float) -> None:
-        self._subscription.assign_from_group(assignment.partitions)
-        self._subscription.mark_awaiting_callback(added)
+    def _tell_assignor(self, assignment: Assignment) -> None:
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
         assignor.on_assignment(assignment, self.group_metadata())
-        self._commits.reset_auto_commit(now)
-        log.info("group %s: assigned %s", self._member.group_id, ", ".join(map(str, sorted(assignment.partitions))))
-
-    def _announced(self, added: tuple[TopicPartition, ...], now: float) -> None:
-        self._subscription.mark_awaiting_callback(added, awaiting=False)
-        self._stable(now)
 
     def _stable(self, now: float) -> None:
         if self._member.state is MemberState.COMPLETING:
@@ -438,11 +389,8 @@ class ClassicMembership:
     def leave_callback(self) -> RebalanceCallback | None:
         """The callback to run before leaving: lost when ownership is already gone, else revoked."""
         self._steps.clear()
-        owned = tuple(sorted(self._subscription.assigned()))
-        if not owned or not self._subscription.is_group_managed:
-            return None
         gone = not self._member.generation.valid or self._member.rebalancing
-        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, owned)
+        return self._give_up(self._subscription.assigned(), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
+from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.metrics import GroupMetrics
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
@@ -60,7 +60,7 @@ HEARTBEAT_REACTIONS: dict[int, Reaction] = {
 }
 
 
-class Membership(Protocol):
+class Outcome(Protocol):
     """What heartbeats tell of."""
 
     def assigned(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
@@ -144,7 +144,7 @@ class SentFields:
         return True
 
 
-class EpochHeartbeatManager:
+class EpochHeartbeatManager(Heartbeats[EpochMember]):
     """Keeps the coordinator and this member informed of each other."""
 
     def __init__(
@@ -153,38 +153,22 @@ class EpochHeartbeatManager:
         member: EpochMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
-        membership: Membership,
+        membership: Outcome,
         metrics: GroupMetrics | None = None,
     ) -> None:
-        self._config = config
-        self._member = member
+        super().__init__(config, member, coordinator, metrics)
         self._subscription = subscription
-        self._coordinator = coordinator
         self._membership = membership
-        self._metrics = metrics or GroupMetrics(Metrics())
         self._fields = SentFields(config, member, subscription)
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._in_flight = 0  # number of the heartbeat awaited; 0: none
         self._numbers = 0
         self._interval_ms = 0.0  # told by the coordinator with each answer
         self._sent_at = 0.0
-        self._next_heartbeat = 0.0
-        self._poll_deadline = FOREVER
-        self._error: KafkaError | None = None
 
     @property
     def in_flight(self) -> bool:
         """Whether an answer is awaited."""
         return self._in_flight != 0
-
-    def take_error(self) -> KafkaError | None:
-        """An answer that the caller's next call must raise; given once."""
-        error, self._error = self._error, None
-        return error
-
-    def poll_started(self, now: float) -> None:
-        """The caller polls: it is alive."""
-        self._poll_deadline = now + self._config.max_poll_interval_ms
 
     def session_restarted(self, now: float) -> None:
         """The coordinator was found: the session is the coordinator's business in this protocol."""
@@ -205,6 +189,7 @@ class EpochHeartbeatManager:
             return PollResult()
         if now >= self._poll_deadline and member.state not in LEAVING_STATES:
             self._caller_is_idle()
+            self._membership.poll_expired()
         if self._coordinator.connection is None:
             if member.state is EpochState.LEAVING:  # nobody can be told: the session will run out there
                 self._membership.heartbeat_left()
@@ -242,16 +227,6 @@ class EpochHeartbeatManager:
             return backoff_ms
         return max(backoff_ms, self._next_heartbeat - now)
 
-    def _caller_is_idle(self) -> None:
-        log.warning(
-            "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
-            " max_poll_records if processing takes longer than that",
-            self._member.group_id,
-            self._config.max_poll_interval_ms,
-        )
-        self._poll_deadline = FOREVER
-        self._membership.poll_expired()
-
     # --- answers ---------------------------------------------------------------------------------------------------
 
     def _on_reply(self, number: int, reply: Reply) -> None:
@@ -280,10 +255,6 @@ class EpochHeartbeatManager:
         else:
             self._coordinator.mark_unknown(error, now)
             self._retry(now)
-
-    def _retry(self, now: float) -> None:
-        self._backoff.failed(now)
-        self._next_heartbeat = now
 
     def _react(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         code = message.error_code

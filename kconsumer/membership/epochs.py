@@ -9,17 +9,16 @@ unacknowledged, and the next poll tries again. When heartbeats are sent is decid
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
+from kconsumer.membership.base import Membership
 from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
 from kconsumer.membership.metrics import GroupMetrics
-from kconsumer.membership.steps import CallbackKind, RebalanceCallback, Steps
+from kconsumer.membership.steps import CallbackKind, RebalanceCallback
 from kconsumer.membership.topic_ids import TopicNames
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import PollResult, Promise, UnsentRequest
+from kconsumer.requests.base import PollResult, UnsentRequest
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
@@ -34,14 +33,14 @@ from kconsumer.state.epochs import (
     LocalAssignment,
 )
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import GroupMetadata, TopicPartition
+from kconsumer.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 ASSIGNABLE = frozenset({EpochState.STABLE, EpochState.JOINING, EpochState.ACKNOWLEDGING, EpochState.RECONCILING})
 
 
-class EpochMembership:
+class EpochMembership(Membership[EpochMember]):
     """One member's part in a group whose coordinator assigns."""
 
     def __init__(
@@ -55,30 +54,15 @@ class EpochMembership:
         names: TopicNames,
         metrics: GroupMetrics | None = None,
     ) -> None:
-        self._config = config
-        self._member = member
-        self._subscription = subscription
-        self._metadata = metadata
-        self._coordinator = coordinator
-        self._commits = commits
+        super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._names = names
-        self._metrics = metrics or GroupMetrics(Metrics())
         self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
-        self._steps = Steps()
         self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
         self._untold: frozenset[TopicPartition] = frozenset()  # of these: on_assign has not even begun
         self._left_idle = False  # leaving because the caller does not poll
-        self._error: KafkaError | None = None
-        self._matched_pattern: re.Pattern[str] | None = None
-        self._match: Promise[None] | None = None
         self._topics_version = -1
 
     # --- what the engine asks --------------------------------------------------------------------------------------
-
-    @property
-    def due_callback(self) -> RebalanceCallback | None:
-        """The listener call to run now, before anything else can go on."""
-        return self._steps.due_callback
 
     def callback_began(self, callback: RebalanceCallback) -> None:
         """The listener is about to be called."""
@@ -108,11 +92,6 @@ class EpochMembership:
         """What ended the membership; raised by every poll from then on, for nothing else will happen."""
         return self._error
 
-    def group_metadata(self) -> GroupMetadata:
-        """Group id, member epoch and member id as a transactional producer needs them."""
-        g = self._member.generation
-        return GroupMetadata(self._member.group_id, g.id, g.member_id, self._member.group_instance_id)
-
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
@@ -138,16 +117,6 @@ class EpochMembership:
         self._topics_version = self._subscription.topics_version
         self._member.forget_assignment(JOIN_EPOCH)
         self._member.move(EpochState.JOINING)
-
-    def _pattern_matched(self) -> bool:
-        """Whether the client's pattern, if there is one, was matched against all topics of the cluster."""
-        pattern = self._subscription.pattern
-        if pattern is self._matched_pattern:
-            return True
-        if self._match is None or self._match.done:
-            self._match = self._metadata.refresh()
-            self._match.when_done(lambda _: setattr(self, "_matched_pattern", pattern))
-        return False
 
     def _give_up_unsubscribed(self) -> None:
         """Topics no longer subscribed are not fetched any more, before the coordinator knows."""
@@ -263,34 +232,23 @@ class EpochMembership:
         revoked = sorted(owned - wanted)
         added = sorted((wanted - owned) | (wanted & self._unannounced))
         self._subscription.mark_pending_revocation(revoked)
-        self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
-        self._steps.add(self._commit_finished)
+        self._commit_first(now)
         if told := self._told(revoked):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))
-        self._steps.add(lambda at: self._take(wanted, added, at))
+        self._steps.add(lambda at: self._take_untold(wanted, added, at))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
-        self._steps.add(lambda at: self._announced(goal, at))
+        self._steps.add(lambda _now: self._all_announced())
+        self._steps.add(lambda at: self._finish(goal, at))
         self._steps.advance(now)
         return True
 
-    def _commit_finished(self, now: float) -> None:
-        commit, self._steps.commit = self._steps.commit, None
-        if commit is not None and commit.error is not None:
-            log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, commit.error)
-
-    def _take(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
-        self._subscription.assign_from_group(wanted)
-        self._subscription.mark_awaiting_callback(added)
+    def _take_untold(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
+        self._take(wanted, added, now)
         self._unannounced = self._untold = frozenset(added)
-        self._commits.reset_auto_commit(now)
 
-    def _announced(self, goal: LocalAssignment, now: float) -> None:
-        self._subscription.mark_awaiting_callback(self._unannounced, awaiting=False)
+    def _all_announced(self) -> None:
+        self._announced(self._unannounced)
         self._unannounced = frozenset()
-        log.info(
-            "group %s: assigned %s", self._member.group_id, ", ".join(map(str, self._subscription.assigned())) or "none"
-        )
-        self._finish(goal, now)
 
     def _finish(self, goal: LocalAssignment, now: float) -> None:
         self._member.current = goal
@@ -305,10 +263,7 @@ class EpochMembership:
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
             self._member.move(EpochState.PREPARE_LEAVING)
-        told = self._told(self._subscription.assigned())
-        if not told or not self._subscription.is_group_managed:
-            return None
-        return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, told)
+        return self._give_up(self._told(self._subscription.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment; the heartbeat that leaves, if the coordinator should know.

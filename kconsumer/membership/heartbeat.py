@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import KafkaError, error_for
+from kconsumer.errors import error_for
+from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.leaving import leave_request
 from kconsumer.membership.metrics import GroupMetrics
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import HEARTBEAT_REACTIONS, Reaction, reaction_to
 from kconsumer.schema import HEARTBEAT
@@ -24,7 +24,7 @@ from kconsumer.state.member import Generation, Member, MemberState
 log = logging.getLogger(__name__)
 
 
-class HeartbeatManager:
+class HeartbeatManager(Heartbeats[Member]):
     """Keeps a joined member alive at the coordinator."""
 
     def __init__(
@@ -34,30 +34,14 @@ class HeartbeatManager:
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
     ) -> None:
-        self._config = config
-        self._member = member
-        self._coordinator = coordinator
-        self._metrics = metrics or GroupMetrics(Metrics())
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        super().__init__(config, member, coordinator, metrics)
         self._in_flight = False
-        self._next_heartbeat = 0.0
         self._session_deadline = FOREVER
-        self._poll_deadline = FOREVER
-        self._error: KafkaError | None = None
 
     @property
     def in_flight(self) -> bool:
         """Whether an answer is awaited."""
         return self._in_flight
-
-    def take_error(self) -> KafkaError | None:
-        """A fatal answer that the caller's next call must raise; given once."""
-        error, self._error = self._error, None
-        return error
-
-    def poll_started(self, now: float) -> None:
-        """The caller polls: it is alive."""
-        self._poll_deadline = now + self._config.max_poll_interval_ms
 
     def joined(self, now: float) -> None:
         """A JoinGroup was answered: all timers start anew."""
@@ -99,13 +83,7 @@ class HeartbeatManager:
         return PollResult([self._request()], self.due(now))
 
     def _leave_idle_caller(self, now: float) -> PollResult:
-        log.warning(
-            "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
-            " max_poll_records if processing takes longer than that",
-            self._member.group_id,
-            self._config.max_poll_interval_ms,
-        )
-        self._poll_deadline = FOREVER
+        self._caller_is_idle()
         leave = leave_request(self._member, self._coordinator, "max_poll_interval_ms passed without a poll()")
         self._member.reset("max_poll_interval_ms passed without a poll()")
         return PollResult([leave] if leave else [])
@@ -126,7 +104,7 @@ class HeartbeatManager:
         self._in_flight = False
         if reply.error is not None:
             self._coordinator.mark_unknown(reply.error, reply.now)
-            self._failed(reply.now)
+            self._retry(reply.now)
             return
         self._metrics.heartbeat_answered(reply.now - reply.sent_at, reply.now)
         code = reply.message.error_code
@@ -136,17 +114,13 @@ class HeartbeatManager:
             return
         self._react(reaction_to(HEARTBEAT_REACTIONS, code), code, sent, reply.now)
 
-    def _failed(self, now: float) -> None:
-        self._backoff.failed(now)
-        self._next_heartbeat = now
-
     def _react(self, reaction: Reaction, code: int, sent: Generation, now: float) -> None:
         member = self._member
         unchanged = member.generation == sent
         where = f"heartbeat in group {member.group_id!r}"
         if reaction is Reaction.COORDINATOR:
             self._coordinator.mark_unknown(error_for(code), now)
-            self._failed(now)
+            self._retry(now)
         elif reaction is Reaction.REJOIN:
             self.session_restarted(now)
             if member.state is MemberState.STABLE:

@@ -75,7 +75,7 @@ def end_session(other: Consumer, wanted: FetchSession) -> None:
     engine = other._engine
     with engine.lock:
         engine.parts.dispatcher.submit(
-            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.now()
+            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.parts.clock.now()
         )
         deadline = time.monotonic() + 10
         while not answers:
