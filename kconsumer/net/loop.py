@@ -128,6 +128,7 @@ class ConnectionLoop:
         if self._selector is not None:
             self._selector.close()
             self._selector = None
+        self._resolver.close()
         self._receiver.close()  # before the descriptors that it receives from
         for link in self.links.values():
             if link.transport is not None:

@@ -82,6 +82,10 @@ class Resolver:
                 self._work()
         return lookup
 
+    def close(self) -> None:
+        """Ask for nothing more; what is under way ends unheard. Takes no lock: a forked child may call it."""
+        self._waiting.clear()
+
     def _work(self) -> None:
         """Ask for one after the other, until none waits."""
         while True:

@@ -80,6 +80,14 @@ def test_threads_are_few(jobs: Jobs) -> None:
     assert MOST_THREADS == len(jobs.waiting)
 
 
+def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
+    """Names that wait for their turn are dropped."""
+    jobs.resolver.look_up("a", 1)
+    jobs.resolver.close()
+    jobs.waiting.pop()()
+    assert [] == jobs.asked
+
+
 def test_without_a_thread_the_caller_asks() -> None:
     """A process that may have no more threads still finds its brokers."""
 
