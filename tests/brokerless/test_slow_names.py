@@ -53,13 +53,13 @@ def test_calls_end_in_time(asked: list[str], engine: str) -> None:
 def test_few_threads_wait(asked: list[str], engine: str) -> None:
     """Although each attempt is given up soon and others begin, a consumer has only so many threads of this kind."""
     options = {"socket_connection_setup_timeout_ms": 20, "socket_connection_setup_timeout_max_ms": 20}
-    before = {thread.ident for thread in threading.enumerate()}
+    before = threading.enumerate()
     with Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine, **options) as consumer:
         deadline = time.monotonic() + 20
         while len(asked) < MOST_THREADS:
             assert time.monotonic() < deadline
             consumer.poll(0.05)
         consumer.poll(0.5)
-        threads = [thread for thread in threading.enumerate() if thread.ident not in before]
+        threads = [thread for thread in threading.enumerate() if thread not in before]
     assert MOST_THREADS == len([thread for thread in threads if thread.name == "kconsumer-resolver"])
     assert MOST_THREADS == len(set(asked)) == len(asked)
