@@ -94,7 +94,8 @@ def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, client
         (ALONE, EAGER),
         pytest.param(ALONE, COOPERATIVE, marks=pytest.mark.long),
         pytest.param(THREE, EAGER, marks=pytest.mark.long),
-        pytest.param(THREE, COOPERATIVE, marks=pytest.mark.long),
+        # Not with librdkafka: its sticky leader sends data of its own with assignments, and the broker keeps the group.
+        pytest.param(WITHOUT_CONFLUENT, COOPERATIVE, marks=pytest.mark.long),
     ],
     ids=["alone-range", "alone-cooperative", "mixed-range", "mixed-cooperative"],
 )
