@@ -186,8 +186,8 @@ class ThreadedDriver(Driver):
             self._take_answers(client.poll(GIVE_WAY_MS, self._clock.now()))
 
     def _take_answers(self, responses: list[ClientResponse]) -> bool:
-        """Hand answers back, and have the next fetch on its way while the caller wakes up. Whether the caller waits for
-        records that have come: then it should have the GIL, and not the next round of managers."""
+        """Hand answers back, have the next fetch on its way, tell the caller. Whether he waits for records that came:
+        then he should have the GIL, and not the next round of managers."""
         parts = self._parts
         with parts.lock:
             try:
@@ -197,11 +197,14 @@ class ThreadedDriver(Driver):
             now = self._clock.now()
             if responses and now < self._fetch_until and parts.fetch.wants_poll:
                 self._poll_safely(parts.fetch, now)
-        if ended:
-            self._signal.give()
+        try:
+            # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
+            parts.client.flush(now)
+        finally:
+            if ended:
+                self._signal.give()
         if not responses:
             return False
-        parts.client.flush(now)
         return self._event.open and self._event.fetching and parts.buffer.has_data()
 
     def _poll_managers(self, now: float) -> float:
