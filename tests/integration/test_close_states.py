@@ -570,9 +570,15 @@ def descriptors() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("state", "engine"), [(name, engine) for name, (_, engines) in ROWS.items() for engine in engines]
-)
+KIP_848 = {"consumer": [pytest.mark.consumer_protocol]}
+CELLS = [
+    pytest.param(state, engine, marks=KIP_848.get(engine, ()))
+    for state, (_, engines) in ROWS.items()
+    for engine in engines
+]
+
+
+@pytest.mark.parametrize(("state", "engine"), CELLS)
 def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, engine: str) -> None:
     """Closing in this state does what the row says, in time, and leaves nothing behind."""
     kafka.group_state(topic)  # the admin client has its connections
