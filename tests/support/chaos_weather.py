@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from support.chaos_checker import Fault
 from support.kafka import KafkaCluster
 from support.kafka_admin import wait_until
+from support.members import wait_for
 from support.processes import local_ports
 from support.proxy import CALM, STALLED, Conditions, Link, Proxy
 from support.soak_journal import ReaderProcess
@@ -138,7 +139,7 @@ class ChaosWeather:
     def _refill(self, slot: int) -> None:
         """A member in the place of one that is gone; a fault has not ended before it takes part."""
         member = self._replace(slot)
-        wait_until(lambda: member.seen("started"), START_S, f"start of {member.name}")
+        wait_for(lambda: member.seen("started"), f"start of {member.name}", [member], START_S)
 
     def _suspend(self, strike: Strike) -> None:
         member = self._members[strike.slot]

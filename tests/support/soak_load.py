@@ -203,4 +203,4 @@ def running(*loads: PlainLoad | TransactionalLoad) -> Iterator[None]:
         for thread in threads:
             thread.join()
     wrong = [line for load in loads for line in load.wrong]
-    assert [] == wrong[:10], "the load itself went wrong"
+    assert [] == wrong[:10], f"the load itself went wrong: {wrong[:10]}"
