@@ -89,11 +89,14 @@ class Reader:
     """Polls, checks and reports. `commits`: auto, sync, async; `restless`: pauses and seeks now and then.
 
     `epochs`: the generation may change without a callback, and is durable before a member hears of it; in the classic
-    protocol it is so only when callbacks are called.
+    protocol it is so only when callbacks are called. `by_offset`: what a record says of its number is not looked at.
     """
 
-    def __init__(self, consumer: kconsumer.Consumer, commits: str, *, restless: bool, epochs: bool) -> None:
+    def __init__(
+        self, consumer: kconsumer.Consumer, commits: str, *, restless: bool, epochs: bool, by_offset: bool
+    ) -> None:
         self._consumer, self._commits, self._restless, self._epochs = consumer, commits, restless, epochs
+        self._by_offset = by_offset
         self._random = random.Random(1)
         self._next: dict[kconsumer.TopicPartition, int] = {}
         self._status_due = 0.0
@@ -114,7 +117,7 @@ class Reader:
                 continue
             self._slowest_poll_s = max(self._slowest_poll_s, time.monotonic() - began)
             for tp, records in batch.by_partition().items():
-                say("records", partition=tp, runs=runs_of(tp.partition, records))
+                say("records", partition=tp, runs=runs_of(tp.partition, records, by_offset=self._by_offset))
                 self._next[tp] = records[-1].offset + 1
             if batch:
                 self._commit()
@@ -161,13 +164,17 @@ class Reader:
         )
 
 
-def runs_of(partition: int, records: Any) -> list[tuple[int, int, int]]:
-    """(first offset, first number, count) of stretches in which both rise by one; values are compared on the way."""
+def runs_of(partition: int, records: Any, *, by_offset: bool) -> list[tuple[int, int, int]]:
+    """(first offset, first number, count) of stretches in which both rise by one; values are compared on the way.
+
+    `by_offset`: the offset is the number.
+    """
     runs: list[tuple[int, int, int]] = []
     for record in records:
         number, aborted = KEY.unpack(record.key)
         if aborted or record.value != value_of(partition, number):
             say("wrong", text=f"{record.topic_partition} offset {record.offset}: number {number}, aborted {aborted}")
+        number = record.offset if by_offset else number
         if runs and runs[-1][0] + runs[-1][2] == record.offset and runs[-1][1] + runs[-1][2] == number:
             runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
         else:
@@ -189,12 +196,14 @@ def main() -> int:
     logging.getLogger("kconsumer").addHandler(DoubtReporter())
     assigned, topics = settings.pop("assign", None), settings.pop("topics", None)
     restless, commits = settings.pop("restless", False), settings.pop("commits", "auto")
+    by_offset = settings.pop("by_offset", False)
     consumer = kconsumer.Consumer(
         **settings,
         enable_auto_commit=commits == "auto" and topics is not None,
         interceptors=CommitReporter() if topics else (),
     )
-    reader = Reader(consumer, commits, restless=restless, epochs=settings.get("group_protocol") == "consumer")
+    epochs = settings.get("group_protocol") == "consumer"
+    reader = Reader(consumer, commits, restless=restless, epochs=epochs, by_offset=by_offset)
 
     def stop_at_end_of_input() -> None:
         sys.stdin.read()
