@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from support.soak_use import Status
 SCRIPT = Path(__file__).with_name("soak_reader.py")
 # A commit whose fate was unknown may reach the coordinator this much later, out of a buffer that was stalled.
 DOUBT_S = 10.0
+# A commit answered so was refused for sure, and arrives no more.
+REFUSED = ("REBALANCE_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 
 Run = tuple[int, int, int]  # first offset, first number, count
 
@@ -57,7 +61,8 @@ class Span:
         """Up to which number it had committed for sure."""
         if self.committed and self.ended_at <= moment:
             return self.next
-        return max((offset for at, offset in self.commits if at <= moment), default=0)
+        count = bisect_right(self.commits, moment, key=itemgetter(0))
+        return self.commits[count - 1][1] if count else 0
 
     def add(self, run: Run) -> str | None:
         """Note records; what is wrong with them, if anything."""
@@ -97,7 +102,7 @@ class Journal:
         self.states: Mapping[str, str] = {}
         self.generations: list[tuple[float, str, int]] = []  # when, which member id, which generation or epoch
         self._open: dict[Partition, Span] = {}
-        self._doubted_at = float("-inf")
+        self._doubted_at = self._unanswered_at = float("-inf")
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Take in one event of the reader's."""
@@ -119,6 +124,8 @@ class Journal:
             self.generations.append((at, event["member_id"], event["generation"]))
         elif kind == "doubt":
             self._doubted_at = at
+            if not any(code in event["text"] for code in REFUSED):
+                self._unanswered_at = at
         elif kind in ("wrong", "raised"):
             self.wrong.append(f"{self.name}: {event['text']}")
         elif kind == "status":
@@ -138,7 +145,7 @@ class Journal:
                 self.wrong.append(f"{partition}: {trouble}")
 
     def _committed(self, offsets: Iterable[tuple[str, int, int]], at: float) -> None:
-        if at - self._doubted_at < DOUBT_S:
+        if at - self._unanswered_at < DOUBT_S:
             return  # an older commit, given up by the member, may arrive after this one
         for topic, partition, offset in offsets:
             if span := self._open.get((topic, partition)):

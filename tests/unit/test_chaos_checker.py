@@ -101,11 +101,13 @@ def test_repetitions_after_a_clean_handover() -> None:
 
 
 def test_a_commit_that_a_stalled_one_may_overtake_proves_nothing() -> None:
-    """Soon after a commit in doubt, an offset that the coordinator took may be replaced by the older one."""
-    doubt = (1.5, "doubt", {"text": "commit timed out"})
-    first = log("a", assigned(0), read(1, 0, 3), doubt, committed(2, 3), killed_at=4)
-    second = log("b", assigned(10), read(11, 0, 10))
-    assert [] == check_group([first, second], "t", [10])[0]
+    """Soon after a commit without an answer, an offset that the coordinator took may be replaced by the older one; not
+    so after one that it refused."""
+    for text, right in [("commit timed out", True), ("commit: NOT_COORDINATOR", False)]:
+        doubt = (1.5, "doubt", {"text": text})
+        first = log("a", assigned(0), read(1, 0, 3), doubt, committed(2, 3), killed_at=4)
+        second = log("b", assigned(10), read(11, 0, 10))
+        assert right == (check_group([first, second], "t", [10])[0] == [])
 
 
 def test_a_record_after_the_member_was_fenced() -> None:

@@ -71,7 +71,13 @@ def test_a_group_may_not_repeat_what_was_committed() -> None:
 
 def test_an_old_doubt_excuses_nothing() -> None:
     """A commit in doubt long before the end of an ownership does not explain a repetition."""
-    first = told("a", ASSIGNED, (1, "records", read((0, 0, 6))), (2, "doubt", {}), (3 + DOUBT_S, "revoked", {}))
+    first = told(
+        "a",
+        ASSIGNED,
+        (1, "records", read((0, 0, 6))),
+        (2, "doubt", {"text": "commit timed out"}),
+        (3 + DOUBT_S, "revoked", {}),
+    )
     second = told("b", (50, "assigned", {}), (51, "records", read((4, 4, 6))))
     assert check_group([first, second], "t", [10])[0]
 
