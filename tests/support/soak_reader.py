@@ -99,6 +99,8 @@ class Reader:
         self._by_offset = by_offset
         self._random = random.Random(1)
         self._next: dict[kconsumer.TopicPartition, int] = {}
+        # One at a time: what waits for a busy coordinator keeps heartbeats waiting that are sent after it.
+        self._committing = False
         self._status_due = 0.0
         self._slowest_poll_s = 0.0
         self.stopping = False
@@ -131,10 +133,12 @@ class Reader:
     def _commit(self) -> None:
         if self._commits == "sync":
             commit(self._consumer)
-        elif self._commits == "async":
+        elif self._commits == "async" and not self._committing:
+            self._committing = True
             self._consumer.commit_async(callback=self._on_commit)
 
     def _on_commit(self, _: object, error: KafkaError | None) -> None:
+        self._committing = False
         if error is not None:
             say("doubt", text=f"{type(error).__name__}: {error}")
 
