@@ -12,6 +12,7 @@ from typing import Any
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
+from kconsumer.engine.uninterrupted import Uninterrupted
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import FOREVER, Promise, RequestManager, UnsentRequest
@@ -61,9 +62,10 @@ class ClassicDriver(Driver):
 
     def send_soon(self, *managers: RequestManager) -> None:
         """Poll these managers now."""
-        now = self._clock.now()
-        for manager in managers:
-            self._poll_manager(manager, now)
+        with Uninterrupted():
+            now = self._clock.now()
+            for manager in managers:
+                self._poll_manager(manager, now)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """As far as connections are ready, at once."""

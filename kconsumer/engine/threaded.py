@@ -28,6 +28,7 @@ from kconsumer.engine.events import (
     Signal,
 )
 from kconsumer.engine.network_thread import NetworkThread
+from kconsumer.engine.uninterrupted import Uninterrupted
 from kconsumer.engine.wiring import Parts
 from kconsumer.errors import KafkaError, TimeoutError
 from kconsumer.net.messages import ClientResponse
@@ -110,7 +111,7 @@ class ThreadedDriver(Driver):
         """What must be decided before records are returned, as in Java's AsyncPollEvent, which the caller waits for:
         what to commit, and which partitions the group takes away."""
         parts, group = self._parts, self._parts.group
-        with parts.lock:
+        with Uninterrupted(), parts.lock:
             parts.subscription.now = now
             if group is not None:
                 group.heartbeat.poll_started(now)
@@ -133,10 +134,11 @@ class ThreadedDriver(Driver):
         self._start()
         fetch = self._parts.fetch
         if managers == (fetch,):
-            now = self._clock.now()
-            requests = fetch.poll(now).requests
-            if requests:
-                self.submit(requests, now)
+            with Uninterrupted():
+                now = self._clock.now()
+                requests = fetch.poll(now).requests
+                if requests:
+                    self.submit(requests, now)
         else:
             self._parts.client.wakeup()
 

@@ -13,6 +13,7 @@ from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.metrics import add_app_info
+from kconsumer.engine.uninterrupted import Uninterrupted
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
@@ -78,6 +79,7 @@ class Parts:
         commits = self.group.commits if self.group else None
         self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
         self.buffer = FetchBuffer(config.buffer_memory)
+        self.buffer.uninterrupted = Uninterrupted
         self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
         self.collector = Collector(config, self.subscription, self.buffer)
         self.metadata.on_update.append(self._metadata_updated)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
@@ -167,7 +168,10 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went."""
+    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went.
+
+    `uninterrupted` makes what Ctrl-C must not leave half done: the caller's thread drains the buffer.
+    """
 
     __slots__ = (
         "_bytes",
@@ -180,9 +184,11 @@ class FetchBuffer:
         "_waiting",
         "memory",
         "touched",
+        "uninterrupted",
     )
 
     def __init__(self, buffer_memory: int) -> None:
+        self.uninterrupted: Callable[[], AbstractContextManager[object]] = nullcontext
         self.memory = Memory(buffer_memory)
         self.touched: dict[TopicPartition, None] = {}
         self._chains: dict[TopicPartition, FetchChain] = {}
@@ -281,26 +287,30 @@ class FetchBuffer:
 
     def head(self) -> CompletedFetch | None:
         """The fetch being read, else the next one in order of arrival; None when there is none."""
-        while self._current is None and self._turns:
-            fetch = self._turns.popleft()
-            if fetch.queued:
-                self._current = fetch.chain.fetches[0]
+        if self._current is None and self._turns:
+            with self.uninterrupted():
+                while self._current is None and self._turns:
+                    fetch = self._turns.popleft()
+                    if fetch.queued:
+                        self._current = fetch.chain.fetches[0]
         return self._current
 
     def finish(self, fetch: CompletedFetch) -> None:
         """The head has been read: the chain goes on."""
         chain = fetch.chain
-        chain.fetches.popleft()
-        self._current = None
-        self._settle(fetch)
-        self.touched[chain.topic_partition] = None
+        with self.uninterrupted():
+            chain.fetches.popleft()
+            self._current = None
+            self._settle(fetch)
+            self.touched[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
             chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
 
     def postpone(self, fetch: CompletedFetch) -> None:
         """Give the head another turn after all others: it is an error that stays, and has been raised."""
-        self._current = None
-        self._turns.append(fetch)
+        with self.uninterrupted():
+            self._current = None
+            self._turns.append(fetch)
 
     def drop(self, chain: FetchChain) -> None:
         """Give up a chain and all that it holds."""
@@ -308,21 +318,23 @@ class FetchBuffer:
 
     def park(self, chain: FetchChain) -> None:
         """Put a chain aside while its partition is paused, so that others get their turn."""
-        chain.parked = True
-        self._parked[chain.topic_partition] = chain
-        for fetch in chain.fetches:
-            self._dequeue(fetch)
-        # Only paused partitions may hold the memory now; the manager has to see that.
-        self.touched[chain.topic_partition] = None
+        with self.uninterrupted():
+            chain.parked = True
+            self._parked[chain.topic_partition] = chain
+            for fetch in chain.fetches:
+                self._dequeue(fetch)
+            # Only paused partitions may hold the memory now; the manager has to see that.
+            self.touched[chain.topic_partition] = None
 
     def unpark(self) -> None:
         """Give resumed partitions their turn again, before those that arrived later."""
         for chain in [chain for chain in self._parked.values() if not chain.state.paused]:
-            del self._parked[chain.topic_partition]
-            chain.parked = False
-            for fetch in reversed(chain.fetches):
-                self._queue(fetch)
-                self._turns.appendleft(fetch)
+            with self.uninterrupted():
+                del self._parked[chain.topic_partition]
+                chain.parked = False
+                for fetch in reversed(chain.fetches):
+                    self._queue(fetch)
+                    self._turns.appendleft(fetch)
         if len(self._turns) > 2 * self._waiting + 100:
             self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.queued))
 
@@ -386,13 +398,14 @@ class FetchBuffer:
         self._settled.append(fetch)
 
     def _forget(self, chains: Iterable[FetchChain]) -> None:
-        for chain in chains:
-            del self._chains[chain.topic_partition]
-            self._parked.pop(chain.topic_partition, None)
-            self.touched[chain.topic_partition] = None
-            for fetch in chain.fetches:
-                self._settle(fetch)
-            chain.fetches.clear()
+        with self.uninterrupted():
+            for chain in chains:
+                del self._chains[chain.topic_partition]
+                self._parked.pop(chain.topic_partition, None)
+                self.touched[chain.topic_partition] = None
+                for fetch in chain.fetches:
+                    self._settle(fetch)
+                chain.fetches.clear()
 
     def __repr__(self) -> str:
         return (

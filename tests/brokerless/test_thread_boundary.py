@@ -48,7 +48,7 @@ def consumer(broker: LogBroker, request: pytest.FixtureRequest) -> Iterator[Cons
         bootstrap_servers=broker.address,
         engine=request.param,
         auto_offset_reset="none",
-        max_poll_records=7,
+        max_poll_records=request.node.callspec.params.get("at_most", 7),
         max_partition_fetch_bytes=1000,  # many fetches, so that there is always one under way
     )
     made.assign([ZERO, ONE])
@@ -136,8 +136,8 @@ def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer]
 
 
 def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
-    """Raise KeyboardInterrupt at the nth moment at which Python looks for signals: as a function begins, or after a
-    built-in one. Whether that came before the end, and the result."""
+    """Send SIGINT at the nth moment at which Python looks for signals: as a function begins, or after a built-in one.
+    Whether that came before the end, and the result."""
     points = 0
 
     def count(_frame: FrameType, event: str, _arg: object) -> None:
@@ -146,9 +146,10 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
             points += 1
             if points == point:
                 sys.setprofile(None)
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
     result = None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         sys.setprofile(count)
         result = call()
@@ -157,6 +158,7 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
         return True, result
     finally:
         sys.setprofile(None)
+        signal.signal(signal.SIGINT, before)
     return points >= point, result
 
 
@@ -180,17 +182,18 @@ def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
 TAKE: dict[str, Callable[[Consumer, list[Any]], Any]] = {
     "poll": lambda consumer, _: consumer.poll(5),
     "loop": first_of_a_loop,
-    "columns": lambda consumer, _: consumer.poll_arrow(5, 7),
+    "columns": lambda consumer, _: consumer.poll_arrow(5),
 }
 
 
+@pytest.mark.parametrize("at_most", [7, 30])  # records of a poll: a part of a fetch; all, so that the next one is sent
 @pytest.mark.parametrize("how", TAKE)
 @both_engines
-def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, how: str) -> None:
+def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, how: str, at_most: int) -> None:
     """Whatever call it interrupts: the next poll returns the same records, and other threads may use the consumer."""
     reader, call = Reader(consumer), TAKE[how]
     loops: list[Any] = []
-    reader.take(rows(consumer.poll_arrow(5, 7)))  # loads what is loaded at first use
+    reader.take(rows(consumer.poll_arrow(5, at_most)))  # loads what is loaded at first use
     for point in range(1, 2000):
         wait_for_data(consumer)
         before_the_end, result = interrupted(lambda: call(consumer, loops), point)
