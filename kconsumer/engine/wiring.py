@@ -25,6 +25,7 @@ from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.requests.base import RequestManager
+from kconsumer.requests.commit_messages import TopicIds
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
@@ -93,7 +94,8 @@ class Parts:
         coordinator = CoordinatorManager(config, group_id)
         metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
-        commits = CommitManager(config, member, self.subscription, coordinator, metrics)
+        ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
+        commits = CommitManager(config, member, self.subscription, coordinator, metrics, ids)
         membership: Membership[Any]
         heartbeat: Heartbeats[Any]
         if isinstance(member, Member):

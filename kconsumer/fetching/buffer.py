@@ -34,7 +34,8 @@ class CompletedFetch:
 
     `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms), `stuck_at` at
     which position if its bytes are to blame; `tally` adds up the response. `block` is the memory its bytes are in,
-    `open_block` that of the batch decompressed last. `queued`: it has a turn to come.
+    `open_block` that of the batch decompressed last. `topic_id` tells topics of the same name apart. `queued`: it has a
+    turn to come.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class CompletedFetch:
         "size",
         "stuck_at",
         "tally",
+        "topic_id",
     )
 
     def __init__(
@@ -67,8 +69,10 @@ class CompletedFetch:
         tally: ResponseTally | None = None,
         block: Block | None = None,
         arrived_at: float = 0.0,
+        topic_id: bytes | None = None,
     ) -> None:
         self.chain = chain
+        self.topic_id = topic_id
         self.block = block
         self.open_block: Block | None = None
         self.arrived_at = arrived_at

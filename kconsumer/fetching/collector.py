@@ -148,6 +148,7 @@ class Collector:
             epoch = data.next_leader_epoch
             self._before.setdefault(tp, position)
             self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))
+            state.topic_id = fetch.topic_id
             following[tp] = OffsetAndMetadata(chain.position, "", epoch)
             passed = data.take_skipped()
             if passed:

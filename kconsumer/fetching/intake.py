@@ -115,7 +115,15 @@ class Intake:
         if flight.block is None or records.owner is not flight.block():
             flight.block = self._buffer.memory.hold(records.owner)
             flight.received += flight.block.size
-        fetch = CompletedFetch(asked.chain, asked.offset, size=size, tally=tally, block=flight.block, arrived_at=now)
+        fetch = CompletedFetch(
+            asked.chain,
+            asked.offset,
+            size=size,
+            tally=tally,
+            block=flight.block,
+            arrived_at=now,
+            topic_id=asked.topic_id,
+        )
         fetch.data = PartitionFetch(
             asked.chain.topic_partition,
             records,

@@ -2,13 +2,12 @@
 
 Decides what to send and what each error code means (`group_reactions.py`); it does not decide
 when a rebalance happens, nor what position a partition gets from a committed offset (`positions.py`).
-Topics go by name here: a classic member never uses the topic-id versions.
+What the requests say is in `commit_messages.py`; only a member of KIP-848 names topics by their ids.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from kconsumer.errors import (
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.requests.commit_messages import Ids, TopicIds, commit_message, last_version, lookup_message, name_of
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
@@ -39,15 +39,6 @@ from kconsumer.requests.group_reactions import (
     reaction_to,
 )
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
-from kconsumer.schema.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
 from kconsumer.state.member import Generation, Member
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
@@ -59,8 +50,8 @@ log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
-LAST_VERSION_WITH_NAMES = 9
-UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC_ID = 100
+TOPIC_GONE = (3, UNKNOWN_TOPIC_ID)  # UNKNOWN_TOPIC_OR_PARTITION, or by its id
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +71,7 @@ class _Ask:
 @dataclass(slots=True, eq=False)
 class _Commit(_Ask):
     offsets: Offsets = field(default_factory=dict)
+    ids: Ids = field(default_factory=dict)  # of the topics read, at the moment of the commit; or none
     before_rebalance: bool = False  # the member must know how it went before it gives partitions up
     automatic: bool = False
 
@@ -99,7 +91,9 @@ class CommitManager:
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
+        ids: TopicIds | None = None,
     ) -> None:
+        """`ids`: of the protocol of KIP-848; without them topics go by name."""
         self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
         self.on_committed: Callable[[Offsets], None] | None = None  # told of every commit that succeeded
         self._config = config
@@ -107,6 +101,7 @@ class CommitManager:
         self._subscription = subscription
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
+        self._ids = ids
         epochs = not isinstance(member, Member)
         self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
         self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
@@ -147,6 +142,7 @@ class CommitManager:
                 self._new_backoff(),
                 deadline,
                 offsets=dict(offsets),
+                ids={} if self._ids is None else self._ids.consumed(offsets),
                 automatic=automatic,
                 before_rebalance=before_rebalance,
             )
@@ -288,29 +284,13 @@ class CommitManager:
         if not commit.offsets:
             commit.promise.keep({})
             return None
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-        for tp, offset in commit.offsets.items():
-            by_topic[tp.topic].append(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
-                    committed_metadata=offset.metadata,
-                )
-            )
-        message = OffsetCommitRequest(
-            group_id=self._member.group_id,
-            generation_id_or_member_epoch=generation.id,
-            member_id=generation.member_id,
-            group_instance_id=instance_id,
-            topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in by_topic.items()],
-        )
+        message = commit_message(self._member.group_id, generation, instance_id, commit.offsets, commit.ids)
         return UnsentRequest(
             OFFSET_COMMIT,
             message,
             lambda reply: self._on_commit(commit, generation, reply),
             node=self._coordinator.connection,
-            max_version=LAST_VERSION_WITH_NAMES,
+            max_version=last_version(commit.ids),
         )
 
     def _not_a_member(self) -> KafkaError:
@@ -336,14 +316,17 @@ class CommitManager:
         self._metrics.commit_answered(reply.now - reply.sent_at, reply.now)
         unauthorized: set[str] = set()
         for topic in reply.message.topics:
+            name = name_of(topic, commit.ids)
+            if name is None:
+                continue
             for partition in topic.partitions:
                 if partition.error_code == 0:
                     continue
                 reaction = reaction_to(self._reactions, partition.error_code)
                 if reaction is Reaction.TOPIC_AUTHORIZATION:
-                    unauthorized.add(topic.name)
+                    unauthorized.add(name)
                     continue
-                where = f"commit of {topic.name}-{partition.partition_index} in group {self._member.group_id!r}"
+                where = f"commit of {name}-{partition.partition_index} in group {self._member.group_id!r}"
                 self._react_to_commit(commit, sent, partition.error_code, reaction, where, reply.now)
                 return
         if unauthorized:
@@ -360,7 +343,9 @@ class CommitManager:
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
-        if code == UNKNOWN_TOPIC and commit.automatic:
+        if code == UNKNOWN_TOPIC_ID and self._ids is not None:
+            self._ids.unknown()
+        if code in TOPIC_GONE and (commit.automatic or self._is_another(commit)):
             # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
             commit.promise.fail(error_for(code, where))
         elif reaction in (Reaction.RETRY, Reaction.COORDINATOR):
@@ -387,6 +372,10 @@ class CommitManager:
             commit.promise.fail(error)
         self._drop_done()
 
+    def _is_another(self, commit: _Commit) -> bool:
+        """Whether a topic that was read was deleted and made anew: the new one has nothing to do with its offsets."""
+        return self._ids is not None and self._ids.outdated(commit.ids)
+
     def _retry_or_fail(self, ask: _Ask, error: KafkaError, now: float, *, retriable: bool) -> None:
         ask.last_error = error
         if retriable and ask.deadline is not None and now < ask.deadline:
@@ -406,7 +395,7 @@ class CommitManager:
             if promise.error is None:
                 return
             log.warning("group %s: auto-commit failed, will be tried again: %s", self._member.group_id, promise.error)
-            if promise.error.retriable and getattr(promise.error, "code", 0) != UNKNOWN_TOPIC:
+            if promise.error.retriable and getattr(promise.error, "code", 0) not in TOPIC_GONE:
                 self._auto_commit_due = now + self._config.retry_backoff_ms
 
         self._auto_commit_promise.when_done(finished)
@@ -417,32 +406,18 @@ class CommitManager:
     # --- OffsetFetch -----------------------------------------------------------------------------------------------
 
     def _lookup_request(self, lookup: _Lookup, now: float) -> UnsentRequest:
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for tp in sorted(lookup.partitions):
-            by_topic[tp.topic].append(tp.partition)
-        group_id = self._member.group_id
         asking = Generation() if isinstance(self._member, Member) else self._member.generation
-        group = OffsetFetchRequestGroup(
-            group_id=group_id,
-            member_id=asking.member_id or None,
-            member_epoch=asking.id,
-            topics=[OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in by_topic.items()],
-        )
-        message = OffsetFetchRequest(  # versions below 8 carry one group in place of the list
-            group_id=group_id,
-            topics=[OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in by_topic.items()],
-            groups=[group],
-            require_stable=True,
-        )
+        ids: Ids = {} if self._ids is None else self._ids.present(lookup.partitions)
+        message = lookup_message(self._member.group_id, asking, lookup.partitions, ids)
         return UnsentRequest(
             OFFSET_FETCH,
             message,
-            lambda reply: self._on_lookup(lookup, reply),
+            lambda reply: self._on_lookup(lookup, ids, reply),
             node=self._coordinator.connection,
-            max_version=LAST_VERSION_WITH_NAMES,
+            max_version=last_version(ids),
         )
 
-    def _on_lookup(self, lookup: _Lookup, reply: Reply) -> None:
+    def _on_lookup(self, lookup: _Lookup, ids: Ids, reply: Reply) -> None:
         lookup.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
@@ -457,10 +432,13 @@ class CommitManager:
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(sorted(lookup.partitions))
         unauthorized: set[str] = set()
         for topic in group.topics:
+            name = name_of(topic, ids)
+            if name is None:
+                continue
             for partition in topic.partitions:
-                tp = TopicPartition(topic.name, partition.partition_index)
+                tp = TopicPartition(name, partition.partition_index)
                 if reaction_to(self._partition_reactions, partition.error_code) is Reaction.TOPIC_AUTHORIZATION:
-                    unauthorized.add(topic.name)
+                    unauthorized.add(name)
                 elif partition.error_code:
                     about = f"{where} for {tp}"
                     self._react_to_lookup(self._partition_reactions, lookup, partition.error_code, about, reply.now)
@@ -479,6 +457,8 @@ class CommitManager:
     def _react_to_lookup(self, table: Table, lookup: _Lookup, code: int, where: str, now: float) -> None:
         reaction = reaction_to(table, code)
         error = error_for(code, where)
+        if code == UNKNOWN_TOPIC_ID and self._ids is not None:
+            self._ids.unknown()
         if reaction is Reaction.STALE_EPOCH and self._member.may_commit:
             reaction = Reaction.RETRY
         if reaction is Reaction.COORDINATOR:

@@ -82,6 +82,7 @@ class PartitionState:
         "reset_strategy",
         "since",
         "tally",
+        "topic_id",
         "topic_partition",
         "trouble",
     )
@@ -92,6 +93,7 @@ class PartitionState:
         self.tally.without_position += 1
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
+        self.topic_id: bytes | None = None  # of the topic that was read up to the position; None: nothing was read
         self.fetchable = False
         self.paused = False
         self.pending_revocation = False
@@ -146,6 +148,7 @@ class PartitionState:
 
     def seek(self, position: FetchPosition) -> None:
         """Take this position as it is."""
+        self.topic_id = None
         if self.transition(FETCHING, position):
             self.reset_strategy = None
 

@@ -13,6 +13,7 @@ from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.membership.topic_ids import TopicNames
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.requests.commit_messages import TopicIds
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.metadata import MetadataManager
@@ -55,7 +56,8 @@ class EpochHarness:
         self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
         self.coordinator = CoordinatorManager(self.config, "g")
         measured = GroupMetrics(Metrics())
-        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured)
+        ids = TopicIds(self.cluster, self.subscription, self.metadata)
+        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured, ids)
         self.membership = EpochMembership(
             self.config,
             self.member,
@@ -73,14 +75,14 @@ class EpochHarness:
             self.subscription.subscribe(topics or ("t",))
         self.learn(EVERYTHING)
 
-    def learn(self, topics: Mapping[str, int]) -> None:
-        """Metadata says that these topics have so many partitions."""
+    def learn(self, topics: Mapping[str, int], ids: Mapping[str, bytes] | None = None) -> None:
+        """Metadata says that these topics have so many partitions, and these ids if not the usual ones."""
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
             topics=[
                 MetadataResponseTopic(
                     name=name,
-                    topic_id=topic_id(name),
+                    topic_id=(ids or {}).get(name, topic_id(name)),
                     partitions=[
                         MetadataResponsePartition(partition_index=i, leader_id=1, replica_nodes=[1], isr_nodes=[1])
                         for i in range(count)

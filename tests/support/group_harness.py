@@ -211,6 +211,7 @@ def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
                     for p in topic.partitions
