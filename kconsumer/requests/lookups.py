@@ -127,7 +127,7 @@ def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[bytes] = ()) -> MetadataRequest:
-    """A Metadata request for topics of these names and ids; None for all."""
+    """A Metadata request for topics of these names, or else of these ids; None for all."""
     rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     if rows is not None:
         rows += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]

@@ -38,11 +38,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Sent:
-    """The update in flight: whether all wanted topics were asked for, and how much was wanted then."""
+    """The update in flight: whether all wanted topics were asked for, how much was wanted then, and whether what
+    goes by id was asked for, too."""
 
     full: bool
     wanted: int
     serial: int
+    by_id: bool
 
 
 class MetadataManager:
@@ -69,6 +71,7 @@ class MetadataManager:
         self._lookups = TopicLookups(config, cluster, rng)
         self._watched: Counter[str] = Counter()
         self._ids: frozenset[bytes] = frozenset()
+        self._ids_due = False  # names were asked for: now the ids that they did not tell
         self._named: frozenset[str] = frozenset()  # by an answer for one of the ids
         # What is wanted and since when
         self._needs_full = True
@@ -195,16 +198,20 @@ class MetadataManager:
         return FOREVER
 
     def _request(self, full: bool) -> UnsentRequest:
-        topics: list[str] | None
+        topics: list[str] | None = None
+        ids: list[bytes] = []
         if self._subscription.has_pattern:
-            full, topics = True, None
+            full = True
         else:
-            topics = sorted(self._wanted_topics() if full else self._missing())
+            # A broker that is asked for an id does not look at names: these go first, ids into a request of their own.
+            ids = self._missing_ids()
+            names = self._wanted_topics() if full else self._missing()
+            topics = [] if ids and self._ids_due and not full else sorted(names)
+            ids = [] if topics else ids
         self._serial += 1
-        sent = self._in_flight = _Sent(full, self._wanted, self._serial)
+        sent = self._in_flight = _Sent(full, self._wanted, self._serial, topics is None or bool(ids))
         # A request by pattern never creates topics: it names none.
         create = topics is not None and self._config.allow_auto_create_topics
-        ids = () if topics is None else self._missing_ids()
         message = metadata_request(topics, create, ids)
         oldest = FIRST_VERSION_WITH_IDS if ids else 4
         return UnsentRequest(METADATA, message, lambda reply: self._on_reply(sent, reply), min_version=oldest)
@@ -255,7 +262,8 @@ class MetadataManager:
         else:
             self._equivalent.failed(now)
         self._due_since = None
-        self._needs_partial = sent.wanted < self._wanted
+        self._ids_due = not sent.by_id and bool(self._missing_ids())
+        self._needs_partial = sent.wanted < self._wanted or self._ids_due
         if sent.full:
             self._needs_full = sent.serial < self._full_serial
             self._last_success = now

@@ -165,6 +165,31 @@ def test_a_failed_revocation_callback_is_tried_again() -> None:
 # --- topic ids ---------------------------------------------------------------------------------------------------
 
 
+def asked_for_topics(group: EpochHarness) -> list[str | bytes]:
+    """The names or ids in the next Metadata request, which is answered as by a broker that knows t alone."""
+    group.now += 1000
+    (request,) = group.metadata.poll(group.now).requests
+    answer = MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
+        topics=[MetadataResponseTopic(name="t", topic_id=topic_id("t"))],
+    )
+    group.reply(request, answer)
+    return [topic.name or topic.topic_id for topic in request.message.topics]
+
+
+def test_names_are_not_asked_for_together_with_ids() -> None:
+    """A broker that finds an id in a request does not look at names, and would seem to know no other topic."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.target({"t": [0], "gone": [0]}, 2)
+    group.poll()
+    group.metadata.request_update()
+    assert ["t"] == asked_for_topics(group)
+    assert [topic_id("gone")] == asked_for_topics(group)
+    assert [] == group.metadata.poll(group.now).requests, "once is enough until metadata is asked for again"
+    assert {"t"} <= set(group.cluster.topics())
+
+
 def test_an_unknown_topic_id_waits_for_metadata() -> None:
     """The known part is owned and acknowledged first; the rest after its name was asked for by id."""
     group = EpochHarness(subscribe=False)
@@ -178,8 +203,8 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
     assert {topic_id("t"): [0]} == {t.topic_id: t.partitions for t in ack.message.topic_partitions}
     assert S.RECONCILING is group.state
     group.answer(ack, 1)
-    (request,) = group.metadata.poll(group.now).requests
-    assert topic_id("new") in {t.topic_id for t in request.message.topics}
+    assert ["new", "t"] == asked_for_topics(group)
+    assert [topic_id("new")] == asked_for_topics(group)
     group.learn({"t": 4, "new": 1})
     group.until_stable()
     assert [TopicPartition("new", 0), TopicPartition("t", 0)] == owned(group)
