@@ -218,7 +218,7 @@ def main() -> None:
         with KafkaCluster(jvm=JVM_FULL) as kafka:
             topics = {
                 corpus.name: (load(kafka, corpus), corpus.records)
-                for corpus in (Corpus("100B", records, 100), Corpus("1KB", records // 5, 1000))
+                for corpus in (Corpus("100B", records, 100), Corpus("1KB", records // 2, 1000))
             }
             for source in SOURCES:  # classes load and code warms up
                 frame(spark, source, kafka, topics["1KB"][0]).count()
