@@ -122,13 +122,26 @@ class RowsWriter(Writer):
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Both kinds, and tell how many."""
-        seen = Observation()
-        invalid = F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid")
-        watched = frame.observe(seen, F.count("*").alias("records"), invalid)
-        rows = frames.parted(frames.good(watched, self._config.decode), self._config.sink, EVENT_TIME)
-        self._good.write(rows, batch)
-        counts = seen.get
-        # The records are read once more only for the few micro-batches that have letters.
+        numbers = (F.count("*").alias("records"), F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid"))
+        if self._good.runs_all:
+            seen = Observation()
+            self._write_good(frame.observe(seen, *numbers), batch)
+            # The records are read once more only for the few micro-batches that have letters.
+            self._write_letters(frame, seen.get, batch)
+            return
+        kept = frame.persist()
+        try:
+            counts = kept.agg(*numbers).first().asDict()
+            self._write_good(kept, batch)
+            self._write_letters(kept, counts, batch)
+        finally:
+            kept.unpersist()
+
+    def _write_good(self, frame: Any, batch: Batch) -> None:
+        rows = frames.good(frame, self._config.decode)
+        self._good.write(frames.parted(rows, self._config.sink, EVENT_TIME), batch)
+
+    def _write_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
         if self._letters is not None and counts["invalid"]:
             self._letters.write(frames.dead_letters(frame).repartition(1), batch)
         self._reporter.counted(self._query.name, batch.number, int(counts["records"]), int(counts["invalid"]))

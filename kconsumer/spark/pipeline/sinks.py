@@ -30,7 +30,13 @@ class Batch:
 
 
 class BatchSink(Protocol):
-    """Writes the rows of a micro-batch; written again they are still there once."""
+    """Writes the rows of a micro-batch; written again they are still there once.
+
+    `runs_all`: each write runs the whole plan in one action that Spark observes. Tables do not: they skip a batch that
+    they have, and Delta runs the plan where Spark does not look, so that what is observed of it never comes.
+    """
+
+    runs_all: bool
 
     def write(self, frame: Any, batch: Batch) -> None: ...
 
@@ -86,6 +92,8 @@ class Folder:
 class FileSink:
     """Parquet files in folders named after columns."""
 
+    runs_all = True
+
     def __init__(self, spark: Any, sink: Sink) -> None:
         assert sink.path is not None
         self._spark, self._sink = spark, sink
@@ -126,6 +134,8 @@ class FileSink:
 class DeltaSink:
     """A Delta table, which skips a batch whose number it has seen from this query."""
 
+    runs_all = False
+
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
@@ -138,6 +148,8 @@ class DeltaSink:
 
 class IcebergSink:
     """An Iceberg table; a snapshot's summary says which batch made it."""
+
+    runs_all = False
 
     QUERY, BATCH = "kconsumer.query", "kconsumer.batch"
 
@@ -175,6 +187,8 @@ class IcebergSink:
 
 class ConsoleSink:
     """Shows the first rows of each batch; for a look, nothing is kept."""
+
+    runs_all = False
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
