@@ -83,12 +83,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NO_LIMIT if most is None else most)
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> Document:  # noqa: N802
-        """Where the next micro-batch ends. Before pyspark 4.2 there is no `start`: then, where the last one ended."""
+        """Where the next micro-batch ends. Before pyspark 4.2 there is no `start`: then, where the last one ended.
+
+        Of the first one nothing is known then: a stream that goes on from a checkpoint may be far behind where new ones
+        start, and an end before its start would have it read again. So the first micro-batch takes everything.
+        """
+        unknown = start is None and self._last is None
         if start is None:
             begin = self._last if self._last is not None else self._progress.initial()
         else:
             begin = from_document(start)
-        everything = ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable)
+        everything = unknown or (ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable))
         end = self._progress.latest(begin, self._clock.now(), everything=everything)
         self._last = end
         return as_document(end)
@@ -142,7 +147,7 @@ def _warn_of_old_spark(config: SourceConfig) -> None:
     given = [name for name in limits if config[name] is not None]
     if given:
         log.warning(
-            "before pyspark 4.2 a Python source is not told where a restarted stream goes on, so %s may be exceeded in"
-            " the first micro-batch after a restart",
+            "before pyspark 4.2 a Python source is not told where a stream goes on, so the first micro-batch after each"
+            " start takes all there is, whatever %s says",
             ", ".join(given),
         )

@@ -37,14 +37,6 @@ def forget_last(checkpoint: Path) -> None:
             path.unlink()
 
 
-def run_to_the_end(config: Any, spark: Any) -> int:
-    """Run until nothing is left, which Spark before 4.2 does not by itself; how many records were read."""
-    total = 0
-    while rows := run(config, spark).rows:
-        total += rows
-    return total
-
-
 def main() -> None:
     """Run, forget, run."""
     jars, document = (json.loads(text) for text in sys.argv[1:])
@@ -53,7 +45,7 @@ def main() -> None:
     found = []
     try:
         for _ in range(2):
-            rows = run_to_the_end(config, spark)
+            rows = run(config, spark).rows
             table = [row.asDict() for row in spark.sql(document["read"]).collect()]
             found.append({"rows": rows, "table": table})
             forget_last(Path(config.run.checkpoint))

@@ -219,7 +219,8 @@ class Fetching(RuleBasedStateMachine):
         buffer, memory = self.world.buffer, self.world.buffer.memory
         chains = [chain for tp in self.world.tps if (chain := buffer.find(tp)) is not None]
         fetches = [fetch for chain in chains for fetch in chain.fetches]
-        blocks = {block for fetch in fetches for block in (fetch.block, fetch.open_block) if block is not None}
+        held = (block for fetch in fetches for block in (fetch.block, fetch.open_block) if block is not None)
+        blocks = {id(block): block for block in held}.values()  # weak references of equal bytes are equal
         alive = memory.alive
         assert sum(fetch.size for fetch in fetches) == buffer.waiting_bytes
         assert sum(block.size for block in blocks if block.uses) == alive - memory.callers

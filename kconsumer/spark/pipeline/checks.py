@@ -24,8 +24,6 @@ Level = Literal["ok", "warn", "fail"]
 # A class that is there when the package for a format is.
 PACKAGES = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "org.apache.iceberg.spark.SparkCatalog"}
 
-READS_ON = (4, 2)  # from this Spark on a Python source has a say in what AvailableNow takes
-
 
 @dataclass(frozen=True)
 class Check:
@@ -122,16 +120,8 @@ def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
                                     " name it in spark.jars.packages")  # fmt: skip
 
 
-def version(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Whether this Spark reads on to the end when it is to take what is there and end."""
-    limits = [name for name in config.source if name.lower() in ("maxoffsetspertrigger", "maxbytespertrigger")]
-    if config.run.interval is None and limits and tuple(map(int, spark.version.split(".")[:2])) < READS_ON:
-        text = f"{spark.version} ends after one micro-batch, of source.{limits[0]}; 4.2 and later read on to the end"
-        yield Check("spark", "warn", text)
-
-
 Look = Callable[[PipelineConfig, Any], Iterator[Check]]
-IN_SESSION: tuple[Look, ...] = (version, checkpoint, packages, executors)
+IN_SESSION: tuple[Look, ...] = (checkpoint, packages, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
