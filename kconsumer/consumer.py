@@ -171,13 +171,15 @@ class Consumer:
     @public
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions assigned now."""
-        return frozenset(self._engine.parts.subscription.assigned())
+        with self._engine.lock:
+            return frozenset(self._engine.parts.subscription.assigned())
 
     @public
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to; for a pattern, those it matches."""
         subscription = self._engine.parts.subscription
-        return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
+        with self._engine.lock:
+            return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -400,7 +402,8 @@ class Consumer:
     @public
     def paused(self) -> frozenset[TopicPartition]:
         """The paused partitions."""
-        return self._engine.parts.subscription.paused()
+        with self._engine.lock:
+            return self._engine.parts.subscription.paused()
 
     # --- looking around --------------------------------------------------------------------------------------------
 

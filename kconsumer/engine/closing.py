@@ -99,8 +99,13 @@ class Closing:
         read can be committed only before the join or after it. The others hear of the join by their next heartbeat.
         """
         limit = self._limit(JOINS_WAITED_FOR * self._config.heartbeat_interval_ms)
-        while group.member.rebalancing and self._parts.subscription.all_consumed() and not limit.expired:
+        while group.member.rebalancing and self._has_read() and not limit.expired:
             self._driver.step(limit.remaining_ms(), joining=True)
+
+    def _has_read(self) -> bool:
+        """Whether there is anything to commit."""
+        with self._parts.lock:
+            return bool(self._parts.subscription.all_consumed())
 
     def _finish_async_commits(self) -> None:
         group = self._parts.group

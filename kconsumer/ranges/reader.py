@@ -239,7 +239,9 @@ class RangeReader:
                 )
 
     def _look_at_log(self) -> None:
-        state = self._client.consumer._engine.parts.subscription.get(self.partition)
+        engine = self._client.consumer._engine
+        with engine.lock:
+            state = engine.parts.subscription.get(self.partition)
         self.high_watermark = _newer(state.high_watermark, self.high_watermark)
         self.log_start_offset = _newer(state.log_start_offset, self.log_start_offset)
         if self._client.read_committed:

@@ -287,7 +287,8 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
         reader.held.add(tp)
 
     def revoked() -> set[TopicPartition]:
-        return {tp for tp in assigned if subscription.get(tp).pending_revocation}
+        with consumer._engine.lock:
+            return {tp for tp in assigned if subscription.get(tp).pending_revocation}
 
     for _ in range(300):
         rng.choice([seek, seek, assign, pause, resume, revoke])()
@@ -301,6 +302,33 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
     reader.next, reader.held, got = {ZERO: 0, ONE: 0}, set(), 0
     while got < 100:
         got += reader.poll(20)
+
+
+@network_thread
+def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consumer) -> None:
+    """The network thread lets partitions take turns; whoever asks for them meanwhile sees all of them."""
+    everything = {TopicPartition("many", number) for number in range(100)}
+    consumer.assign(everything)
+    consumer.pause(*everything)
+    engine, ended = consumer._engine, threading.Event()
+
+    def take_turns() -> None:
+        while not ended.is_set():
+            for tp in everything:
+                with engine.lock:
+                    engine.parts.subscription.move_to_end(tp)
+
+    thread = threading.Thread(target=take_turns)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert everything == consumer.assignment() == consumer.paused()
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(before)
 
 
 @both_engines
