@@ -89,25 +89,26 @@ def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, client
 
 @pytest.mark.consumer_protocol
 @pytest.mark.parametrize(
-    ("clients", "classic"),
+    ("clients", "classic", "once"),
     [
-        (ALONE, EAGER),
-        pytest.param(ALONE, COOPERATIVE, marks=pytest.mark.long),
-        pytest.param(THREE, EAGER, marks=pytest.mark.long),
+        (ALONE, EAGER, False),
+        pytest.param(ALONE, EAGER, True, marks=pytest.mark.long),
+        pytest.param(ALONE, COOPERATIVE, True, marks=pytest.mark.long),
+        pytest.param(THREE, EAGER, False, marks=pytest.mark.long),
         # Not with librdkafka: its sticky leader sends data of its own with assignments, and the broker keeps the group.
-        pytest.param(WITHOUT_CONFLUENT, COOPERATIVE, marks=pytest.mark.long),
+        pytest.param(WITHOUT_CONFLUENT, COOPERATIVE, False, marks=pytest.mark.long),
     ],
-    ids=["alone-range", "alone-cooperative", "mixed-range", "mixed-cooperative"],
+    ids=["alone-range", "alone-range-once", "alone-cooperative", "mixed-range", "mixed-cooperative"],
 )
 def test_upgrade_to_the_consumer_protocol_and_back(
-    kafka: Kafka, topic_name: str, clients: tuple[str, ...], classic: list[str]
+    kafka: Kafka, topic_name: str, clients: tuple[str, ...], classic: list[str], once: bool
 ) -> None:
     """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
-    records flow: nothing is lost, and by kconsumer alone nothing is read twice."""
+    records flow: nothing is lost, and (`once`, by kconsumer alone) nothing is read twice."""
     with MixedGroup(kafka, topic_name) as group:
         with group.load():
             bounces(group, clients, classic, None, classic)
-        group.finish(once=clients == ALONE)
+        group.finish(once=once)
     assert {classic[0], "uniform"} == group.watch.protocols()
 
 
