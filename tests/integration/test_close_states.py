@@ -641,6 +641,7 @@ def test_the_only_broker_is_gone() -> None:
     assert set() == our_threads()
 
 
+@pytest.mark.long
 def test_the_coordinator_goes() -> None:
     """The coordinator hands its groups over, then (started again) is killed, just before close(): the positions are
     committed and the group is left at the broker that takes its place."""
