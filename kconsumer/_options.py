@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
@@ -225,6 +226,39 @@ def _intercepts(value: object) -> bool:
     return any(callable(getattr(value, method, None)) for method in ("on_consume", "on_commit"))
 
 
+# --- secrets ---
+
+
+def _parse_secret(value: object) -> object:
+    if not isinstance(value, str) and not callable(value):
+        raise ValueError
+    return value
+
+
+def reveal(value: object) -> str | None:
+    """The secret that the value of an option is, or refers to: `env:NAME`, `file:PATH` (its last line break does not
+    count), or a callable that returns it. ValueError says why there is none."""
+    if callable(value):
+        result = value()
+        if not isinstance(result, str):
+            raise ValueError(f"{value!r} returned a {type(result).__name__} where a str is needed")
+        return result
+    if not isinstance(value, str):
+        return None
+    kind, _, rest = value.partition(":")
+    if kind == "env":
+        if rest not in os.environ:
+            raise ValueError(f"the environment has no variable {rest}")
+        return os.environ[rest]
+    if kind == "file":
+        try:
+            with open(rest, encoding="utf-8") as file:
+                return file.read().removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"file {rest} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return value
+
+
 # --- addresses ---
 
 _ADDRESS = re.compile(
@@ -377,6 +411,7 @@ def _parse_deserializer(value: object) -> object:
 
 BOOLEAN = Kind("True or False", "bool", _parse_boolean)
 CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
+SECRET = Kind("a str, env:NAME, file:PATH, or a callable that returns a str", "str | Callable[[], str]", _parse_secret)
 OBJECT = Kind("an object", "object", lambda value: value)
 WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)
 OBJECTS = Kind("a list of objects", "Sequence[object]", _parse_objects)

@@ -128,43 +128,43 @@ class ConsumerOptions(TypedDict, total=False):
     security_protocol: str
     """How connections are protected."""
     ssl_context: object
-    """A ready ssl.SSLContext."""
+    """A ready ssl.SSLContext, in place of all other ssl_ options."""
     ssl_cafile: str | None
-    """PEM file of trusted certificates."""
+    """PEM file of trusted certificates. Default: what the system trusts."""
     ssl_certfile: str | None
-    """PEM file of the client's certificate."""
+    """PEM file of the client's certificate, and of those that vouch for it."""
     ssl_keyfile: str | None
-    """PEM file of the client's key."""
-    ssl_password: str | None
-    """Password of ssl_keyfile."""
+    """PEM file of its key, unless that is in ssl_certfile, too."""
+    ssl_password: str | Callable[[], str] | None
+    """Password of an encrypted key."""
     ssl_check_hostname: bool
-    """The certificate must name the host."""
+    """The broker's certificate must name its host."""
     ssl_protocol: str
-    """Highest TLS version."""
+    """Highest TLS version; TLS: the highest there is."""
     ssl_enabled_protocols: Sequence[str]
-    """TLS versions allowed."""
+    """TLS versions allowed, of TLSv1.2 and TLSv1.3."""
     ssl_cipher_suites: Sequence[str]
-    """Ciphers allowed; empty: the default."""
+    """Ciphers allowed, by Java's names or OpenSSL's; empty: OpenSSL's choice."""
     ssl_endpoint_identification_algorithm: str
     """Java's spelling of ssl_check_hostname; "" disables the check."""
     ssl_keystore_type: str
-    """Form of the keystore."""
+    """Form of the keystore; only PEM is read, which need not be said."""
     ssl_keystore_location: str | None
-    """File of certificate and key."""
-    ssl_keystore_password: str | None
-    """Its password."""
-    ssl_keystore_key: str | None
-    """The key as PEM text."""
+    """Java's ssl_certfile: PEM file of certificate and key."""
+    ssl_keystore_password: str | Callable[[], str] | None
+    """Password of a JKS or PKCS12 store; PEM has none."""
+    ssl_keystore_key: str | Callable[[], str] | None
+    """The client's key as PEM text."""
     ssl_keystore_certificate_chain: str | None
-    """Certificates as PEM text."""
-    ssl_key_password: str | None
-    """Password of the key."""
+    """The client's certificate as PEM text, and those that vouch for it."""
+    ssl_key_password: str | Callable[[], str] | None
+    """Java's ssl_password."""
     ssl_truststore_type: str
-    """Form of the truststore."""
+    """Form of the truststore; only PEM is read, which need not be said."""
     ssl_truststore_location: str | None
-    """File of trusted certificates."""
-    ssl_truststore_password: str | None
-    """Its password."""
+    """Java's ssl_cafile: PEM file of trusted certificates."""
+    ssl_truststore_password: str | Callable[[], str] | None
+    """Password of a JKS or PKCS12 store; PEM has none."""
     ssl_truststore_certificates: str | None
     """Trusted certificates as PEM text."""
     sasl_mechanism: str

@@ -11,6 +11,7 @@ not fit, two options that contradict each other, an option whose feature this ve
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -23,9 +24,10 @@ from kconsumer.types import OffsetReset
 if TYPE_CHECKING:
     from kconsumer._signature import AllOptions
 
+log = logging.getLogger(__name__)
+
 REQUIRED: Any = object()  # the default of an option that has none
-TLS = "TLS", "connect to a PLAINTEXT listener"
-SASL = "SASL", "connect to a PLAINTEXT listener"
+SASL = "SASL", "connect to a PLAINTEXT or SSL listener"
 
 
 class _Table:
@@ -215,53 +217,66 @@ class _Table:
     # --- security: names as in kafka-python, and Java's PEM keys ---
     security_protocol: str = _option(
         kinds.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True), "PLAINTEXT",
-        "How connections are protected.", later=("TLS or SASL", "connect to a PLAINTEXT listener")
+        "How connections are protected."
     )
-    ssl_context: Any = _option(kinds.OBJECT, None, "A ready ssl.SSLContext.", own=True, later=TLS)
+    ssl_context: Any = _option(
+        kinds.OBJECT, None, "A ready ssl.SSLContext, in place of all other ssl_ options.", own=True
+    )
     ssl_cafile: str | None = _option(
-        kinds.text(), None, "PEM file of trusted certificates.", own=True, later=TLS
+        kinds.text(allow_empty=False), None, "PEM file of trusted certificates. Default: what the system trusts.",
+        own=True
     )
     ssl_certfile: str | None = _option(
-        kinds.text(), None, "PEM file of the client's certificate.", own=True, later=TLS
+        kinds.text(allow_empty=False), None, "PEM file of the client's certificate, and of those that vouch for it.",
+        own=True
     )
     ssl_keyfile: str | None = _option(
-        kinds.text(), None, "PEM file of the client's key.", own=True, later=TLS
+        kinds.text(allow_empty=False), None, "PEM file of its key, unless that is in ssl_certfile, too.", own=True
     )
-    ssl_password: str | None = _option(
-        kinds.text(), None, "Password of ssl_keyfile.", own=True, later=TLS, secret=True
-    )
+    ssl_password: str | None = _option(kinds.SECRET, None, "Password of an encrypted key.", own=True, secret=True)
     ssl_check_hostname: bool = _option(
-        kinds.BOOLEAN, True, "The certificate must name the host.", own=True, later=TLS
+        kinds.BOOLEAN, True, "The broker's certificate must name its host.", own=True
     )
-    ssl_protocol: str = _option(kinds.text(), "TLSv1.3", "Highest TLS version.", later=TLS)
+    ssl_protocol: str = _option(
+        kinds.choice("TLSv1.2", "TLSv1.3", "TLS"), "TLSv1.3", "Highest TLS version; TLS: the highest there is."
+    )
     ssl_enabled_protocols: tuple[str, ...] = _option(
-        kinds.WORDS, ("TLSv1.2", "TLSv1.3"), "TLS versions allowed.", later=TLS
+        kinds.WORDS, ("TLSv1.2", "TLSv1.3"), "TLS versions allowed, of TLSv1.2 and TLSv1.3."
     )
     ssl_cipher_suites: tuple[str, ...] = _option(
-        kinds.WORDS, (), "Ciphers allowed; empty: the default.", later=TLS
+        kinds.WORDS, (), "Ciphers allowed, by Java's names or OpenSSL's; empty: OpenSSL's choice."
     )
     ssl_endpoint_identification_algorithm: str = _option(
-        kinds.text(), "https", 'Java\'s spelling of ssl_check_hostname; "" disables the check.', later=TLS
+        kinds.choice("https", "", ignore_case=True), "https",
+        'Java\'s spelling of ssl_check_hostname; "" disables the check.'
     )
     ssl_keystore_type: str = _option(
-        kinds.choice("JKS", "PKCS12", "PEM"), "JKS", "Form of the keystore.", later=TLS
+        kinds.choice("JKS", "PKCS12", "PEM", ignore_case=True), "JKS",
+        "Form of the keystore; only PEM is read, which need not be said."
     )
-    ssl_keystore_location: str | None = _option(kinds.text(), None, "File of certificate and key.", later=TLS)
-    ssl_keystore_password: str | None = _option(kinds.text(), None, "Its password.", later=TLS, secret=True)
-    ssl_keystore_key: str | None = _option(kinds.text(), None, "The key as PEM text.", later=TLS, secret=True)
+    ssl_keystore_location: str | None = _option(
+        kinds.text(allow_empty=False), None, "Java's ssl_certfile: PEM file of certificate and key."
+    )
+    ssl_keystore_password: str | None = _option(
+        kinds.SECRET, None, "Password of a JKS or PKCS12 store; PEM has none.", secret=True
+    )
+    ssl_keystore_key: str | None = _option(kinds.SECRET, None, "The client's key as PEM text.", secret=True)
     ssl_keystore_certificate_chain: str | None = _option(
-        kinds.text(), None, "Certificates as PEM text.", later=TLS
+        kinds.text(allow_empty=False), None, "The client's certificate as PEM text, and those that vouch for it."
     )
-    ssl_key_password: str | None = _option(kinds.text(), None, "Password of the key.", later=TLS, secret=True)
+    ssl_key_password: str | None = _option(kinds.SECRET, None, "Java's ssl_password.", secret=True)
     ssl_truststore_type: str = _option(
-        kinds.choice("JKS", "PKCS12", "PEM"), "JKS", "Form of the truststore.", later=TLS
+        kinds.choice("JKS", "PKCS12", "PEM", ignore_case=True), "JKS",
+        "Form of the truststore; only PEM is read, which need not be said."
     )
     ssl_truststore_location: str | None = _option(
-        kinds.text(), None, "File of trusted certificates.", later=TLS
+        kinds.text(allow_empty=False), None, "Java's ssl_cafile: PEM file of trusted certificates."
     )
-    ssl_truststore_password: str | None = _option(kinds.text(), None, "Its password.", later=TLS, secret=True)
+    ssl_truststore_password: str | None = _option(
+        kinds.SECRET, None, "Password of a JKS or PKCS12 store; PEM has none.", secret=True
+    )
     ssl_truststore_certificates: str | None = _option(
-        kinds.text(), None, "Trusted certificates as PEM text.", later=TLS
+        kinds.text(allow_empty=False), None, "Trusted certificates as PEM text."
     )
     sasl_mechanism: str = _option(
         kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
@@ -385,6 +400,13 @@ class ConsumerConfig(_Table):
         """Whether records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"
 
+    def secret(self, name: str) -> str | None:
+        """What a secret option holds, or refers to, at this moment. ConfigError if that cannot be had."""
+        try:
+            return kinds.reveal(self.__dict__[name])
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
     @property
     def partition_assignment_strategy(self) -> tuple[Any, ...]:
         """Java's name of `assignors`."""
@@ -446,6 +468,7 @@ def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
 
 def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
     """ConfigError for options that contradict each other; both are named."""
+    _check_security(values, given)
     protocol = values["group_protocol"]
     for name, spelling in given.items():
         belongs_to = OPTIONS[name].protocol
@@ -471,4 +494,20 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
         raise ConfigError(
             f"fetch_max_wait_ms={wait} must be less than request_timeout_ms={timeout}, "
             "or every fetch without records times out"
+        )
+
+
+def _check_security(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    protocol = values["security_protocol"]
+    if protocol.startswith("SASL"):
+        feature, advice = SASL
+        raise ConfigError(
+            f"security_protocol={protocol!r}: {feature} is not supported by this version of kconsumer yet; {advice}"
+        )
+    unused = (
+        [] if protocol.endswith("SSL") else [spelling for name, spelling in given.items() if name.startswith("ssl_")]
+    )
+    if unused:
+        log.warning(
+            "%s: without effect, for security_protocol is %s and not SSL or SASL_SSL", ", ".join(unused), protocol
         )

@@ -226,7 +226,14 @@ class GroupAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(BrokerError):
-    """TLS handshake or SASL login failed; raised at once from the blocking call."""
+    """TLS handshake or SASL login failed; raised at once from the blocking call. `code`: 0 unless a broker sent one."""
+
+    def __init__(self, message: str = "", *, code: int = 0) -> None:
+        if code:
+            super().__init__(message, code=code)
+        else:
+            KafkaError.__init__(self, message)
+            self.code, self.name = 0, ""
 
 
 class UnsupportedVersionError(BrokerError):

@@ -118,8 +118,7 @@ class Dispatcher:
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
             self._no_node(now)
-            reasons = self._client.trouble(now) or "all are busy or were just tried"
-            self._fail(request, BrokerConnectionError(f"no broker can be reached right now: {reasons}"), now)
+            self._fail(request, self._client.refusal() or self._unreachable(now), now)
             return True
         if self._client.ready(node, now):
             timeout_ms = self._timeout_ms(request)
@@ -142,6 +141,10 @@ class Dispatcher:
             return False
         self._fail(request, trouble, now, node)
         return True
+
+    def _unreachable(self, now: float) -> BrokerConnectionError:
+        reasons = self._client.trouble(now) or "all are busy or were just tried"
+        return BrokerConnectionError(f"no broker can be reached right now: {reasons}")
 
     def _waiting_ms(self, now: float) -> float:
         """How long a step may sleep although requests wait: until a deadline or the end of a throttle."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
-from kconsumer.errors import BrokerConnectionError, KafkaError, StateError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError
 from kconsumer.net.connection import Connection, ConnectionState
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
 from kconsumer.net.resolver import Start, in_thread
-from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
+from kconsumer.net.transport import Connect, Resolve, connector, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
 
@@ -43,19 +43,28 @@ class NetworkClient:
         clock: Clock,
         *,
         selector_factory: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector,
-        connect: Connect = connect_tcp,
+        connect: Connect | None = None,
         resolve: Resolve = resolve,
         beside: Start = in_thread,
         rng: random.Random | None = None,
         metrics: NetworkMetrics | None = None,
     ) -> None:
-        """Opens nothing. `selector_factory`, `connect`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
+        """Opens no connection; ConfigError for certificates and keys that cannot be used. `selector_factory`,
+        `connect`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
         policy = ReconnectPolicy(config, self._rng)
         self._loop = ConnectionLoop(
-            config, clock, policy, self._new_connection, selector_factory, connect, resolve, beside, metrics
+            config,
+            clock,
+            policy,
+            self._new_connection,
+            selector_factory,
+            connect or connector(config),
+            resolve,
+            beside,
+            metrics,
         )
         self._links = self._loop.links
         self._cluster_id: str | None = None
@@ -164,6 +173,11 @@ class NetworkClient:
         if int(node) not in self._nodes:
             return BrokerConnectionError(f"broker {node.lstrip('+')} is no longer part of the cluster")
         return link.error if link is not None and now < link.backoff_until else None
+
+    def refusal(self) -> AuthenticationError | None:
+        """A broker's refusal of a handshake or a login that is the last we know of it."""
+        errors = (link.error for link in self._links.values() if link.connection is None)
+        return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
     def trouble(self, now: float) -> str:
         """Why brokers cannot be reached, in one line; empty if all that were tried can be."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from kconsumer._core.receiver import Receiver
 from kconsumer.clock import Clock
-from kconsumer.errors import BrokerConnectionError, KafkaError, ProtocolError, StateError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.connection import Connection, ConnectionState, InFlight
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
 from kconsumer.net.resolver import Resolver, Start
-from kconsumer.net.transport import WOULD_BLOCK, Connect, Resolve, Transport
+from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class ConnectionLoop:
         self._selector: selectors.BaseSelector | None = None
         self._receiver = Receiver()
         self._done: list[ClientResponse] = []
+        self._worked = False  # a connection has been ready
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
@@ -189,6 +190,13 @@ class ConnectionLoop:
     def _go_on_connecting(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
         try:
             finished = transport.finish_connect()
+        except HandshakeClosedError as error:
+            # Brokers and proxies that are about to end do so, too: once is no proof, nor is it when TLS worked before.
+            if self._worked or not link.failures:
+                self._attempt_failed(link, os_reason(error), now)
+            else:
+                self.lose(link, connection, AuthenticationError(f"TLS with {link.name} failed: {error}"), now)
+            return
         except OSError as error:
             self._attempt_failed(link, os_reason(error), now)
             return
@@ -249,6 +257,9 @@ class ConnectionLoop:
         except OSError as error:
             self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
             return
+        except KafkaError as error:
+            self._refuse(link, connection, error, now)
+            return
         except BaseException as error:
             self._interrupted(link, connection, error, now)
             raise
@@ -264,10 +275,13 @@ class ConnectionLoop:
         if connection.state is CONNECTING:
             self._go_on_connecting(link, connection, transport, now)
             return
-        if mask & WRITE:
+        crossed = transport.crossed
+        if mask & WRITE or crossed:
             self.write(link, connection, transport, now)
-        if mask & READ and link.connection is connection:
+        if (mask & READ or crossed) and link.connection is connection:
             self._read(link, connection, transport, now)
+        if (crossed or transport.crossed) and link.connection is connection:
+            self._watch_on(link, connection, transport)
 
     def _read(
         self, link: Link, connection: Connection, transport: Transport, now: float, beside: Beside | None = None
@@ -314,7 +328,7 @@ class ConnectionLoop:
                 self._metrics.received(link.node, count, answers)
             # A view that was filled may have left bytes behind; asking again costs less than another select,
             # but not when every request is answered.
-            if count < len(view) or not connection.expecting:
+            if (count < len(view) or not connection.expecting) and not transport.pending:
                 return count
 
     # --- beside the caller ---
@@ -372,13 +386,16 @@ class ConnectionLoop:
             self.write(link, connection, transport, now)
             return
         link.established()
-        self._changed = True
+        self._worked = self._changed = True
         log.debug("%s is ready (%s)", link.name, link.address)
         if self._metrics is not None:
             self._metrics.connected(link.node, now)
 
     def _watch_on(self, link: Link, connection: Connection, transport: Transport) -> None:
         """Wait for what an open connection can go on with."""
+        if transport.crossed:
+            self._watch(link, transport, WRITE if transport.wants_write() else READ)
+            return
         reads = READ if link.job is None else 0
         self._watch(link, transport, reads | WRITE if connection.outgoing else reads)
 

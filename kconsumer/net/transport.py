@@ -29,12 +29,26 @@ class Address(NamedTuple):
         return str(self.sockaddr[0])
 
 
+class HandshakeClosedError(ConnectionError):
+    """The peer hung up on a handshake without a word: it does not know our protocol, or is about to end."""
+
+
 class Transport(Protocol):
-    """What the client needs of a connection's bytes. Failures are OSErrors."""
+    """What the client needs of a connection's bytes. Failures are OSErrors, or KafkaErrors that say what to change."""
 
     @property
     def plain(self) -> bool:
         """Whether what the descriptor receives is what the peer said, as it is; read once connected."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether `recv_into` has more to give or to say that the descriptor will not announce."""
+        ...
+
+    @property
+    def crossed(self) -> bool:
+        """Whether a read waits for writability, or a write for readability: `wants_write` says which."""
         ...
 
     def fileno(self) -> int:
@@ -49,7 +63,7 @@ class Transport(Protocol):
         ...
 
     def wants_write(self) -> bool:
-        """While connecting: whether to wait for writability (else for readability)."""
+        """While connecting, or `crossed`: whether to wait for writability (else for readability)."""
         ...
 
     def recv_into(self, view: memoryview) -> int:
@@ -84,10 +98,17 @@ class TcpTransport:
 
     __slots__ = ("_sock",)
     plain = True
+    pending = crossed = False
 
-    def __init__(self, address: Address, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        address: Address,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        wrap: Callable[[socket.socket], socket.socket] | None = None,
+    ) -> None:
         """Start connecting; raises OSError if that fails at once. A size of -1 leaves the system's
-        default."""
+        default. `wrap` puts something on top of the socket that is connected through it."""
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -98,6 +119,8 @@ class TcpTransport:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             if receive_buffer_bytes >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            if wrap is not None:
+                sock = wrap(sock)
             code = sock.connect_ex(address.sockaddr)
             if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
                 raise OSError(code, os.strerror(code))
@@ -143,11 +166,25 @@ class TcpTransport:
         return f"<TcpTransport fd={self._sock.fileno()}>"
 
 
-def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
-    """Start a TCP connection with the configured buffers.
+def buffer_sizes(config: ConsumerConfig) -> tuple[int, int]:
+    """Of what is sent and received, -1 for the system's default.
 
     The receive buffer is left to the system unless the user set it: a fixed one switches its tuning off, and Java's
     64 KiB costs a quarter of the throughput (1 KB records, loopback: 1,030 ns a record against 735).
     """
     receive_buffer_bytes = config.receive_buffer_bytes if "receive_buffer_bytes" in config.explicit else -1
-    return TcpTransport(address, config.send_buffer_bytes, receive_buffer_bytes)
+    return config.send_buffer_bytes, receive_buffer_bytes
+
+
+def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
+    """Start a TCP connection with the configured buffers."""
+    return TcpTransport(address, *buffer_sizes(config))
+
+
+def connector(config: ConsumerConfig) -> Connect:
+    """How connections of this configuration are made. ConfigError for certificates and keys that cannot be used."""
+    if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
+        from kconsumer.net.tls import TlsConnector  # and with it Python's ssl: for those who need it
+
+        return TlsConnector(config)
+    return connect_tcp

@@ -33,6 +33,7 @@ def config(**changes: Any) -> Any:
         "connections_max_idle_ms": 540_000,
         "send_buffer_bytes": -1,
         "receive_buffer_bytes": -1,
+        "security_protocol": "PLAINTEXT",
         "metadata_cluster_check_enable": True,
         "metadata_recovery_strategy": "rebootstrap",
         "explicit": frozenset(),
@@ -44,6 +45,7 @@ class FakeTransport:
     """One attempt to connect, driven by the test or by a `Script` behind it."""
 
     plain = False  # there is no descriptor that another thread could receive from
+    pending = crossed = False
 
     def __init__(self, net: FakeNetwork, address: Address, fd: int) -> None:
         self.net = net

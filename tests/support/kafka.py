@@ -122,6 +122,7 @@ class KafkaNode:
         self.cluster, self.node_id, self.port, self.controller_port = cluster, node_id, port, controller_port
         self.behind_port: int | None = None  # of the listener behind a proxy,
         self.proxied_port: int | None = None  # and the proxy's port before it
+        self.more_ports: dict[str, int] = {}  # of the cluster's further listeners
         self.folder = cluster.folder / f"node-{node_id}"
         self.log = cluster.folder / f"node-{node_id}.log"
         self.pid: int | None = None
@@ -154,6 +155,11 @@ class KafkaNode:
         if self.behind_port:
             listeners += f",PROXIED://{HOST}:{self.behind_port}"
             advertised += f",PROXIED://{HOST}:{self.proxied_port}"
+        protocols = properties["listener.security.protocol.map"]
+        for name, port in self.more_ports.items():
+            listeners += f",{name}://{HOST}:{port}"
+            advertised += f",{name}://{HOST}:{port}"
+            protocols += f",{name}:{self.cluster.listeners[name]}"
         options = {
             "node.id": str(self.node_id),
             "listeners": listeners,
@@ -161,6 +167,7 @@ class KafkaNode:
             "controller.quorum.voters": voters,
             "log.dirs": str(self.folder / "data"),
             **{key: value.replace("{node}", str(self.node_id)) for key, value in properties.items()},
+            "listener.security.protocol.map": protocols,
         }
         text = "".join(f"{key}={value}\n" for key, value in options.items())
         (self.folder / "server.properties").write_text(text)
@@ -262,7 +269,8 @@ class KafkaCluster(Kafka):
     `properties` override the brokers' options, with `{node}` for the broker's id; `jvm` are options of the JVM
     (JVM_LIGHT starts fast, JVM_FULL is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second
     listener for clients: it is told the listener's port and says which port to advertise in its place. Nodes talk to
-    each other past it.
+    each other past it. `listeners` are further ones, by name, with their security protocols; what these need is in
+    `properties` (`listener.name.<name in small letters>.…`), and `servers(name)` is where they are.
     """
 
     def __init__(
@@ -273,6 +281,7 @@ class KafkaCluster(Kafka):
         *,
         jvm: Sequence[str] = JVM_LIGHT,
         proxy: Callable[[int], int] | None = None,
+        listeners: Mapping[str, str] | None = None,
         root: Path | None = None,
         lifeline: Path | None = None,
     ) -> None:
@@ -280,6 +289,7 @@ class KafkaCluster(Kafka):
         self.count, self.properties, self.jvm = nodes, dict(properties or {}), tuple(jvm)
         self.cluster_id = random_uuid()
         self.nodes: list[KafkaNode] = []
+        self.listeners = dict(listeners or {})
         self._proxy = proxy
         self._given_root, self._given_lifeline = root, lifeline
         self._lifeline_fd: int | None = None
@@ -327,6 +337,10 @@ class KafkaCluster(Kafka):
         """host:port of the proxies' listeners before all nodes."""
         return ",".join(f"{HOST}:{node.proxied_port}" for node in self.nodes)
 
+    def servers(self, listener: str) -> str:
+        """host:port of this listener of all nodes."""
+        return ",".join(f"{HOST}:{node.more_ports[listener]}" for node in self.nodes)
+
     def java(self, *arguments: str) -> list[str]:
         """The command line of a JVM with this version's class path."""
         return [program("java"), *self.jvm, *LOGGING, "-cp", self._class_path, *arguments]
@@ -343,11 +357,14 @@ class KafkaCluster(Kafka):
     def _start_nodes(self) -> None:
         shutil.rmtree(self.folder)
         self.folder.mkdir()
-        ports = free_ports(3 * self.count)
+        ports = free_ports((3 + len(self.listeners)) * self.count)
         self.nodes = [KafkaNode(self, i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(self.count)]
         if self._proxy is not None:
-            for node, port in zip(self.nodes, ports[2 * self.count :], strict=True):
+            for node, port in zip(self.nodes, ports[2 * self.count :], strict=False):
                 node.behind_port, node.proxied_port = port, self._proxy(port)
+        more = iter(ports[3 * self.count :])
+        for node in self.nodes:
+            node.more_ports = {name: next(more) for name in self.listeners}
         self.bootstrap_servers = ",".join(node.bootstrap for node in self.nodes)
         voters = ",".join(f"{node.node_id}@{HOST}:{node.controller_port}" for node in self.nodes)
         for node in self.nodes:

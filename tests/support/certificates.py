@@ -1,0 +1,137 @@
+"""Certificates for tests: an authority, and what it issues, as PEM text and files.
+
+Keys are of elliptic curves, which take no time to make. Brokers read the same PEM files as clients.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+HOSTS = ("localhost", "127.0.0.1", "::1")
+DAY = datetime.timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key, as PEM text. `chain` is what its owner shows: the certificate first."""
+
+    chain: str
+    key: str
+
+    @property
+    def both(self) -> str:
+        """Key and chain in one text, as brokers and `ssl_certfile` take them."""
+        return self.key + self.chain
+
+    def write(self, path: Path) -> str:
+        """Key and chain into one file; its path as text."""
+        path.write_text(self.both)
+        return str(path)
+
+    def encrypted(self, password: str) -> str:
+        """The key again, behind a password."""
+        key = serialization.load_pem_private_key(self.key.encode(), None)
+        return _key_text(key, serialization.BestAvailableEncryption(password.encode()))
+
+
+class Authority:
+    """Issues certificates; `certificate` is its own, which others trust."""
+
+    def __init__(self, name: str = "kconsumer tests") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        made = _builder(self._name, self._name, self._key, -DAY, DAY)
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self._own = made.sign(self._key, hashes.SHA256())
+        self.certificate = _text(self._own)
+
+    def issue(
+        self,
+        name: str = "somebody",
+        hosts: tuple[str, ...] = HOSTS,
+        begins: datetime.timedelta = -DAY,
+        ends: datetime.timedelta = DAY,
+    ) -> Certificate:
+        """A certificate for these hosts, valid from and to these times from now; good for servers and clients."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = _builder(_name(name), self._name, key, begins, ends)
+        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        made = made.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if hosts:
+            made = made.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        return Certificate(_text(made.sign(self._key, hashes.SHA256())), _key_text(key, serialization.NoEncryption()))
+
+    def write(self, path: Path) -> str:
+        """The authority's certificate into a file; its path as text."""
+        path.write_text(self.certificate)
+        return str(path)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    begins: datetime.timedelta,
+    ends: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_text(key: object, encryption: serialization.KeySerializationEncryption) -> str:
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption).decode()
+
+
+def broker_properties(
+    folder: Path,
+    authority: Authority,
+    certificate: Certificate,
+    listeners: tuple[str, ...],
+    asking: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """Options of a broker whose TLS listeners show this certificate; those `asking` want one of the client's, too.
+
+    The store's file is `broker.pem` in the folder, where a test may put another one.
+    """
+    store, trusted = certificate.write(folder / "broker.pem"), authority.write(folder / "trusted.pem")
+    properties = {}
+    for name in listeners:
+        prefix = f"listener.name.{name.lower()}.ssl"
+        properties[f"{prefix}.keystore.type"] = properties[f"{prefix}.truststore.type"] = "PEM"
+        properties[f"{prefix}.keystore.location"] = store
+        properties[f"{prefix}.truststore.location"] = trusted
+        properties[f"{prefix}.client.auth"] = "required" if name in asking else "none"
+    return properties
