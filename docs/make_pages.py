@@ -117,7 +117,7 @@ Written by docs/make_pages.py from the table in config.py; do not edit. What a v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Required, TypedDict
 
 from kconsumer.types import IsolationLevel, OffsetReset
@@ -223,6 +223,11 @@ back, and `partition_states()` tells which.
 CONNECTION_TEXT = """
 The life of one connection (`kconsumer/net/connection.py`).
 An event that does not fit the state raises `StateError`.
+
+- AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are looked for, then
+  ApiVersions v0, SaslHandshake and tokens are exchanged (`kconsumer/net/sasl/login.py`).
+- REAUTHENTICATING: the broker limits the session (`connections.max.reauth.ms`), and 85 to 95 % of it are over: another
+  login is under way behind the requests in flight; further ones wait.
 """
 
 REACTIONS_TEXT = """

@@ -169,6 +169,23 @@ def text(*, allow_empty: bool = True) -> Kind:
     return Kind("a str" if allow_empty else "a str that is not empty", "str", parse)
 
 
+def _parse_provider(value: object) -> object:
+    """Also an object with a method token(), as kafka-python takes it."""
+    return _parse_callable(getattr(value, "token", value))
+
+
+def _parse_pairs(value: object) -> dict[str, str]:
+    """Also as text: "name=value,name=value"."""
+    if not isinstance(value, Mapping):
+        pairs = [str(part).partition("=") for part in split_list(value)]
+        if not all(name and separator for name, separator, _ in pairs):
+            raise ValueError
+        value = {name.strip(): text for name, _, text in pairs}
+    if not all(isinstance(name, str) and isinstance(text, str) for name, text in value.items()):
+        raise ValueError
+    return dict(value)
+
+
 def _parse_boolean(value: object) -> bool:
     words = {"true": True, "false": False}
     if isinstance(value, str) and value.strip().lower() in words:
@@ -259,6 +276,11 @@ def reveal(value: object) -> str | None:
     return value
 
 
+def refers(value: object) -> bool:
+    """Whether `reveal` looks somewhere, so that the secret may be another one each time."""
+    return callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:")))
+
+
 # --- addresses ---
 
 _ADDRESS = re.compile(
@@ -301,6 +323,20 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
     if not servers:
         raise ValueError("it names no broker")
     return tuple(servers)
+
+
+def _parse_http_url(value: object) -> str:
+    if not isinstance(value, str) or re.search(r"\s", value):
+        raise ValueError
+    from urllib.parse import urlsplit  # keeps it out of `import kconsumer`
+
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError
+    if parts.username or parts.password:
+        raise ValueError("credentials do not belong into the address")
+    parts.port  # noqa: B018  # raises ValueError for one that is none
+    return value
 
 
 # --- offset reset ---
@@ -412,6 +448,8 @@ def _parse_deserializer(value: object) -> object:
 BOOLEAN = Kind("True or False", "bool", _parse_boolean)
 CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
 SECRET = Kind("a str, env:NAME, file:PATH, or a callable that returns a str", "str | Callable[[], str]", _parse_secret)
+PROVIDER = Kind("a callable, or an object with token()", "Callable[..., object] | object", _parse_provider)
+PAIRS = Kind('a mapping of str to str (or "name=value,name=value")', "Mapping[str, str] | str", _parse_pairs)
 OBJECT = Kind("an object", "object", lambda value: value)
 WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)
 OBJECTS = Kind("a list of objects", "Sequence[object]", _parse_objects)
@@ -423,6 +461,7 @@ INTERCEPTORS = Kind(
 SERVERS = Kind(
     'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
 )
+HTTP_URL = Kind("an address https://host[:port]/path", "str", _parse_http_url)
 RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", "str | OffsetReset", _parse_reset)
 INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", "str", _parse_instance_id)
 ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", "Sequence[object]", _parse_assignors)

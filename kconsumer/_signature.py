@@ -5,7 +5,7 @@ Written by docs/make_pages.py from the table in config.py; do not edit. What a v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Required, TypedDict
 
 from kconsumer.types import IsolationLevel, OffsetReset
@@ -168,47 +168,59 @@ class ConsumerOptions(TypedDict, total=False):
     ssl_truststore_certificates: str | None
     """Trusted certificates as PEM text."""
     sasl_mechanism: str
-    """How to log in."""
-    sasl_plain_username: str | None
-    """User for PLAIN and SCRAM."""
-    sasl_plain_password: str | None
-    """Password for PLAIN and SCRAM."""
-    sasl_oauth_token_provider: Callable[..., object] | None
-    """Returns a token, or (token, expires_at_s)."""
-    sasl_jaas_config: str | None
-    """One JAAS login entry."""
+    """How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
+    sasl_plain_username: str | Callable[[], str] | None
+    """User for PLAIN and SCRAM. References are read anew for each login."""
+    sasl_plain_password: str | Callable[[], str] | None
+    """Password for PLAIN and SCRAM. References are read anew for each login."""
+    sasl_scram_tokenauth: bool
+    """User and password are the id and HMAC of a delegation token (SCRAM)."""
+    sasl_oauth_token_provider: Callable[..., object] | object | None
+    """Returns a token, or (token, expires_at_s); called on a thread of its own."""
+    sasl_oauth_extensions: Mapping[str, str] | str | None
+    """Extensions to send with the token (OAUTHBEARER)."""
+    sasl_jaas_config: str | Callable[[], str] | None
+    """One JAAS login entry, as Java takes it, in place of the options for the same."""
     sasl_kerberos_service_name: str | None
-    """The brokers' service name."""
+    """The brokers' service name: the first part of their principal."""
+    sasl_kerberos_principal: str | None
+    """Who logs in; without it whoever has a ticket."""
+    sasl_kerberos_keytab: str | None
+    """File with the principal's key; without it a ticket is needed (kinit)."""
     sasl_login_refresh_window_factor: float
-    """Refresh a token after this share of its life."""
+    """Logins ask for a new token after this share of the old one's life."""
     sasl_login_refresh_window_jitter: float
-    """Random part added to it."""
+    """Random part added to it, at most."""
     sasl_login_refresh_min_period_seconds: int
-    """Least time between refreshes."""
+    """Least time before a new token, if it lives that long."""
     sasl_login_refresh_buffer_seconds: int
-    """Time to keep before a token expires."""
+    """Time to keep before a token expires, if it lives that long."""
     sasl_login_connect_timeout_ms: int | None
-    """Token endpoint: connect."""
+    """Token endpoint: how long connecting may take; None: 10 s."""
     sasl_login_read_timeout_ms: int | None
-    """Token endpoint: read."""
+    """Token endpoint: how long it may be silent; None: 10 s."""
     sasl_login_retry_backoff_ms: int
-    """First wait before logging in again."""
+    """Token endpoint: first wait before asking again; doubles."""
     sasl_login_retry_backoff_max_ms: int
-    """Longest of these."""
+    """Token endpoint: longest wait, and how long it is asked again."""
     sasl_oauthbearer_token_endpoint_url: str | None
-    """Where tokens come from."""
+    """Where tokens come from, by the client-credentials flow."""
     sasl_oauthbearer_client_credentials_client_id: str | None
-    """Client id."""
-    sasl_oauthbearer_client_credentials_client_secret: str | None
-    """Client secret."""
+    """Client id for it."""
+    sasl_oauthbearer_client_credentials_client_secret: str | Callable[[], str] | None
+    """Client secret for it. References are read anew for each token."""
     sasl_oauthbearer_scope: str | None
     """Scope to ask for."""
+    sasl_oauthbearer_header_urlencode: bool
+    """Encode client id and secret for URLs before they go into the header (RFC 6749, 2.3.1)."""
     partition_assignment_strategy: Sequence[object]
     """Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy."""
     interceptor_classes: Sequence[object]
     """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metric_reporters: Sequence[object]
     """Objects told of every metric. Alias: metric_reporters."""
+    sasl_mechanisms: str
+    """How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
 
 
 class AllOptions(ConsumerOptions, total=False):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUIRED: Any = object()  # the default of an option that has none
-SASL = "SASL", "connect to a PLAINTEXT or SSL listener"
 
 
 class _Table:
@@ -280,53 +279,74 @@ class _Table:
     )
     sasl_mechanism: str = _option(
         kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
-        "How to log in.", later=SASL
+        "How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."
     )
     sasl_plain_username: str | None = _option(
-        kinds.text(), None, "User for PLAIN and SCRAM.", own=True, later=SASL
+        kinds.SECRET, None, "User for PLAIN and SCRAM. References are read anew for each login.", own=True
     )
     sasl_plain_password: str | None = _option(
-        kinds.text(), None, "Password for PLAIN and SCRAM.", own=True, later=SASL, secret=True
+        kinds.SECRET, None, "Password for PLAIN and SCRAM. References are read anew for each login.", own=True,
+        secret=True
     )
-    sasl_oauth_token_provider: Any = _option(
-        kinds.CALLABLE, None, "Returns a token, or (token, expires_at_s).", own=True, later=SASL
+    sasl_scram_tokenauth: bool = _option(
+        kinds.BOOLEAN, False, "User and password are the id and HMAC of a delegation token (SCRAM).", own=True
+    )
+    sasl_oauth_token_provider: Callable[[], object] | None = _option(
+        kinds.PROVIDER, None, "Returns a token, or (token, expires_at_s); called on a thread of its own.", own=True
+    )
+    sasl_oauth_extensions: Mapping[str, str] | None = _option(
+        kinds.PAIRS, None, "Extensions to send with the token (OAUTHBEARER).", own=True
     )
     sasl_jaas_config: str | None = _option(
-        kinds.text(), None, "One JAAS login entry.", later=SASL, secret=True
+        kinds.SECRET, None, "One JAAS login entry, as Java takes it, in place of the options for the same.", secret=True
     )
     sasl_kerberos_service_name: str | None = _option(
-        kinds.text(), None, "The brokers' service name.", later=SASL
+        kinds.text(allow_empty=False), None, "The brokers' service name: the first part of their principal."
+    )
+    sasl_kerberos_principal: str | None = _option(
+        kinds.text(allow_empty=False), None, "Who logs in; without it whoever has a ticket.", own=True
+    )
+    sasl_kerberos_keytab: str | None = _option(
+        kinds.text(allow_empty=False), None, "File with the principal's key; without it a ticket is needed (kinit).",
+        own=True
     )
     sasl_login_refresh_window_factor: float = _option(
-        kinds.number(0.5, 1.0), 0.8, "Refresh a token after this share of its life.", later=SASL
+        kinds.number(0.5, 1.0), 0.8, "Logins ask for a new token after this share of the old one's life."
     )
     sasl_login_refresh_window_jitter: float = _option(
-        kinds.number(0.0, 0.25), 0.05, "Random part added to it.", later=SASL
+        kinds.number(0.0, 0.25), 0.05, "Random part added to it, at most."
     )
     sasl_login_refresh_min_period_seconds: int = _option(
-        kinds.integer(0, 900), 60, "Least time between refreshes.", later=SASL
+        kinds.integer(0, 900), 60, "Least time before a new token, if it lives that long."
     )
     sasl_login_refresh_buffer_seconds: int = _option(
-        kinds.integer(0, 3600), 300, "Time to keep before a token expires.", later=SASL
+        kinds.integer(0, 3600), 300, "Time to keep before a token expires, if it lives that long."
     )
     sasl_login_connect_timeout_ms: int | None = _option(
-        kinds.int32(), None, "Token endpoint: connect.", later=SASL
+        kinds.int32(1), None, "Token endpoint: how long connecting may take; None: 10 s."
     )
-    sasl_login_read_timeout_ms: int | None = _option(kinds.int32(), None, "Token endpoint: read.", later=SASL)
+    sasl_login_read_timeout_ms: int | None = _option(
+        kinds.int32(1), None, "Token endpoint: how long it may be silent; None: 10 s."
+    )
     sasl_login_retry_backoff_ms: int = _option(
-        kinds.int64(), 100, "First wait before logging in again.", later=SASL
+        kinds.int64(), 100, "Token endpoint: first wait before asking again; doubles."
     )
-    sasl_login_retry_backoff_max_ms: int = _option(kinds.int64(), 10_000, "Longest of these.", later=SASL)
+    sasl_login_retry_backoff_max_ms: int = _option(
+        kinds.int64(), 10_000, "Token endpoint: longest wait, and how long it is asked again."
+    )
     sasl_oauthbearer_token_endpoint_url: str | None = _option(
-        kinds.text(), None, "Where tokens come from.", later=SASL
+        kinds.HTTP_URL, None, "Where tokens come from, by the client-credentials flow."
     )
     sasl_oauthbearer_client_credentials_client_id: str | None = _option(
-        kinds.text(), None, "Client id.", later=SASL
+        kinds.text(allow_empty=False), None, "Client id for it."
     )
     sasl_oauthbearer_client_credentials_client_secret: str | None = _option(
-        kinds.text(), None, "Client secret.", later=SASL, secret=True
+        kinds.SECRET, None, "Client secret for it. References are read anew for each token.", secret=True
     )
-    sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to ask for.", later=SASL)
+    sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to ask for.")
+    sasl_oauthbearer_header_urlencode: bool = _option(
+        kinds.BOOLEAN, False, "Encode client id and secret for URLs before they go into the header (RFC 6749, 2.3.1)."
+    )
     # fmt: on
 
 
@@ -337,6 +357,7 @@ ALIASES = {
     "partition_assignment_strategy": "assignors",
     "interceptor_classes": "interceptors",
     "metric_reporters": "metrics_reporters",
+    "sasl_mechanisms": "sasl_mechanism",
 }
 
 # Options that people bring along from other clients, and what to do about each.
@@ -357,6 +378,17 @@ FOREIGN = {
     "ssl_trustmanager_algorithm": "it configures a JVM; leave it out",
     "ssl_secure_random_implementation": "it configures a JVM; leave it out",
     "ssl_engine_factory_class": "it configures a JVM; use ssl_context",
+    "sasl_username": "the name here is sasl_plain_username",
+    "sasl_password": "the name here is sasl_plain_password",
+    "sasl_kerberos_name": "the name here is sasl_kerberos_principal",
+    "sasl_kerberos_kinit_cmd": "no command is run; set sasl_kerberos_keytab, or keep a ticket with kinit",
+    "sasl_kerberos_ticket_renew_window_factor": "tickets are renewed outside; or set sasl_kerberos_keytab",
+    "sasl_kerberos_ticket_renew_jitter": "tickets are renewed outside; or set sasl_kerberos_keytab",
+    "sasl_kerberos_min_time_before_relogin": "tickets are renewed outside; or set sasl_kerberos_keytab",
+    "sasl_oauthbearer_jwks_endpoint_url": "brokers check tokens; leave it out",
+    "sasl_oauthbearer_expected_audience": "brokers check tokens; leave it out",
+    "sasl_oauthbearer_expected_issuer": "brokers check tokens; leave it out",
+    "sasl_oauthbearer_jwt_retriever_class": "it configures a JVM; use sasl_oauth_token_provider",
     "sasl_login_class": "it configures a JVM; leave it out",
     "sasl_login_callback_handler_class": "it configures a JVM; use sasl_oauth_token_provider",
     "sasl_client_callback_handler_class": "it configures a JVM; leave it out",
@@ -384,6 +416,7 @@ class ConsumerConfig(_Table):
         if "bootstrap_servers" not in given:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         _derive(values, given)
+        _derive_login(values, given)
         _check_together(values, given)
         self.__dict__.update(values, explicit=frozenset(given))
 
@@ -399,6 +432,10 @@ class ConsumerConfig(_Table):
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"
+
+    def refers(self, name: str) -> bool:
+        """Whether a secret option says where the secret is, so that it may be another one each time."""
+        return kinds.refers(self.__dict__[name])
 
     def secret(self, name: str) -> str | None:
         """What a secret option holds, or refers to, at this moment. ConfigError if that cannot be had."""
@@ -466,6 +503,17 @@ def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
         values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
 
 
+def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """What the options of a login say together."""
+    if values["security_protocol"].startswith("SASL"):
+        from kconsumer import _sasl  # for those who log in
+
+        _sasl.derive(values, given, OPTIONS)
+    elif unused := [spelling for name, spelling in given.items() if name.startswith("sasl_")]:
+        protocol = values["security_protocol"]
+        log.warning("%s: without effect, for security_protocol is %s and not SASL_…", ", ".join(unused), protocol)
+
+
 def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
     """ConfigError for options that contradict each other; both are named."""
     _check_security(values, given)
@@ -499,11 +547,6 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
 
 def _check_security(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
     protocol = values["security_protocol"]
-    if protocol.startswith("SASL"):
-        feature, advice = SASL
-        raise ConfigError(
-            f"security_protocol={protocol!r}: {feature} is not supported by this version of kconsumer yet; {advice}"
-        )
     unused = (
         [] if protocol.endswith("SSL") else [spelling for name, spelling in given.items() if name.startswith("ssl_")]
     )

@@ -27,6 +27,8 @@ from kconsumer.types import Node
 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
+    from kconsumer.net.sasl.accounts import Accounts
+    from kconsumer.net.sasl.login import NewLogin
 
 __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkMetrics"]
 
@@ -67,6 +69,7 @@ class NetworkClient:
             metrics,
         )
         self._links = self._loop.links
+        self._accounts = self._make_accounts() if config.security_protocol.startswith("SASL") else None
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self.writes_later = False  # `send` leaves the system call to `flush` and `poll`
@@ -142,6 +145,8 @@ class NetworkClient:
         """Whether a request may be sent; if not, start connecting unless that is under way or in backoff."""
         link = self._links.get(node)
         if link is not None and link.connection is not None:
+            if link.connection.login_due(now) and link.transport is not None:
+                self._loop.log_in_again(link, link.connection, link.transport, now)
             return _may_send(link, now)
         broker = self._nodes.get(int(node))
         if broker is None:
@@ -326,7 +331,23 @@ class NetworkClient:
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=introduction,
+            new_login=self._new_login(link.host),
+            rng=self._rng,
         )
+
+    def _make_accounts(self) -> Accounts:
+        from kconsumer.net.sasl.accounts import Accounts  # for those who log in
+
+        return Accounts(self._config, self._clock, self._loop.errands)
+
+    def _new_login(self, host: str) -> NewLogin | None:
+        """How a connection to this host logs in, if it does."""
+        accounts, timeout_ms = self._accounts, self._config.request_timeout_ms
+        if accounts is None:
+            return None
+        from kconsumer.net.sasl.login import Login
+
+        return lambda line: Login(line, accounts, host, timeout_ms)
 
 
 def _may_send(link: Link, now: float) -> bool:

@@ -4,24 +4,29 @@ Bytes and `now` go in, bytes to send and `ClientResponse`s come out. It decides 
 is spoken and which answer belongs to which request; it does not know sockets, selectors or other
 connections.
 
-Life: CONNECTING until the transport carries bytes, CHECKING_VERSIONS while ApiVersions is asked (§8.2 of
-the protocol: a broker that is too old for our version says so and is asked again with a lower one), READY,
-CLOSED. A login has its place between the first two: its requests are internal requests like ApiVersions,
-with a handler of their own.
+Life: CONNECTING until the transport carries bytes, AUTHENTICATING while a login is under way (if there is one:
+`sasl/login.py` says what is asked), CHECKING_VERSIONS while ApiVersions is asked (§8.2 of the protocol: a broker that
+is too old for our version says so and is asked again with a lower one), READY, CLOSED. What the connection asks for
+itself are requests like others, with a handler of their own.
+
+A session that a broker limits (KIP-368) is prolonged in time: when the next request is about to be sent, READY becomes
+REAUTHENTICATING, and another login goes out behind the requests in flight, whose answers come before its own.
 """
 
 from __future__ import annotations
 
 import enum
+import random
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kconsumer import errors
 from kconsumer._core.codec import decode, decode_response, encode_request
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     KafkaError,
     ProtocolError,
@@ -33,6 +38,9 @@ from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api, response_plan
 
+if TYPE_CHECKING:
+    from kconsumer.net.sasl.login import Login, NewLogin
+
 MAX_FRAME_BYTES = 1 << 30
 """No broker sends a larger answer; a larger announced size is garbage."""
 
@@ -40,7 +48,8 @@ MAX_FIRST_FRAME_BYTES = 1 << 20
 """The first answer is to ApiVersions (or a login step): a few kB. What announces more is not Kafka."""
 
 UNSUPPORTED_VERSION = 35
-_MAX_CORRELATION_ID = 2**31 - 8  # Kafka's own clients keep the last eight for login steps
+_LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
+_EARLIEST, _LATEST = 0.85, 0.95  # when a session is prolonged, as shares of its lifetime
 _HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions answer of any version
 
 
@@ -48,8 +57,10 @@ class ConnectionState(enum.Enum):
     """Where a connection is in its life."""
 
     CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
     CHECKING_VERSIONS = "checking versions"
     READY = "ready"
+    REAUTHENTICATING = "authenticating again"
     CLOSED = "closed"
 
 
@@ -57,24 +68,32 @@ class ConnectionEvent(enum.Enum):
     """What moves a connection on."""
 
     TRANSPORT_READY = "transport ready"
+    LOGIN_BEGINS = "login begins"
+    LOGGED_IN = "logged in"
     VERSIONS_KNOWN = "versions known"
     CLOSE = "close"
 
 
 TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
     (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CONNECTING, ConnectionEvent.LOGIN_BEGINS): ConnectionState.AUTHENTICATING,
+    (ConnectionState.AUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.CHECKING_VERSIONS,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
+    (ConnectionState.READY, ConnectionEvent.LOGIN_BEGINS): ConnectionState.REAUTHENTICATING,
+    (ConnectionState.REAUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.READY,
     (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.REAUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
 }
 
 
 class InFlight:
     """A request on its way. `request` is None for the connection's own, which have a `handler` of the
-    frame."""
+    frame; a `bare` one has no header, and neither has its answer."""
 
-    __slots__ = ("api", "correlation_id", "deadline", "handler", "request", "sent_at", "version")
+    __slots__ = ("api", "bare", "correlation_id", "deadline", "handler", "request", "sent_at", "version")
 
     def __init__(
         self,
@@ -85,7 +104,9 @@ class InFlight:
         deadline: float,
         request: ClientRequest | None = None,
         handler: Callable[[InFlight, Frame, float], None] | None = None,
+        bare: bool = False,
     ) -> None:
+        self.bare = bare
         self.correlation_id = correlation_id
         self.api = api
         self.version = version
@@ -109,8 +130,11 @@ class Connection:
         request_timeout_ms: float,
         api_versions_fields: Mapping[str, Any],
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        new_login: NewLogin | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent)."""
+        """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent).
+        `new_login` makes a login of this connection, if it needs one."""
         self.name = name
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
@@ -124,6 +148,12 @@ class Connection:
         self._in_flight: deque[InFlight] = deque()
         self._outgoing: deque[memoryview] = deque()
         self._next_correlation_id = 0
+        self._next_login_id = _LOGIN_CORRELATION_IDS
+        self._new_login = new_login
+        self._rng = rng or random.Random()
+        self._login: Login | None = None  # that is under way
+        self._login_again_at = float("inf")
+        self.used = False  # a caller's request was answered
         self.recv_view = self._frames.recv_view
         self.ahead_view = self._frames.ahead_view
 
@@ -144,7 +174,14 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """How many of the caller's requests have no answer yet."""
-        return len(self._in_flight) if self.state is ConnectionState.READY else 0
+        if self.state is ConnectionState.READY:
+            return len(self._in_flight)
+        return sum(entry.request is not None for entry in self._in_flight)
+
+    @property
+    def established(self) -> bool:
+        """Whether it has been ready, and is not closed."""
+        return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
     @property
     def expecting(self) -> bool:
@@ -160,7 +197,11 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Bytes can flow: ask for the broker's versions."""
+        """Bytes can flow: log in, or ask for the broker's versions."""
+        if self._new_login is not None:
+            self.handle(ConnectionEvent.LOGIN_BEGINS)
+            self._log_in(self._new_login, now)
+            return
         self.handle(ConnectionEvent.TRANSPORT_READY)
         self._ask_versions(API_VERSIONS.max_version, now)
 
@@ -207,11 +248,14 @@ class Connection:
     ) -> None:
         correlation_id = self._next_correlation_id
         data = encode_request(api, version, correlation_id, self._client_id, message)
-        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
-        deadline = now + timeout_ms
-        self._in_flight.append(InFlight(correlation_id, api, version, now, deadline, request, handler))
-        if deadline < self.next_deadline:
-            self.next_deadline = deadline
+        following = correlation_id + 1
+        self._next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
+        self._put(InFlight(correlation_id, api, version, now, now + timeout_ms, request, handler), data)
+
+    def _put(self, entry: InFlight, data: bytes) -> None:
+        self._in_flight.append(entry)
+        if entry.deadline < self.next_deadline:
+            self.next_deadline = entry.deadline
         self._outgoing.append(memoryview(data))
 
     # --- incoming ---
@@ -240,6 +284,11 @@ class Connection:
         if not self._in_flight:
             raise ProtocolError(f"{self.name} sent {len(frame)} bytes that answer no request")
         entry = self._in_flight[0]
+        if entry.bare:
+            assert entry.handler is not None
+            self._pop()
+            entry.handler(entry, frame, now)
+            return
         expected = entry.correlation_id
         found = int.from_bytes(memoryview(frame)[:4], signed=True) if len(frame) >= 4 else None
         if found != expected:
@@ -257,6 +306,7 @@ class Connection:
         self._pop()
         assert entry.request is not None
         self._note_throttle(entry, message)
+        self.used = True
         responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
 
     def _note_throttle(self, entry: InFlight, message: Any) -> None:
@@ -269,7 +319,12 @@ class Connection:
         """Take the oldest request out of flight."""
         deadline = self._in_flight.popleft().deadline
         if deadline <= self.next_deadline:
-            self.next_deadline = min((entry.deadline for entry in self._in_flight), default=float("inf"))
+            self._find_deadline()
+
+    def _find_deadline(self) -> None:
+        self.next_deadline = min((entry.deadline for entry in self._in_flight), default=float("inf"))
+        if self._login is not None:
+            self.next_deadline = min(self.next_deadline, self._login.deadline)
 
     def _check_greeting(self, count: int) -> None:
         """Look at the first four bytes ever received before believing that they are a frame's size."""
@@ -282,6 +337,88 @@ class Connection:
         if not 4 <= size <= MAX_FIRST_FRAME_BYTES:
             raise ProtocolError(f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}")
         self._greeting = None
+
+    # --- login ---
+
+    def _log_in(self, new_login: NewLogin, now: float) -> None:
+        """Begin. Raises AuthenticationError if it cannot even begin."""
+        self._login = new_login(self)
+        self._login.begin(now)
+        self._find_deadline()
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether a login is a part of this connection."""
+        return self._new_login is not None
+
+    def login_due(self, now: float) -> bool:
+        """Whether the session is to be prolonged before the next request."""
+        return now >= self._login_again_at
+
+    def log_in_again(self, now: float) -> None:
+        """Prolong it; what is in flight will be answered before."""
+        assert self._new_login is not None
+        self._login_again_at = float("inf")
+        self._log_in(self._new_login, now)
+
+    def go_on(self, now: float) -> bool:
+        """A login may have waited for its credentials: go on with it if they are there. Whether there is news."""
+        news = self._login is not None and self._login.go_on(now)
+        self._find_deadline()
+        return news
+
+    def ask(self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]) -> None:
+        """For the login: send a request of its own."""
+
+        def parse(entry: InFlight, frame: Frame, now: float) -> None:
+            try:
+                _, answer = decode_response(api, version, frame)
+            except ProtocolError as error:
+                raise ProtocolError(f"{self.name} answered {api.name} v{version} with garbage: {error}") from error
+            handler(answer, now)
+            self._find_deadline()
+
+        correlation_id = self._next_login_id
+        following = correlation_id + 1
+        self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
+        self._begin_again()
+        data = encode_request(api, version, correlation_id, self._client_id, message)
+        deadline = now + self._request_timeout_ms
+        self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
+
+    def ask_bare(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
+        """For the login: send a token that is no request, in place of one of `api`."""
+
+        def take(entry: InFlight, frame: Frame, now: float) -> None:
+            handler(bytes(memoryview(frame)), now)
+            self._find_deadline()
+
+        deadline = now + self._request_timeout_ms
+        entry = InFlight(-1, api, 0, now, deadline, handler=take, bare=True)
+        self._put(entry, len(token).to_bytes(4, "big") + token)
+
+    def _begin_again(self) -> None:
+        """The first request of a login over a connection that is in use: no other may follow before it is over."""
+        if self.state is ConnectionState.READY:
+            self.handle(ConnectionEvent.LOGIN_BEGINS)
+
+    def logged_in(self, lifetime_ms: int, now: float) -> None:
+        """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
+        self._login = None
+        if lifetime_ms > 0:
+            self._login_again_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
+        first = self.state is ConnectionState.AUTHENTICATING
+        self.handle(ConnectionEvent.LOGGED_IN)
+        if first:
+            self._ask_versions(API_VERSIONS.max_version, now)
+
+    def login_overdue(self, now: float) -> KafkaError | None:
+        """That the credentials of a login are waited for too long, if they are."""
+        return None if self._login is None or now < self._login.deadline else self._login.overdue()
+
+    def hung_up(self) -> AuthenticationError | None:
+        """What it means that the broker closed now, if it means that it refuses a login."""
+        return None if self._login is None else self._login.closed()
 
     # --- ApiVersions ---
 
@@ -356,6 +493,7 @@ class Connection:
         ]
         self._in_flight.clear()
         self._outgoing.clear()
+        self._login = None
         self.next_deadline = float("inf")
         return failed
 

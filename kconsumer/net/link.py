@@ -73,6 +73,7 @@ class Link:
         "throttled_until",
         "transport",
         "untried",
+        "unused",
     )
 
     def __init__(self, node: str, host: str, port: int) -> None:
@@ -90,6 +91,7 @@ class Link:
         self.reasons: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
         self.failures = 0
+        self.unused = 0  # connections in a row that the broker closed without an answer to a request
         self.setup_failures = 0
         self.backoff_until = 0.0
         self.setup_deadline = 0.0

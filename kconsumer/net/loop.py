@@ -16,6 +16,7 @@ from kconsumer._core.receiver import Receiver
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.connection import Connection, ConnectionState, InFlight
+from kconsumer.net.errands import Errands
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
 from kconsumer.net.resolver import Resolver, Start
@@ -30,7 +31,11 @@ Beside = tuple[bytes | None, int, int]
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
+REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 REBOOTSTRAP_REQUIRED = 129
+
+CLOSED_UNUSED = 3
+"""A broker that closes so many connections in a row at the first request wants a login."""
 
 # Larger frames are received on a thread of the system while the caller reads the records before them. The sockets hold
 # about as much as this (of the broker's send buffer, 100 KiB by default, the system makes the double); then the broker
@@ -71,6 +76,7 @@ class ConnectionLoop:
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
         self._selector: selectors.BaseSelector | None = None
+        self.errands = Errands(self.waker.nudge, beside)
         self._receiver = Receiver()
         self._done: list[ClientResponse] = []
         self._worked = False  # a connection has been ready
@@ -92,7 +98,14 @@ class ConnectionLoop:
         selects, waited_ms, busy_ms = 0, 0.0, 0.0
         while True:
             wait_ms = min(deadline, self._next_timer) - now
-            if wait_ms < 0 or self._done or self._changed or self.waker.rung or self._resolver.ended:
+            if (
+                wait_ms < 0
+                or self._done
+                or self._changed
+                or self.waker.rung
+                or self._resolver.ended
+                or self.errands.ended
+            ):
                 wait_ms = 0
             found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
@@ -108,6 +121,8 @@ class ConnectionLoop:
             busy_ms += now - woken
             if self._resolver.ended:
                 self._go_on_resolved(now)
+            if self.errands.ended:
+                self._go_on_logging_in(now)
             if now >= self._next_timer:
                 self._run_timers(now)
             if self._done or self._changed or self.waker.rung or now >= deadline:
@@ -130,6 +145,7 @@ class ConnectionLoop:
             self._selector.close()
             self._selector = None
         self._resolver.close()
+        self.errands.close()
         self._receiver.close()  # before the descriptors that it receives from
         for link in self.links.values():
             if link.transport is not None:
@@ -206,10 +222,42 @@ class ConnectionLoop:
         if not finished:
             self._watch(link, transport, WRITE if transport.wants_write() else READ)
             return
-        connection.transport_ready(now)
-        self._next_timer = min(self._next_timer, connection.next_deadline)
         link.setup_failures = 0
+        try:
+            connection.transport_ready(now)
+        except KafkaError as error:
+            self.lose(link, connection, error, now)
+            return
         self.write(link, connection, transport, now)
+
+    # --- logins ---
+
+    def log_in_again(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+        """Before something is sent: if the broker's session is to be prolonged, that comes first."""
+        try:
+            connection.log_in_again(now)
+        except KafkaError as error:
+            self.lose(link, connection, error, now)
+            return
+        if connection.outgoing:
+            self.write(link, connection, transport, now)
+        self._next_timer = min(self._next_timer, connection.next_deadline)
+
+    def _go_on_logging_in(self, now: float) -> None:
+        """Some errands have ended: go on with the logins that waited for them."""
+        self.errands.ended = False
+        for link in self.links.values():
+            connection, transport = link.connection, link.transport
+            if connection is None or transport is None:
+                continue
+            try:
+                news = connection.go_on(now)
+            except KafkaError as error:
+                self.lose(link, connection, error, now)
+                continue
+            if news:
+                self._changed |= connection.state is READY
+                self.write(link, connection, transport, now)
 
     def _attempt_failed(self, link: Link, reason: str, now: float) -> None:
         """One address did not work: try the next at once, or back off after the last."""
@@ -287,7 +335,7 @@ class ConnectionLoop:
         self, link: Link, connection: Connection, transport: Transport, now: float, beside: Beside | None = None
     ) -> None:
         """Take what has arrived, or what the Receiver took, and see what it means for the connection."""
-        was_ready = connection.state is READY
+        state = connection.state
         link.last_used = now
         try:
             if beside is None:
@@ -304,13 +352,13 @@ class ConnectionLoop:
             self._interrupted(link, connection, error, now)
             raise
         if count == 0:
-            self.lose(link, connection, _lost(link, connection, "it closed the connection"), now)
+            self.lose(link, connection, self._closed(link, connection), now)
             return
         if connection.throttle_ms:
             link.throttled_until = max(link.throttled_until, now + connection.throttle_ms)
             connection.throttle_ms = 0
-        if not was_ready:
-            self._negotiating(link, connection, transport, now)
+        if state is not READY:
+            self._negotiating(link, connection, transport, state, now)
 
     def _receive(self, link: Link, connection: Connection, transport: Transport, now: float) -> int:
         """Read until the socket is empty, nothing more is expected, or the Receiver goes on with it; 0 when the broker
@@ -380,13 +428,18 @@ class ConnectionLoop:
             self._metrics.received(link.node, count, answers)
         return count
 
-    def _negotiating(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
-        """After bytes during the first exchange: ready now, or a lower version is asked for."""
+    def _negotiating(
+        self, link: Link, connection: Connection, transport: Transport, before: ConnectionState, now: float
+    ) -> None:
+        """After bytes outside READY: ready now, or something more is to be said."""
         if connection.state is not READY:
             self.write(link, connection, transport, now)
             return
-        link.established()
         self._worked = self._changed = True
+        if before is REAUTHENTICATING:
+            log.debug("%s has prolonged the session", link.name)
+            return
+        link.established()
         log.debug("%s is ready (%s)", link.name, link.address)
         if self._metrics is not None:
             self._metrics.connected(link.node, now)
@@ -437,6 +490,25 @@ class ConnectionLoop:
             self._detach(link, now)
             link.untried.clear()
 
+    def _closed(self, link: Link, connection: Connection) -> KafkaError:
+        """What it means that the broker closed."""
+        refused = connection.hung_up()
+        if refused is not None:
+            return refused
+        if connection.used:
+            link.unused = 0
+        if connection.state is not READY or connection.used or connection.oldest() is None:
+            return _lost(link, connection, "it closed the connection")
+        # Versions are told to everybody. A broker that is about to end closes then, too: once is no proof.
+        link.unused += 1
+        link.failures = link.unused
+        if link.unused < CLOSED_UNUSED or connection.logs_in:
+            return _lost(link, connection, "it closed the connection")
+        return AuthenticationError(
+            f"{link.name} closes connections at the first request: a listener with SASL does so to a client that does "
+            f"not log in (security_protocol is {self._config.security_protocol}; check it and the port)"
+        )
+
     def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
         """The broker's bytes end the connection."""
         if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
@@ -479,6 +551,10 @@ class ConnectionLoop:
             waited = link.setup_deadline - link.last_attempt
             self._attempt_failed(link, f"no connection within {waited:.0f} ms", now)
             return
+        overdue = connection.login_overdue(now)
+        if overdue is not None:
+            self.lose(link, connection, overdue, now)
+            return
         entry = connection.expired(now)
         if entry is None:
             log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
@@ -493,7 +569,7 @@ class ConnectionLoop:
 def _lost(link: Link, connection: Connection, reason: str) -> BrokerConnectionError:
     """A lost connection in words, with a hint when it never worked."""
     text = f"the connection to {link.name} ({link.address}) was lost: {reason}"
-    if connection.state is not READY:
+    if not connection.used:
         text += (
             " before the first request was answered; a TLS or SASL listener does so to a PLAINTEXT "
             "client (check security_protocol and the port)"

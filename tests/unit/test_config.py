@@ -290,8 +290,6 @@ LATER = {
     "client_dns_lookup": "resolve_canonical_bootstrap_servers_only",
     "metric.reporters": "com.example.Reporter",
     "metrics_recording_level": "debug",
-    "security_protocol": "sasl_ssl",
-    "sasl_mechanism": "PLAIN",
 }
 
 

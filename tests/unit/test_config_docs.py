@@ -26,7 +26,9 @@ def test_no_option_is_ignored() -> None:
     table = {"config.py", "_options.py"}
     sources = [path for path in (ROOT / "kconsumer").rglob("*.py") if path.name not in table]
     read = set(
-        re.findall(r'config\.(?:secret\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources))
+        re.findall(
+            r'config\.(?:(?:secret|refers)\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources)
+        )
     )
     assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}
 

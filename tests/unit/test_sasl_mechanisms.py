@@ -1,0 +1,262 @@
+"""SASL mechanisms as functions of bytes: the vectors of their RFCs, and brokers that mean no good."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kconsumer.net.sasl.accounts import MECHANISMS
+from kconsumer.net.sasl.gssapi import Gssapi
+from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
+from kconsumer.net.sasl.oauthbearer import OAuthBearer
+from kconsumer.net.sasl.plain import Plain
+from kconsumer.net.sasl.scram import MOST_ITERATIONS, ScramSha256, ScramSha512, _Scram
+
+PENCIL = Account("user", "pencil")
+
+
+class ScramSha1(_Scram):
+    """The mechanism of RFC 5802, for its example."""
+
+    algorithm = "sha1"
+
+
+# --- PLAIN ---
+
+
+def test_plain() -> None:
+    """One message, with an empty authorization identity; whatever the broker answers, nothing follows."""
+    mechanism = Plain(Account("alice", "sécret"))
+    assert b"\0alice\0s\xc3\xa9cret" == mechanism.step(None)
+    assert None is mechanism.step(b"")
+    assert None is mechanism.step(b"more")
+
+
+@pytest.mark.parametrize(
+    ("account", "why"),
+    [
+        (Account("", "p"), "user name is empty"),
+        (Account("u", ""), "password is empty"),
+        (Account("u\0x", "p"), "user name has a NUL"),
+        (Account("u", "p\0x"), "password has a NUL"),
+    ],
+)
+def test_plain_refuses_what_it_cannot_carry(account: Account, why: str) -> None:
+    """A NUL would move the border between user and password; the error has neither."""
+    with pytest.raises(MechanismError, match=why):
+        Plain(account)
+
+
+# --- SCRAM ---
+
+VECTORS = [
+    (
+        ScramSha1,  # RFC 5802, section 5
+        "fyko+d2lbbFgONRv9qkxdawL",
+        b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096",
+        b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+        b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ=",
+    ),
+    (
+        ScramSha256,  # RFC 7677, section 3
+        "rOprNGfwEbeRWgbNEkqO",
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "nonce", "server_first", "client_final", "server_final"), VECTORS)
+def test_scram_as_in_its_rfc(
+    kind: type[_Scram], nonce: str, server_first: bytes, client_final: bytes, server_final: bytes
+) -> None:
+    """The exchange that the RFC prints."""
+    mechanism = kind(PENCIL, nonce)
+    assert f"n,,n=user,r={nonce}".encode() == mechanism.step(None)
+    assert client_final == mechanism.step(server_first)
+    assert None is mechanism.step(server_final)
+
+
+class Server:
+    """The other side of SCRAM, written from the RFC: what it says, and whether it believes the proof."""
+
+    def __init__(self, algorithm: str, password: bytes, iterations: int = 4096) -> None:
+        self.algorithm, self.iterations, self.salt = algorithm, iterations, b"NaCl" * 4
+        self.salted = hashlib.pbkdf2_hmac(algorithm, password, self.salt, iterations)
+
+    def hash(self, key: bytes, text: bytes) -> bytes:
+        return hmac.new(key, text, self.algorithm).digest()
+
+    def first(self, client_first: bytes) -> bytes:
+        self.client_first = client_first[3:]
+        nonce = self.client_first.split(b",")[1][2:]
+        salt = base64.b64encode(self.salt)
+        self.server_first = b"r=" + nonce + b"theirs,s=" + salt + b",i=%d" % self.iterations
+        return self.server_first
+
+    def final(self, client_final: bytes) -> bytes | None:
+        bare, _, proof = client_final.rpartition(b",p=")
+        message = b",".join((self.client_first, self.server_first, bare))
+        stored = hashlib.new(self.algorithm, self.hash(self.salted, b"Client Key")).digest()
+        key = bytes(a ^ b for a, b in zip(base64.b64decode(proof), self.hash(stored, message), strict=True))
+        if hashlib.new(self.algorithm, key).digest() != stored:
+            return None
+        return b"v=" + base64.b64encode(self.hash(self.hash(self.salted, b"Server Key"), message))
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), [(ScramSha256, "sha256"), (ScramSha512, "sha512")])
+@pytest.mark.parametrize(("password", "believed"), [("pâss=,wörd", True), ("other", False)])
+def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: str, believed: bool) -> None:
+    """A server that knows the password believes the proof, and only then; each exchange has a nonce of its own."""
+    server = Server(algorithm, "pâss=,wörd".encode())
+    mechanism = kind(Account("user", password))
+    first = mechanism.step(None)
+    assert first != kind(Account("user", password)).step(None)
+    final = mechanism.step(server.first(first or b""))
+    answer = server.final(final or b"")
+    assert believed is (answer is not None)
+    if answer is not None:
+        assert None is mechanism.step(answer)
+
+
+def test_scram_escapes_names_and_announces_tokens() -> None:
+    """`=` and `,` would end the name; a delegation token says that it is one."""
+    mechanism = ScramSha256(Account("a=b,c", "p", tokenauth=True), "N")
+    assert b"n,,n=a=3Db=2Cc,r=N,tokenauth=true" == mechanism.step(None)
+
+
+GOOD = b"r=NONCEx,s=c2FsdA==,i=4096"
+
+
+@pytest.mark.parametrize(
+    ("server_first", "why"),
+    [
+        (b"", "not of the form"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"hello", "not of the form"),
+        (b"r=NONCEx,r=NONCEx,s=c2FsdA==", "not of the form"),
+        (b"e=other-error", "refused: other-error"),
+        (b"m=must,r=NONCEx,s=c2FsdA==,i=4096", "not r="),
+        (b"s=c2FsdA==,i=4096", "not r="),
+        (b"r=NONCE,s=c2FsdA==,i=4096", "does not go on from ours"),
+        (b"r=OTHERx,s=c2FsdA==,i=4096", "does not go on from ours"),
+        (b"r=NONCE\x7f,s=c2FsdA==,i=4096", "does not go on from ours"),
+        (b"r=NONCEx,s=,i=4096", "salt is not base 64"),
+        (b"r=NONCEx,s=!!!!,i=4096", "salt is not base 64"),
+        (b"r=NONCEx,s=c2FsdA==,i=4095", "asks for 4095 iterations"),
+        (b"r=NONCEx,s=c2FsdA==,i=%d" % (MOST_ITERATIONS + 1), "iterations, 4096 to"),
+        (b"r=NONCEx,s=c2FsdA==,i=99999999999", "is not a number"),
+        (b"r=NONCEx,s=c2FsdA==,i=-4096", "is not a number"),
+        (b"r=NONCEx,s=c2FsdA==,i=0x1000", "is not a number"),
+    ],
+)
+def test_scram_refuses_a_bad_challenge(server_first: bytes, why: str) -> None:
+    """No proof goes to a broker that does not keep the rules, for it could be used to guess the password."""
+    mechanism = ScramSha256(PENCIL, "NONCE")
+    mechanism.step(None)
+    with pytest.raises(MechanismError, match=why):
+        mechanism.step(server_first)
+
+
+@pytest.mark.parametrize(
+    ("server_final", "why"),
+    [
+        (b"v=" + base64.b64encode(b"\0" * 32), "signature is wrong"),
+        (b"v=AAAA", "signature is wrong"),
+        (b"v=", "not base 64"),
+        (b"x=1", "not base 64"),
+        (b"", "not of the form"),
+        (b"e=invalid-proof", "refused: invalid-proof"),
+    ],
+)
+def test_scram_wants_the_broker_to_know_the_password(server_final: bytes, why: str) -> None:
+    """Who cannot sign does not know the password: the login fails although the broker would go on."""
+    mechanism = ScramSha256(PENCIL, "NONCE")
+    mechanism.step(None)
+    mechanism.step(GOOD)
+    with pytest.raises(MechanismError, match=why):
+        mechanism.step(server_final)
+
+
+@given(st.binary(max_size=60) | st.from_regex(rb"r=NONCE.{0,5},s=[A-Za-z=]{0,9},i=[0-9]{1,4}", fullmatch=True))
+def test_any_challenge_ends_in_a_token_or_the_one_error(challenge: bytes) -> None:
+    """Hostile bytes never end in another exception, in any mechanism that needs no library."""
+    mechanisms: list[Mechanism] = [ScramSha256(PENCIL, "NONCE"), Plain(PENCIL), OAuthBearer(Account(token="t"))]
+    for mechanism in mechanisms:
+        mechanism.step(None)
+        for _ in range(2):
+            try:
+                mechanism.step(challenge)
+            except MechanismError:
+                break
+
+
+# --- OAUTHBEARER ---
+
+
+def test_oauthbearer_as_in_its_rfc() -> None:
+    """The token, then the extensions; an empty answer is success."""
+    mechanism = OAuthBearer(Account(token="vF9dft4qmTc2==", extensions={"logicalCluster": "lkc-1", "a": "b c"}))
+    assert b"n,,\x01auth=Bearer vF9dft4qmTc2==\x01logicalCluster=lkc-1\x01a=b c\x01\x01" == mechanism.step(None)
+    assert None is mechanism.step(b"")
+    assert "" == mechanism.complaint
+
+
+@pytest.mark.parametrize(
+    ("challenge", "complaint"),
+    [
+        (b'{"status":"invalid_token","scope":"kafka"}', "status invalid_token, scope kafka"),
+        (b'{"status":"a\\u001b[2Jb"}', "status a?[2Jb"),
+        (b"nonsense", "it gave no reason"),
+        (b"[1]", "it gave no reason"),
+        (b"[" * 100_000, "it gave no reason"),
+    ],
+)
+def test_oauthbearer_refused(challenge: bytes, complaint: str) -> None:
+    """The broker's reason is answered with one byte, as it wants, and kept for the error; once."""
+    mechanism = OAuthBearer(Account(token="t"))
+    mechanism.step(None)
+    assert b"\x01" == mechanism.step(challenge)
+    assert complaint == mechanism.complaint
+    assert None is mechanism.step(challenge)
+
+
+@pytest.mark.parametrize(
+    ("account", "why"),
+    [
+        (Account(token=""), "is empty"),
+        (Account(token="a\x01auth=x"), "cannot have"),
+        (Account(token="t", extensions={"auth": "x"}), "not auth"),
+        (Account(token="t", extensions={"Auth": "x"}), "not auth"),
+        (Account(token="t", extensions={"a1": "x"}), "letters alone"),
+        (Account(token="t", extensions={"a": "x\x01"}), "not printable"),
+        (Account(token="t", extensions={"a": ""}), "empty"),
+    ],
+)
+def test_oauthbearer_refuses_what_it_cannot_carry(account: Account, why: str) -> None:
+    """A separator in a token or an extension would make another message of it."""
+    with pytest.raises(MechanismError, match=why):
+        OAuthBearer(account)
+
+
+# --- GSSAPI, and all ---
+
+
+def test_gssapi_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(MechanismError, match=r"pip install 'kconsumer\[gssapi\]'"):
+        Gssapi(Account(service="kafka", host="b1"))
+
+
+def test_every_mechanism_says_what_to_change() -> None:
+    """Errors end in advice; an account shows nothing of itself."""
+    assert all(kind.advice for kind in MECHANISMS.values())
+    assert "<Account>" == repr(Account("u", "hunter2", token="t"))
