@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -174,16 +174,42 @@ def offsets_seen(members: Iterable[MemberProcess]) -> dict[Partition, Counter[in
     return dict(seen)
 
 
-def assert_all_seen(members: Iterable[MemberProcess], ends: Mapping[Partition, int], *, once: bool) -> None:
-    """Every offset below each end was returned; `once`: and none of them twice."""
+def assert_all_seen(
+    members: Sequence[MemberProcess], ends: Mapping[Partition, int], *, once: bool, lost_after: float = float("inf")
+) -> None:
+    """Every offset below each end was returned; `once`: and none of them twice.
+
+    What a member had read of a partition that it lost after the given moment may be returned again: it was not asked
+    to give it up, so it could not commit.
+    """
     seen = offsets_seen(members)
     for partition, end in ends.items():
         counts = seen.get(partition, Counter())
         missing = [offset for offset in range(end) if offset not in counts]
         assert [] == missing[:10], f"{partition}: {len(missing)} of {end} records lost"
-        if once:
+    if once:
+        for partition, counts in _offsets_kept(members, lost_after).items():
             twice = [offset for offset, count in counts.items() if count > 1]
             assert [] == twice[:10], f"{partition}: {len(twice)} records returned twice"
+
+
+def _offsets_kept(members: Iterable[MemberProcess], lost_after: float) -> dict[Partition, Counter[int]]:
+    """How often each offset was returned in an ownership that did not end by being lost after that moment."""
+    kept: dict[Partition, Counter[int]] = defaultdict(Counter)
+    for member in members:
+        owned: dict[Partition, list[int]] = defaultdict(list)
+        for event in member.events:
+            if event["event"] == "records":
+                owned[tuple(event["partition"])] += event["offsets"]
+            elif event["event"] == "revoked" or (event["event"] == "lost" and event["at"] <= lost_after):
+                for partition in map(tuple, event["partitions"]):
+                    kept[partition].update(owned.pop(partition, ()))
+            elif event["event"] == "lost":
+                for partition in map(tuple, event["partitions"]):
+                    owned.pop(partition, None)
+        for partition, offsets in owned.items():
+            kept[partition].update(offsets)
+    return kept
 
 
 def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:

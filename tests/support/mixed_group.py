@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -25,6 +26,7 @@ class MixedGroup:
         self.watch = GroupWatch(kafka, topic)
         self.everyone: list[MemberProcess] = []
         self.live: list[MemberProcess] = []
+        self.last_leave = 0.0  # when the latest member to leave was told to
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -64,6 +66,7 @@ class MixedGroup:
     def leave(self, member: MemberProcess) -> None:
         """It closes."""
         self.live.remove(member)
+        self.last_leave = time.monotonic()
         member.stop()
 
     def kill(self, member: MemberProcess) -> None:
@@ -71,13 +74,14 @@ class MixedGroup:
         self.live.remove(member)
         member.kill()
 
-    def finish(self, *, once: bool = False) -> None:
-        """Read to the end and leave. Nothing is lost (`once`: nor read twice), owners are single, all is committed."""
+    def finish(self, *, once: bool = False, lost_after: float = float("inf")) -> None:
+        """Read to the end and leave. Nothing is lost (`once`: nor read twice, but for what a member lost after the
+        given moment), owners are single, all is committed."""
         ends = drained(self._kafka, self.topic, self.everyone)
         wait_for(lambda: all_offsets(self.everyone, ends), "every record to be read by someone", self.live)
         for member in self.live:
             member.stop()
-        assert_all_seen(self.everyone, ends, once=once)
+        assert_all_seen(self.everyone, ends, once=once, lost_after=lost_after)
         assert_one_owner_at_a_time(self.everyone)
         self.watch.assert_one_owner()
         leaders = [generation for member in self.everyone for generation in member.generations_led()]
