@@ -53,6 +53,10 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 UNKNOWN_TOPIC_ID = 100
 TOPIC_GONE = (3, UNKNOWN_TOPIC_ID)  # UNKNOWN_TOPIC_OR_PARTITION, or by its id
 
+# Answers come in the order of requests, and heartbeats go the same way: one behind thousands of commits that nobody
+# waits for would be answered too late.
+MAX_IN_FLIGHT = 10
+
 
 @dataclass(slots=True, eq=False)
 class _Ask:
@@ -74,6 +78,7 @@ class _Commit(_Ask):
     ids: Ids = field(default_factory=dict)  # of the topics read, at the moment of the commit; or none
     before_rebalance: bool = False  # the member must know how it went before it gives partitions up
     automatic: bool = False
+    awaited: bool = False  # somebody does nothing else until it is done
 
 
 @dataclass(slots=True, eq=False)
@@ -130,9 +135,10 @@ class CommitManager:
         """
         promise: Promise[Offsets] = Promise()
         if not offsets:
-            earlier = [] if deadline is None else [c.promise for c in self._commits if c.deadline is None]
+            earlier = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
             if earlier:  # answered in the order in which they were sent
-                earlier[-1].when_done(lambda _: promise.keep({}))
+                earlier[-1].awaited = True
+                earlier[-1].promise.when_done(lambda _: promise.keep({}))
             else:
                 promise.keep({})
             return promise
@@ -145,6 +151,7 @@ class CommitManager:
                 ids={} if self._ids is None else self._ids.consumed(offsets),
                 automatic=automatic,
                 before_rebalance=before_rebalance,
+                awaited=deadline is not None,
             )
         )
         return promise
@@ -186,6 +193,8 @@ class CommitManager:
         Java reads the positions again before each retry. Here they are those of the poll that began the rebalance: what
         is returned later is still being processed when a retry is sent.
         """
+        if self._commits:
+            self._commits[-1].awaited = True  # sent while the partitions are ours
         if not self._auto_commit or not self._member.generation.valid:
             return None
         return self.commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
@@ -221,7 +230,7 @@ class CommitManager:
         requests = []
         wait_ms = self._deadline_wait(now)
         asks: list[tuple[_Ask, Callable[[Any, float], UnsentRequest | None]]] = [
-            *((commit, self._commit_request) for commit in self._commits),
+            *((commit, self._commit_request) for commit in self._commits_to_send()),
             *((lookup, self._lookup_request) for lookup in self._lookups),
         ]
         for ask, build in asks:
@@ -237,6 +246,11 @@ class CommitManager:
                 requests.append(request)
         self._drop_done()
         return PollResult(requests, wait_ms)
+
+    def _commits_to_send(self) -> list[_Commit]:
+        """The first few; but all up to the last one that somebody waits for."""
+        awaited = max((n for n, commit in enumerate(self._commits, 1) if commit.awaited), default=0)
+        return self._commits[: max(awaited, MAX_IN_FLIGHT)]
 
     def _expire(self, now: float) -> None:
         for ask in (*self._commits, *self._lookups):

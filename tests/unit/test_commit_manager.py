@@ -13,6 +13,7 @@ from kconsumer.errors import (
     TimeoutError,
 )
 from kconsumer.requests.base import UnsentRequest
+from kconsumer.requests.commits import MAX_IN_FLIGHT
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -148,8 +149,43 @@ def test_commits_leave_in_order() -> None:
     group = member()
     group.commits.commit({T0: OffsetAndMetadata(1)})
     group.commits.commit({T0: OffsetAndMetadata(2)}, group.now + 1000)
-    offsets = [r.message.topics[0].partitions[0].committed_offset for r in sent(group)]
-    assert [1, 2] == offsets
+    assert [1, 2] == committed_by(sent(group))
+
+
+def committed_by(requests: list[UnsentRequest]) -> list[int]:
+    """The offsets that these commit."""
+    return [request.message.topics[0].partitions[0].committed_offset for request in requests]
+
+
+def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
+    """Of many asynchronous commits a few are under way at a time, in order; each answer sends the next one."""
+    group = member()
+    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in range(MAX_IN_FLIGHT + 2)]
+    requests = sent(group)
+    assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
+    assert [] == sent(group)
+    for number in range(2):
+        group.answer(requests[number], committed(requests[number]))
+        requests += sent(group)
+    assert [*range(MAX_IN_FLIGHT + 2)] == committed_by(requests)
+    for request in requests[2:]:
+        group.answer(request, committed(request))
+    assert all(promise.done and promise.error is None for promise in promises)
+
+
+@pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
+def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -> None:
+    """A commit with a deadline, an empty one and a rebalance send all commits before them at once."""
+    group = member(enable_auto_commit=False)
+    expected = [*range(MAX_IN_FLIGHT + 2)]
+    for number in expected:
+        group.commits.commit({T0: OffsetAndMetadata(number)})
+    if waiting == "rebalance":
+        assert group.commits.auto_commit_before_rebalance(group.now + 1000) is None
+    else:
+        group.commits.commit({T0: OffsetAndMetadata(99)} if waiting == "commit" else {}, group.now + 1000)
+    group.commits.commit({T0: OffsetAndMetadata(100)})
+    assert [*expected, 99][: len(expected) + (waiting == "commit")] == committed_by(sent(group))
 
 
 def test_auto_commit_follows_the_interval() -> None:
