@@ -71,7 +71,8 @@ class Engine:
         if driver.woken:
             driver.raise_wakeup()
         unread = driver.receives and parts.client.arrived
-        if now < driver.service_at and not unread and self._group_idle():
+        quiet = now < driver.service_at and not unread and self._group_idle()  # no manager has anything to do
+        if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)
             if parts.buffer.has_data():
@@ -79,11 +80,26 @@ class Engine:
                 records = self._collect(max_records, max_bytes)
                 if records is not None:
                     return records
-            elif timeout_ms <= 0 and self._found_nothing and not driver.news() and not self.callbacks.commits_wait:
+                quiet = False
+            elif timeout_ms <= 0 and self._found_nothing and not driver.news(0.0) and not self.callbacks.commits_wait:
                 self._quick_poll(now)
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
-        return self._poll_slowly(Timer(self._clock, timeout_ms), max_records, max_bytes)
+        timer = Timer(self._clock, timeout_ms)
+        if quiet and timeout_ms > 0 and not self.callbacks.commits_wait:
+            records = self._await_records(min(timeout_ms, driver.service_at - now), max_records, max_bytes)
+            if records is not None:
+                return records
+        return self._poll_slowly(timer, max_records, max_bytes)
+
+    def _await_records(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
+        """What a fetch that is under way brings, until something else happens or managers want to be polled."""
+        driver = self._driver
+        driver.news(timeout_ms)
+        if driver.woken or not self.parts.buffer.has_data() or not self._group_idle():
+            return None
+        self._metrics.waited_until = self._clock.now()
+        return self._collect(max_records, max_bytes)
 
     def _poll_slowly(self, timer: Timer, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         driver = self._driver

@@ -55,10 +55,10 @@ class ClassicDriver(Driver):
             self.service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
             parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else min(wait_ms, timeout_ms))
 
-    def news(self) -> bool:
+    def news(self, timeout_ms: float) -> bool:
         """A look at the network, not at managers."""
         with self._parts.lock:
-            return self._parts.dispatcher.step(0.0)
+            return self._parts.dispatcher.step(timeout_ms)
 
     def send_soon(self, *managers: RequestManager) -> None:
         """Poll these managers now."""

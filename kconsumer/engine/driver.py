@@ -67,8 +67,8 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def news(self) -> bool:
-        """Whether something came since the last step, which found nothing."""
+    def news(self, timeout_ms: float) -> bool:
+        """Whether something came since the last step, or comes within this time; no manager is polled meanwhile."""
 
     @abstractmethod
     def send_soon(self, *managers: RequestManager) -> None:

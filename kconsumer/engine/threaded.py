@@ -60,6 +60,7 @@ class ThreadedDriver(Driver):
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
+        self._asked = IDLE  # by the caller's last poll
         self._event = IDLE  # the last one taken from the queue
         self._round_began: float | None = None
         self._fetch_until = 0.0  # the caller polls: fetch ahead until then, without being asked again
@@ -81,6 +82,7 @@ class ThreadedDriver(Driver):
         try:
             now = self._clock.now()
             if fetching:
+                self._asked = event
                 self._poll_began(event, now)
             # A look without waiting needs no round if one was asked for a moment ago: the wait after it asks again.
             if timeout_ms > 0 or not fetching or now >= self.service_at:
@@ -124,9 +126,16 @@ class ThreadedDriver(Driver):
         self._parts.client.wakeup()  # positions of what was assigned are looked up now
         self._handled.record(took_ms, now)
 
-    def news(self) -> bool:
-        """What the network thread said."""
-        return self._signal.given
+    def news(self, timeout_ms: float) -> bool:
+        """What the network thread says; it fetches on, and knows who waits."""
+        if timeout_ms <= 0:
+            return self._signal.given
+        event = self._asked
+        event.open = True
+        try:
+            return self._signal.wait(timeout_ms)
+        finally:
+            event.open = False
 
     def send_soon(self, *managers: RequestManager) -> None:
         """The network thread polls them as soon as it is awake. It is not woken for a fetch unless there is one to

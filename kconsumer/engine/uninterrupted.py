@@ -9,7 +9,10 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from types import FrameType
+
+_signal = import_module("_signal")  # what `signal` wraps, making enums of all that goes in and out: four times the time
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -27,14 +30,14 @@ class Uninterrupted:
     def __enter__(self) -> None:
         if threading.get_ident() != threading.main_thread().ident:
             return
-        handler = signal.getsignal(signal.SIGINT)
+        handler = _signal.getsignal(signal.SIGINT)
         if callable(handler):
             self._handler = handler
-            signal.signal(signal.SIGINT, self._note)
+            _signal.signal(signal.SIGINT, self._note)
 
     def __exit__(self, *_: object) -> None:
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(signal.SIGINT, self._handler)
             if self._noted:
                 self._handler(signal.SIGINT, None)
 

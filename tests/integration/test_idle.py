@@ -85,6 +85,22 @@ def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[.
     assert len(calls) < 1500
 
 
+def test_waiting_polls_leave_managers_alone(
+    kafka: Kafka, topic_name: str, idle: Consumer, counted: Callable[..., list[str]]
+) -> None:
+    """Of polls that wait for single records, one after the other, most look at nothing but the fetch under way."""
+    idle.poll(0.1)
+    slow = counted(Engine, "_poll_slowly")
+    producer = kafka.producer({"linger.ms": 0})
+    began = time.monotonic()
+    for number in range(100):
+        producer.produce(topic_name, str(number).encode())
+        producer.flush(10)
+        assert [str(number).encode()] == [record.value for record in idle.poll(10)]
+    gaps = (time.monotonic() - began) * 1000 / LONGEST_SERVICE_GAP_MS
+    assert len(slow) < 20 + 2 * gaps
+
+
 def test_record_is_found_by_polls_that_do_not_wait(kafka: Kafka, topic_name: str, idle: Consumer) -> None:
     """A record that arrives between polls without a timeout is returned by one of them, a commit's outcome is told by
     one, and both after many that found nothing."""

@@ -54,7 +54,8 @@ def anonymous_memory(pid: int) -> int:
 def local_ports(pid: int) -> set[int]:
     """The ports of its ends of IPv4 TCP connections; empty if the process is gone."""
     try:
-        targets = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            targets = {os.readlink(entry.path) for entry in entries}
         rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return set()
