@@ -334,6 +334,11 @@ class Connection:
         if len(greeting) < 4:
             return
         size = int.from_bytes(greeting[:4], signed=True)
+        if greeting.startswith((b"\x15\x03", b"\x16\x03")):  # a record of TLS
+            raise AuthenticationError(
+                f"what answers for {self.name} speaks TLS; set security_protocol to SSL or SASL_SSL, "
+                "or use the port of a listener without TLS"
+            )
         if not 4 <= size <= MAX_FIRST_FRAME_BYTES:
             raise ProtocolError(f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}")
         self._greeting = None
@@ -509,8 +514,6 @@ class Connection:
 
 def _likely_cause(greeting: bytes) -> str:
     """What the first bytes of an answer look like."""
-    if greeting[:1] in (b"\x15", b"\x16") and greeting[1:2] == b"\x03":
-        return "it speaks TLS (set security_protocol to SSL or SASL_SSL, or use the broker's PLAINTEXT port)"
     if greeting.startswith(b"HTTP"):
         return "it speaks HTTP (a proxy, a REST interface or another web server; check host and port)"
     return f"its answer starts with {greeting!r} (another server or a proxy in between? check host and port)"

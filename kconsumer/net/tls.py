@@ -10,6 +10,7 @@ inside, where a selector does not see it: hence `pending`.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -23,6 +24,7 @@ from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
 
+HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)  # the last is how Python's ssl finds a reset connection
 LAST_WORDS_BYTES = 1 << 16  # read after a failed write, for the alert that says why
 CLOSED_IN_HANDSHAKE = (
     "it closed the connection when TLS was offered (a PLAINTEXT or SASL_PLAINTEXT listener does so: "
@@ -133,10 +135,14 @@ class TlsTransport(TcpTransport):
         except ssl.SSLWantWriteError:
             self._waits_for_write = True
             return False
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             raise HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         except ssl.SSLError as error:
             raise self._refused(handshake_advice(error, self._advice, self._host)) from error
+        except OSError as error:
+            if error.errno not in HUNG_UP:
+                raise
+            raise self._last_words() or HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         return True
 
     def recv_into(self, view: memoryview) -> int:
@@ -195,8 +201,8 @@ class TlsTransport(TcpTransport):
         raise self._refused(advice) from error
 
     def _last_words(self) -> AuthenticationError | None:
-        """A broker that refuses our certificate says so and hangs up. In TLS 1.3 we write meanwhile, and the write
-        fails before the alert was read."""
+        """A broker that refuses us says so and hangs up. We may be writing meanwhile, always in TLS 1.3, and find the
+        connection reset before we read the alert."""
         try:
             while self.recv_into(memoryview(bytearray(LAST_WORDS_BYTES))) > 0:
                 pass

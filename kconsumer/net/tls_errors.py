@@ -14,7 +14,7 @@ from kconsumer.net.transport import Address
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
 
-_TRUST = "no trusted certificate vouches for the broker's{how}; is {trust} the CA of this cluster?"
+_TRUST = "no trusted certificate vouches for the broker's{how}; {trust}"
 _HOST = (
     "the broker's certificate is not for the host {host!r}; use a name that it has in bootstrap_servers (and in the "
     "broker's advertised.listeners), or set ssl_check_hostname=False"
@@ -70,7 +70,8 @@ ALERTS: dict[str, str] = {
     "UNKNOWN_CA": _UNTRUSTED.replace("{why}", "the broker's truststore does not have the CA that issued it"),
     "ACCESS_DENIED": _UNTRUSTED.replace("{why}", "it may not connect"),
     "DECRYPT_ERROR": _UNTRUSTED.replace("{why}", "a signature made with its key does not fit"),
-    "HANDSHAKE_FAILURE": "the broker and this client have no cipher in common; see ssl_cipher_suites",
+    "HANDSHAKE_FAILURE": "the broker and this client have no cipher in common (see ssl_cipher_suites), or the broker "
+    "asks for a client certificate (see ssl_certfile)",
     "INSUFFICIENT_SECURITY": "the broker takes none of the ciphers of this client; see ssl_cipher_suites",
     "PROTOCOL_VERSION": NO_VERSION,
     "UNRECOGNIZED_NAME": "the broker does not know itself under the name that was used to reach it",
@@ -88,9 +89,10 @@ def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> 
     """What to change after a handshake that failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         known = VERIFICATIONS.get(error.verify_code)
-        trust = _given(config, "ssl_cafile", "ssl_truststore_location", "ssl_truststore_certificates", "ssl_context")
+        given = _given(config, "ssl_cafile", "ssl_truststore_location", "ssl_truststore_certificates", "ssl_context")
+        trust = f"is the cluster's CA in {given}?" if given else "set ssl_cafile to the certificate of the cluster's CA"
         if known is not None:
-            return known.format(host=host, trust=trust or "ssl_cafile, which is not set,")
+            return known.format(host=host, trust=trust)
         return f"the broker's certificate is not accepted: {error.verify_message}"
     reason = error.reason or ""
     return alert_advice(error, config) or REASONS.get(reason) or f"the handshake ended with {_words(error)}"

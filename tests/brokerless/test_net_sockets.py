@@ -261,12 +261,11 @@ def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
     ("raw", "cause"),
     [
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it speaks HTTP"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS"),
         (b"\x7f\xff\xff\xff", "another server or a proxy"),
     ],
 )
 def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> None:
-    """HTTP, TLS or anything else is told apart from Kafka, at once and without allocating what it
+    """HTTP or anything else is told apart from Kafka, at once and without allocating what it
     announces."""
     with ScriptedBroker(raw=raw) as broker:
         driver = drivers(broker.port)

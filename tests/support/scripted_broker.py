@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 import struct
 import threading
 from collections import defaultdict, deque
@@ -140,11 +141,14 @@ class ScriptedBroker(Script):
     """A `Script` on a loopback port, served by one thread. A context manager.
 
     `chunk` sends answers in pieces of that many bytes; `raw` is all that this server ever says (something
-    that is no broker), after which it closes.
+    that is no broker), after which it closes; `tls` is spoken if given.
     """
 
-    def __init__(self, *, port: int = 0, chunk: int = 1 << 30, raw: bytes | None = None) -> None:
+    def __init__(
+        self, *, port: int = 0, chunk: int = 1 << 30, raw: bytes | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         super().__init__()
+        self.tls = tls
         self.connections = 0
         self._chunk = chunk
         self._raw = raw
@@ -202,6 +206,13 @@ class ScriptedBroker(Script):
                 accepted, _ = sock.accept()
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.connections += 1
+                if self.tls is not None:
+                    try:
+                        accepted.settimeout(10)
+                        accepted = self.tls.wrap_socket(accepted, server_side=True)
+                    except OSError:  # the client's business
+                        accepted.close()
+                        continue
                 self._open[accepted] = Conversation(self)
                 selector.register(accepted, selectors.EVENT_READ)
             elif not self._serve(sock):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     KafkaError,
     ProtocolError,
@@ -239,8 +240,6 @@ def test_throttling_starts_with_api_versions(peer: Peer) -> None:
     ("first_bytes", "cause"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP"),
-        (b"\x15\x03\x03\x00\x02\x02\x0a", "speaks TLS"),
-        (b"\x16\x03\x01\x02\x00\x01", "speaks TLS"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "starts with b'SSH-"),
         (b"\xff\xff\xff\xff", "starts with"),
         (b"\x00\x00\x00\x03abc", "starts with"),
@@ -252,6 +251,16 @@ def test_another_protocol_is_recognised(peer: Peer, first_bytes: bytes, cause: s
     """The first four bytes decide, however they arrive; nothing is allocated for an absurd size."""
     peer.connection.transport_ready(0.0)
     with pytest.raises(ProtocolError, match=f"k3:9092 is not a Kafka broker: it.*{cause}"):  # noqa: PT012
+        for at in range(0, len(first_bytes), step):
+            peer.deliver(first_bytes[at : at + step])
+
+
+@pytest.mark.parametrize("first_bytes", [b"\x15\x03\x03\x00\x02\x02\x0a", b"\x16\x03\x01\x02\x00\x01"])
+@pytest.mark.parametrize("step", [1, 100])
+def test_tls_is_recognised(peer: Peer, first_bytes: bytes, step: int) -> None:
+    """An alert or a hello of TLS where plain Kafka was expected is for the user to mend, who is told how."""
+    peer.connection.transport_ready(0.0)
+    with pytest.raises(AuthenticationError, match="k3:9092 speaks TLS; set security_protocol to SSL"):  # noqa: PT012
         for at in range(0, len(first_bytes), step):
             peer.deliver(first_bytes[at : at + step])
 

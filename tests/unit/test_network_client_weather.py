@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kconsumer.errors import AuthenticationError
 from kconsumer.net.client import ClientRequest
+from kconsumer.net.transport import WOULD_BLOCK
 from kconsumer.schema import METADATA
 from support.fake_network import World
 from support.scripted_broker import SILENCE
@@ -62,6 +63,34 @@ def test_a_transport_with_a_handshake(world: World) -> None:
     transport.inbox.clear()
     world.poll()
     assert transport.written
+
+
+@pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
+def test_a_transport_that_waits_for_the_other_direction(world: World, direction: str, nothing: int) -> None:
+    """A write may wait for readability, a read for writability (TLS): only that is watched, and both go on then."""
+    world.broker.on(METADATA, METADATA.response())
+    world.connect()
+    transport, [selector] = world.net.last, world.net.selectors
+    usual = getattr(transport, direction)
+
+    def blocked(_: Any) -> int:
+        transport.crossed = True
+        return nothing
+
+    def free(data: Any) -> int:
+        transport.crossed = False
+        return usual(data)
+
+    setattr(transport, direction, blocked)
+    transport.wants_write = lambda: direction == "recv_into"
+    transport.events = lambda: selectors.EVENT_READ | selectors.EVENT_WRITE
+    request = world.send()
+    world.poll()
+    watched = selector.get_map()[transport.fd].events
+    assert watched == (selectors.EVENT_READ if direction == "send" else selectors.EVENT_WRITE)
+    setattr(transport, direction, free)
+    assert [request] == [response.request for response in world.poll()]
+    assert selectors.EVENT_READ == selector.get_map()[transport.fd].events
 
 
 def test_a_refused_handshake_is_not_tried_elsewhere(world: World) -> None:

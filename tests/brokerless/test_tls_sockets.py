@@ -1,0 +1,329 @@
+"""TLS connections of NetworkClient over loopback sockets, with a scripted broker or a stranger at the other end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer.clock import Clock
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from support.certificates import DAY, Authority
+from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
+from support.tls_peer import server_context, serving
+
+AUTHORITY, STRANGER = Authority(), Authority("a stranger")
+
+
+class Driver:
+    """A client on real time that trusts AUTHORITY."""
+
+    def __init__(self, folder: Path, port: int, host: str = "127.0.0.1", **options: Any) -> None:
+        self.clock = Clock()
+        given = {"security_protocol": "SSL", "ssl_cafile": AUTHORITY.write(folder / "ca.pem"), **options}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        self.client = NetworkClient(ConsumerConfig(bootstrap_servers=f"{host}:{port}", **chosen), self.clock)
+
+    def poll(self, timeout_ms: float = 10_000) -> list[ClientResponse]:
+        return self.client.poll(timeout_ms, self.clock.now())
+
+    def connect(self) -> None:
+        """Poll until ready; raises what `failed` says."""
+        error = self.attempt()
+        if error is not None:
+            raise error
+
+    def attempt(self) -> KafkaError | None:
+        """Wait for the backoff, then poll until ready, or why not."""
+        deadline = self.clock.now() + 10_000
+        while (now := self.clock.now()) < deadline:
+            wait_ms = self.client.delay_ms("-1", now)
+            if self.client.ready("-1", now):
+                return None
+            self.poll(10_000 if wait_ms == float("inf") else wait_ms)
+            if self.client.failed("-1", self.clock.now()) is not None:
+                return self.client.failed("-1", self.clock.now())
+        raise AssertionError("neither ready nor failed")
+
+    def send(self, api: Any = METADATA, **fields: Any) -> ClientRequest:
+        request = ClientRequest("-1", api, api.request(**fields), 10_000)
+        self.client.send(request, self.clock.now())
+        return request
+
+    def answers(self, count: int) -> list[ClientResponse]:
+        """The next so many."""
+        found: list[ClientResponse] = []
+        while len(found) < count:
+            taken = self.poll()
+            assert taken
+            found += taken
+        return found
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    """Makes clients and closes them."""
+    made: list[Driver] = []
+
+    def make(port: int, **options: Any) -> Driver:
+        made.append(Driver(tmp_path, port, **options))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        driver.client.close()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ssl.SSLContext:
+    """Of a server that AUTHORITY vouches for."""
+    return server_context(tmp_path, AUTHORITY.issue())
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("chunk", [1, 1 << 30])
+def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version: str, chunk: int) -> None:
+    """The whole way, in either version, with answers in one record or in as many as they have bytes."""
+    with ScriptedBroker(tls=context, chunk=chunk) as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
+        driver = drivers(broker.port, ssl_protocol=version)
+        driver.connect()
+        request = driver.send()
+        [response] = driver.answers(1)
+        assert (request, "c" * 200) == (response.request, response.message.cluster_id)
+        assert f"fd={driver.client._links['-1'].transport.fileno()} {version}" in repr(
+            driver.client._links["-1"].transport
+        )
+
+
+def test_large_answers_behind_each_other(drivers: Any, context: ssl.SSLContext) -> None:
+    """What OpenSSL holds back when a frame ends in the middle of a record is asked for: a selector would not tell."""
+    payloads = [os.urandom(100_000), os.urandom(300_000)]
+    held: list[bytes] = []
+
+    def answer(request: Any) -> bytes:
+        message = fetched(payloads[len(held)])
+        held.append(response_bytes(FETCH, request.version, request.correlation_id, message))
+        return b"".join(held) if len(held) == len(payloads) else b""
+
+    with ScriptedBroker(tls=context) as broker:
+        broker.on(FETCH, answer)
+        driver = drivers(broker.port)
+        driver.connect()
+        sent = [driver.send(FETCH), driver.send(FETCH)]
+        answers = driver.answers(2)
+        assert sent == [response.request for response in answers]
+        found = [bytes(response.message.responses[0].partitions[0].records) for response in answers]
+        assert payloads == found
+
+
+def fetched(payload: bytes) -> Any:
+    """A Fetch response with these bytes as the records of a partition."""
+    topic_class = {f.name: f for f in FETCH.response.FIELDS}["responses"].kind.element
+    partition_class = {f.name: f for f in topic_class.FIELDS}["partitions"].kind.element
+    return FETCH.response(responses=[topic_class(partitions=[partition_class(partition_index=0, records=payload)])])
+
+
+def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
+    """What the socket does not take at once is offered again, as TLS demands."""
+    with ScriptedBroker(tls=context) as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c"))
+        driver = drivers(broker.port)
+        driver.connect()
+        topic = next(f for f in METADATA.request.FIELDS if f.name == "topics").kind.element
+        driver.send(topics=[topic(name=f"{number:0200}") for number in range(30_000)])
+        [response] = driver.answers(1)
+        assert ("c", 30_000) == (response.message.cluster_id, len(broker.requests[-1].message.topics))
+
+
+def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> None:
+    """A close_notify behind an answer ends the connection, though the socket says nothing more."""
+    closed = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True, suppress_ragged_eofs=False) as tls:
+            for api, message in ((API_VERSIONS, api_versions()), (METADATA, METADATA.response(cluster_id="c"))):
+                request = read_request(tls.recv(1 << 16)[4:])
+                tls.send(response_bytes(api, request.version, request.correlation_id, message))
+            tls.settimeout(0)
+            with pytest.raises(ssl.SSLWantReadError):
+                tls.unwrap()  # says goodbye, without waiting for an answer
+            closed.wait(10)
+
+    with serving(serve) as port:
+        driver = drivers(port)
+        driver.connect()
+        driver.send()
+        [response] = driver.answers(1)
+        assert "c" == response.message.cluster_id
+        while driver.client.failed("-1", driver.clock.now()) is None:
+            driver.poll()
+        closed.set()
+        assert "it closed the connection" in str(driver.client.failed("-1", driver.clock.now()))
+
+
+@pytest.mark.parametrize(
+    ("certificate", "host", "options", "reason"),
+    [
+        ({"begins": -3 * DAY, "ends": -DAY}, "127.0.0.1", {}, "certificate has expired; renew it"),
+        ({"begins": DAY, "ends": 2 * DAY}, "127.0.0.1", {}, "is not valid yet; is a clock wrong"),
+        ({"hosts": ("kafka.example",)}, "127.0.0.1", {}, "is not for the host '127.0.0.1'; use a name that it has"),
+        ({"hosts": ("kafka.example",)}, "localhost", {}, "is not for the host 'localhost'; use a name that it has"),
+        ({}, "127.0.0.1", {"ssl_cafile": None}, "vouches for the broker's.*; set ssl_cafile to the certificate"),
+        ({}, "127.0.0.1", {"ssl_cafile": "stranger"}, "vouches for the broker's; is the cluster's CA in ssl_cafile="),
+    ],
+)
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_certificates_that_are_refused(
+    drivers: Any,
+    tmp_path: Path,
+    certificate: dict[str, Any],
+    host: str,
+    options: dict[str, Any],
+    reason: str,
+    version: str,
+) -> None:
+    """Each has its error, raised at the first attempt, and a backoff."""
+    if options.get("ssl_cafile"):
+        options = {"ssl_cafile": STRANGER.write(tmp_path / "stranger.pem")}
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(**certificate))) as broker:
+        driver = drivers(broker.port, host=host, ssl_protocol=version, **options)
+        with pytest.raises(AuthenticationError, match=rf"^TLS with {host}:{broker.port} \S+ failed: .*{reason}"):
+            driver.connect()
+        assert driver.client.delay_ms("-1", driver.clock.now()) > 0
+        assert (0, "") == (driver.client.refusal().code, driver.client.refusal().name)
+
+
+def test_host_names_are_not_checked_if_one_says_so(drivers: Any, tmp_path: Path) -> None:
+    """By Python's or by Java's option; the chain of trust is."""
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(hosts=("kafka.example",)))) as broker:
+        for options in ({"ssl_check_hostname": False}, {"ssl_endpoint_identification_algorithm": ""}):
+            drivers(broker.port, **options).connect()
+            stranger = drivers(broker.port, ssl_cafile=STRANGER.write(tmp_path / "stranger.pem"), **options)
+            with pytest.raises(AuthenticationError, match="no trusted certificate"):
+                stranger.connect()
+
+
+@pytest.mark.parametrize(
+    ("issuer", "ends", "reason"),
+    [
+        (None, DAY, "the broker asks for a client certificate"),
+        (STRANGER, DAY, r"accept the client's certificate \(ssl_certfile='.*client.pem'\): the broker's truststore"),
+        (AUTHORITY, -DAY, r"accept the client's certificate \(ssl_certfile='.*client.pem'\): it has expired; renew"),
+    ],
+)
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_clients_that_are_refused(
+    drivers: Any, tmp_path: Path, issuer: Authority | None, ends: timedelta, reason: str, version: str
+) -> None:
+    """In TLS 1.3 the refusal comes when we believe to be connected, and have written already."""
+    options = (
+        {"ssl_certfile": issuer.issue(begins=-3 * DAY, ends=ends).write(tmp_path / "client.pem")} if issuer else {}
+    )
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
+        driver = drivers(broker.port, ssl_protocol=version, **options)
+        with pytest.raises(AuthenticationError, match=reason):
+            driver.connect()
+        assert driver.client.delay_ms("-1", driver.clock.now()) > 0
+
+
+def test_a_client_certificate_that_is_accepted(drivers: Any, tmp_path: Path) -> None:
+    """The certificate and its key, in one file."""
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
+        drivers(broker.port, ssl_certfile=AUTHORITY.issue().write(tmp_path / "client.pem")).connect()
+
+
+def test_no_version_in_common(drivers: Any, tmp_path: Path) -> None:
+    """The error names the options that say which versions we speak."""
+    context = server_context(tmp_path, AUTHORITY.issue(), maximum_version=ssl.TLSVersion.TLSv1_2)
+    with ScriptedBroker(tls=context) as broker:
+        driver = drivers(broker.port, ssl_enabled_protocols="TLSv1.3")
+        with pytest.raises(AuthenticationError, match="none of the TLS versions that ssl_enabled_protocols"):
+            driver.connect()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x23", b"SSH-2"]
+)
+def test_what_does_not_speak_tls(drivers: Any, raw: bytes) -> None:
+    """The error says so at once, whatever else it speaks."""
+    with ScriptedBroker(raw=raw) as broker, pytest.raises(AuthenticationError, match="does not speak TLS"):
+        drivers(broker.port).connect()
+
+
+def test_a_web_server_behind_tls(drivers: Any, context: ssl.SSLContext) -> None:
+    """HTTP inside of TLS is no Kafka."""
+    raw = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with ScriptedBroker(tls=context, raw=raw) as broker, pytest.raises(ProtocolError, match="it speaks HTTP"):
+        drivers(broker.port).connect()
+
+
+def hang_up(sock: socket.socket) -> None:
+    """What a plain Kafka listener does when it is offered TLS."""
+    sock.recv(1 << 16)
+
+
+def test_hanging_up_twice_is_no_accident(drivers: Any) -> None:
+    """Once may be a broker about to end, or a proxy without one; then it is for the user to mend."""
+    with serving(hang_up) as port:
+        driver = drivers(port)
+        first, second = driver.attempt(), driver.attempt()
+        assert (BrokerConnectionError, AuthenticationError) == (type(first), type(second))
+        for error in (first, second):
+            assert "it closed the connection when TLS was offered (a PLAINTEXT" in str(error)
+
+
+def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.SSLContext) -> None:
+    """A broker that goes down and comes up is not taken for one without TLS."""
+    port = unused_port()
+    driver = drivers(port)
+    with ScriptedBroker(port=port, tls=context):
+        driver.connect()
+    while driver.client.failed("-1", driver.clock.now()) is None:
+        driver.poll()
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        for _ in range(3):
+            listener.settimeout(10)
+            now = driver.clock.now()
+            while not driver.client.ready("-1", now) and driver.client.delay_ms("-1", now) != float("inf"):
+                driver.poll(driver.client.delay_ms("-1", now))
+                now = driver.clock.now()
+            driver.poll(50)
+            accepted, _ = listener.accept()
+            accepted.close()
+            assert isinstance(driver.attempt(), BrokerConnectionError)
+    with ScriptedBroker(port=port, tls=context):
+        while driver.attempt() is not None:
+            pass
+
+
+def test_a_handshake_that_stalls(drivers: Any) -> None:
+    """It counts as connecting, which takes no longer than it may."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        driver = drivers(silent.getsockname()[1], socket_connection_setup_timeout_ms=50)
+        error = driver.attempt()
+        assert isinstance(error, BrokerConnectionError)
+        assert "no connection within" in str(error)
+
+
+def test_renewed_certificates_are_used_by_the_next_connection(drivers: Any, tmp_path: Path) -> None:
+    """Files that changed are read again; a file that was only half written is left for the next connection."""
+    own = tmp_path / "client.pem"
+    STRANGER.issue().write(own)
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
+        driver = drivers(broker.port, ssl_certfile=str(own))
+        assert isinstance(driver.attempt(), AuthenticationError)
+        own.write_text("-----BEGIN CERTIFICATE-----")
+        assert isinstance(driver.attempt(), AuthenticationError)
+        AUTHORITY.issue().write(own)
+        driver.connect()
