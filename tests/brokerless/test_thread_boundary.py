@@ -22,6 +22,7 @@ from kconsumer.errors import UnsupportedVersionError, WakeupError
 from kconsumer.schema import API_VERSIONS
 from support.log_broker import LogBroker
 from support.scripted_broker import api_versions
+from support.threads import elsewhere
 
 pytestmark = pytest.mark.network_thread
 
@@ -201,7 +202,7 @@ def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, h
             reader.take(result if how != "columns" else rows(result))
         if not before_the_end:
             return
-        elsewhere(lambda: reader.poll(5))
+        assert elsewhere(lambda: reader.poll(5)) is None
     raise AssertionError("it never ended")
 
 
@@ -227,23 +228,6 @@ def rows(columns: Any) -> list[Any]:
         )
         for row in columns.to_pyarrow().to_pylist()
     ]
-
-
-def elsewhere(action: Callable[[], object]) -> None:
-    """Do something in another thread; raises what it raises."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
 
 
 # --- between polls -------------------------------------------------------------------------------------------------

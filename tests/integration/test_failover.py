@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from support.members import (
     shared_out,
     wait_for,
 )
+from support.threads import meanwhile
 
 PARTITIONS = 6
 DURABLE = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 60_000}
@@ -32,8 +32,6 @@ class Load:
         self.failed: list[object] = []
         self._topic = topic
         self._producer = cluster.producer(DURABLE)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
     def _delivered(self, error: object, message: Any) -> None:
         if error is None:
@@ -41,9 +39,9 @@ class Load:
         else:
             self.failed.append(error)
 
-    def _run(self) -> None:
+    def _run(self, ended: threading.Event) -> None:
         number = 0
-        while not self._done.wait(0.02):
+        while not ended.wait(0.02):
             for _ in range(40):
                 self._producer.produce(
                     self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
@@ -52,15 +50,9 @@ class Load:
             self._producer.poll(0)
         self._producer.flush(60)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Produce while the block runs, then wait for every acknowledgement."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._done.set()
-            self._thread.join()
+        return meanwhile(self._run)
 
 
 def member_settings(cluster: KafkaCluster, topic: str, assignors: clients.Assignors) -> dict[str, Any]:

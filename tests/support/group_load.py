@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from support.kafka_admin import Kafka
@@ -18,28 +17,21 @@ from support.members import (
     shared_out,
     wait_for,
 )
+from support.threads import meanwhile
 
 PARTITIONS = 6
 
 
-@contextmanager
-def load(kafka: Kafka, topic: str) -> Iterator[None]:
+def load(kafka: Kafka, topic: str) -> AbstractContextManager[None]:
     """Records flow into the topic, about 3,000 per second, until the block ends."""
-    done = threading.Event()
 
-    def produce() -> None:
+    def produce(ended: threading.Event) -> None:
         number = 0
-        while not done.wait(0.05):
+        while not ended.wait(0.05):
             kafka.produce(topic, [b"%d" % n for n in range(number, number + 150)], config={"linger.ms": 0})
             number += 150
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return meanwhile(produce)
 
 
 def everything(topic: str) -> list[Partition]:

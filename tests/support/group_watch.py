@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from kconsumer.errors import KafkaError
 from kconsumer.groups import GroupClient, GroupDescription
 from support.kafka_admin import Kafka
+from support.threads import meanwhile
 
 PERIOD_S = 0.15
 
@@ -20,12 +20,10 @@ class GroupWatch:
     def __init__(self, kafka: Kafka, group: str) -> None:
         self._kafka, self._group = kafka, group
         self._seen: list[GroupDescription] = []
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
+    def _run(self, ended: threading.Event) -> None:
         with GroupClient(self._kafka.bootstrap_servers) as client:
-            while not self._done.wait(PERIOD_S):
+            while not ended.wait(PERIOD_S):
                 try:
                     found = client.describe(self._group)
                 except KafkaError:
@@ -33,15 +31,9 @@ class GroupWatch:
                 if found.members and (found.type == "consumer" or found.state == "Stable"):
                     self._seen.append(found)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Look while the block runs."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._done.set()
-            self._thread.join()
+        return meanwhile(self._run)
 
     def assert_one_owner(self) -> None:
         """In everything seen no partition has two owners; of enough to mean something."""

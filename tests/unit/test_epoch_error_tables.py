@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.errors import CODES, BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError, is_retriable
+from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError, is_retriable
 from kconsumer.membership import epoch_heartbeat
 from kconsumer.requests import group_reactions
 from kconsumer.requests.base import Promise, UnsentRequest
@@ -24,12 +24,11 @@ from kconsumer.schema.offsets import (
 from kconsumer.state.epochs import EpochState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 from support.epoch_harness import INTERVAL_MS, EpochHarness, topic_id
+from support.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
 from support.group_harness import committed
 
 pytestmark = pytest.mark.network_thread
 
-COORDINATOR_TROUBLE = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
-LOADING = {"COORDINATOR_LOAD_IN_PROGRESS": "retry"}
 HEARTBEAT = {
     **COORDINATOR_TROUBLE,
     **LOADING,
@@ -76,15 +75,8 @@ FETCH = {
     "UNSTABLE_OFFSET_COMMIT": "retry",
 }
 
-CODE = {row.name: code for code, row in CODES.items()}
-NEVER_HEARD_OF = 4242
-ALL = [*CODES, NEVER_HEARD_OF]
 T0 = TopicPartition("t", 0)
 OFFSETS = {T0: OffsetAndMetadata(5)}
-
-
-def name_of(code: int) -> str:
-    return CODES[code].name if code in CODES else str(code)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer.errors import (
-    CODES,
     BrokerError,
     CorruptRecordError,
     KafkaError,
@@ -18,6 +17,7 @@ from kconsumer.fetching.reactions import REACTIONS
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition
+from support.error_codes import ALL, CODE, NEVER_HEARD_OF, name_of
 from support.fetching import World, offsets
 
 # The table of Java's FetchCollector, in its order.
@@ -36,20 +36,12 @@ JAVA = {
     "UNKNOWN_SERVER_ERROR": "retry",
     "CORRUPT_MESSAGE": "raise",
 }
-CODE = {row.name: code for code, row in CODES.items()}
-NEVER_HEARD_OF = 4242
-RAISED = [
-    code for code in (*CODES, NEVER_HEARD_OF) if JAVA.get(getattr(CODES.get(code), "name", ""), "raise") == "raise"
-]
+RAISED = [code for code in ALL if JAVA.get(name_of(code), "raise") == "raise"]
 
 
 def coded(reaction: str) -> list[int]:
     """The codes with this reaction."""
     return [CODE[name] for name, wanted in JAVA.items() if wanted == reaction]
-
-
-def name_of(code: int) -> str:
-    return CODES[code].name if code in CODES else str(code)
 
 
 def answered_by_follower(code: int) -> World:

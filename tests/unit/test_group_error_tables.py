@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import (
-    CODES,
     BrokerError,
     CommitFailedError,
     FencedInstanceIdError,
@@ -38,9 +37,8 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.state.member import Generation, MemberState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
+from support.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
 from support.group_harness import GroupHarness, committed
-
-COORDINATOR_TROUBLE = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
 
 FIND_COORDINATOR = {
     "COORDINATOR_LOAD_IN_PROGRESS": "retry",
@@ -51,7 +49,7 @@ FIND_COORDINATOR = {
 }
 JOIN = {
     **COORDINATOR_TROUBLE,
-    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
+    **LOADING,
     "UNKNOWN_MEMBER_ID": "reset",
     "REBALANCE_IN_PROGRESS": "retry now",
     "MEMBER_ID_REQUIRED": "adopt id",
@@ -89,11 +87,11 @@ LEAVE = {
 }
 COMMIT = {
     **COORDINATOR_TROUBLE,
+    **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
     "TOPIC_AUTHORIZATION_FAILED": "topics",
     "OFFSET_METADATA_TOO_LARGE": "raise",
     "INVALID_COMMIT_OFFSET_SIZE": "raise",
-    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
     "UNKNOWN_TOPIC_OR_PARTITION": "retry",
     "REQUEST_TIMED_OUT": "coordinator",
     "FENCED_INSTANCE_ID": "fenced",
@@ -103,29 +101,22 @@ COMMIT = {
 }
 FETCH_GROUP = {
     **COORDINATOR_TROUBLE,
-    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
+    **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
 }
 # OffsetFetch v1 has codes of partitions only; Java reads the coordinator's trouble there, too.
 FETCH = {
     **COORDINATOR_TROUBLE,
-    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
+    **LOADING,
     "UNKNOWN_TOPIC_OR_PARTITION": "raise",
     "TOPIC_AUTHORIZATION_FAILED": "topics",
     "UNSTABLE_OFFSET_COMMIT": "retry",
 }
 
-CODE = {row.name: code for code, row in CODES.items()}
-NEVER_HEARD_OF = 4242
-ALL = [*CODES, NEVER_HEARD_OF]
 T0 = TopicPartition("t", 0)
 OFFSETS = {T0: OffsetAndMetadata(5)}
 MINE = Generation(1, "me", "first-takes-all")
 AFTER_RESET = {"reset": Generation(), "reset keep id": Generation(member_id="me")}
-
-
-def name_of(code: int) -> str:
-    return CODES[code].name if code in CODES else str(code)
 
 
 def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> str:

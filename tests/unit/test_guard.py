@@ -11,6 +11,7 @@ import pytest
 
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 from kconsumer.guard import Guard, fork_count, public
+from support.threads import elsewhere
 
 
 class Guarded:
@@ -28,22 +29,6 @@ class Guarded:
     def double(self, number: int, *, plus: int = 0) -> int:
         """Doubles."""
         return 2 * number + plus
-
-
-def elsewhere(action: Callable[[], object]) -> BaseException | None:
-    """Run an action in another thread; what it raised."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return raised[0] if raised else None
 
 
 def test_public_method_is_itself() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.errors import CODES, TopicAuthorizationError
+from kconsumer.errors import TopicAuthorizationError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
@@ -14,6 +14,7 @@ from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochRespons
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetReset
+from support.error_codes import ALL, CODE, name_of
 from support.managing import NODES, RETRY_MS, answer, led_by, tp
 from support.offsets_case import OffsetsCase, offsets, rows
 
@@ -30,14 +31,7 @@ EITHER = {
     "TOPIC_AUTHORIZATION_FAILED": "raise",
 }
 LIST_OFFSETS = {**EITHER, "UNSUPPORTED_FOR_MESSAGE_FORMAT": "nothing"}
-CODE = {row.name: code for code, row in CODES.items()}
-NEVER_HEARD_OF = 4242
-ALL = [*CODES, NEVER_HEARD_OF]
 A0 = tp("a-0")
-
-
-def name_of(code: int) -> str:
-    return CODES[code].name if code in CODES else str(code)
 
 
 def reaction(java: dict[str, str], code: int) -> str:

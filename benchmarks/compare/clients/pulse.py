@@ -50,7 +50,7 @@ def main() -> None:
         due += random.uniform(0.5, 1.5) / float(rate)
         while (left := due - time.monotonic()) > 0.001:
             producer.poll(left)
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, due - time.monotonic()))  # a wait in librdkafka is of whole milliseconds
         beat(producer, topic, int(partitions), took_us)
     producer.flush(10)
     print(json.dumps({"us": took_us}))
