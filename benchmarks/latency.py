@@ -10,14 +10,13 @@ Markdown.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -158,12 +157,10 @@ def main() -> None:
     options = arguments()
     rounds = options.rounds or (1 if options.quick else 3)
     records = options.records or (50 if options.quick else 600)
-    results: dict[str, Any] = {"date": datetime.date.today().isoformat(), "machine": machine(), "rounds": rounds}
+    results = report.new_results(machine(), rounds)
     compile_sources()
     results["readings"] = measure(options.only or list(CLIENTS), rounds, records)
-    print(f"{report.place_line(results)}; {rounds} readings of {records} records.\n\n{table(results['readings'])}")
-    if options.output:
-        options.output.write_text(json.dumps(results) + "\n")
+    report.tell(results, f"{rounds} readings of {records} records.", table(results["readings"]), options.output)
 
 
 if __name__ == "__main__":

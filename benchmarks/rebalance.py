@@ -12,7 +12,6 @@ learn of a change. Prints a table in Markdown.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import select
@@ -251,12 +250,10 @@ def main() -> None:
     """Measure and print."""
     options = arguments()
     turns = options.turns or (1 if options.quick else 3)
-    results: dict[str, Any] = {"date": datetime.date.today().isoformat(), "machine": machine(), "rounds": turns}
+    results = report.new_results(machine(), turns)
     compile_sources()
     results["readings"] = measure(options.only or list(CLIENTS), turns)
-    print(f"{report.place_line(results)}; {TITLE.format(turns=turns)}:\n\n{table(results['readings'])}")
-    if options.output:
-        options.output.write_text(json.dumps(results) + "\n")
+    report.tell(results, f"{TITLE.format(turns=turns)}:", table(results["readings"]), options.output)
 
 
 if __name__ == "__main__":

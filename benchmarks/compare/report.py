@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import sys
@@ -50,6 +51,18 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown; the first column is text, the last one, too."""
     rule = ["---", *["---:"] * (len(heads) - 2), "---"]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [heads, rule, *rows]) + "\n"
+
+
+def new_results(machine: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """What every run says of itself."""
+    return {"date": datetime.date.today().isoformat(), "machine": machine, "rounds": rounds}
+
+
+def tell(results: dict[str, Any], title: str, text: str, output: Path | None) -> None:
+    """Print where and how it was measured, and the table; all figures go to a JSON file if one is named."""
+    print(f"{place_line(results)}; {title}\n\n{text}")
+    if output:
+        output.write_text(json.dumps(results) + "\n")
 
 
 def topic_table(topic: dict[str, Any]) -> str:
