@@ -117,6 +117,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Let the cluster ask for client metrics (KIP-714); this version sends none either way."""
     buffer_memory: int
     """Hard bound on fetched data held, in bytes, compressed and decompressed counted."""
+    receive_message_max_bytes: int
+    """Largest answer of a broker that is received; one that announces more ends its connection."""
     consumer_timeout_ms: int | None
     """Iterating over the consumer ends after this long without a record; None: never."""
     on_commit: Callable[..., object] | None

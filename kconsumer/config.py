@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ANSWER_BYTES = 512  # of an answer to a fetch, besides what is fetched
 REQUIRED: Any = object()  # the default of an option that has none
 
 
@@ -194,6 +195,10 @@ class _Table:
     buffer_memory: int = _option(
         kinds.int64(1), 64 << 20,
         "Hard bound on fetched data held, in bytes, compressed and decompressed counted.", own=True
+    )
+    receive_message_max_bytes: int = _option(
+        kinds.int32(1_000), 1 << 30,
+        "Largest answer of a broker that is received; one that announces more ends its connection.", own=True
     )
     consumer_timeout_ms: int | None = _option(
         kinds.int64(), None,
@@ -537,6 +542,12 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
             raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, too, or leave it out")
         if values["group_instance_id"] is not None:
             raise ConfigError("group_instance_id makes a static member of a group; set group_id, too, or leave it out")
+    largest, fetched = values["receive_message_max_bytes"], values["fetch_max_bytes"]
+    if "receive_message_max_bytes" in given and fetched + ANSWER_BYTES > largest:
+        raise ConfigError(
+            f"receive_message_max_bytes={largest} leaves no room for fetch_max_bytes={fetched} and the {ANSWER_BYTES} "
+            "bytes around it; raise the one or lower the other"
+        )
     wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
     if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
         raise ConfigError(

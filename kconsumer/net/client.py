@@ -331,6 +331,7 @@ class NetworkClient:
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=introduction,
+            max_frame_bytes=config.receive_message_max_bytes,
             new_login=self._new_login(link.host),
             rng=self._rng,
         )

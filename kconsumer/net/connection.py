@@ -41,9 +41,6 @@ from kconsumer.schema.dsl import Api, response_plan
 if TYPE_CHECKING:
     from kconsumer.net.sasl.login import Login, NewLogin
 
-MAX_FRAME_BYTES = 1 << 30
-"""No broker sends a larger answer; a larger announced size is garbage."""
-
 MAX_FIRST_FRAME_BYTES = 1 << 20
 """The first answer is to ApiVersions (or a login step): a few kB. What announces more is not Kafka."""
 
@@ -129,7 +126,7 @@ class Connection:
         client_id: str,
         request_timeout_ms: float,
         api_versions_fields: Mapping[str, Any],
-        max_frame_bytes: int = MAX_FRAME_BYTES,
+        max_frame_bytes: int = 1 << 30,
         new_login: NewLogin | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -268,11 +265,23 @@ class Connection:
         """
         if self._greeting is not None:
             self._check_greeting(count)
-        return self._answer_all(self._frames.received(count), now, responses)
+        try:
+            frames = self._frames.received(count)
+        except ProtocolError as error:
+            raise self._too_large(error) from error
+        return self._answer_all(frames, now, responses)
 
     def received_ahead(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
         """As `received`, of the bytes of a size and `count` bytes of its frame in `ahead_view()`."""
-        return self._answer_all(self._frames.received_ahead(prefix, count), now, responses)
+        try:
+            frames = self._frames.received_ahead(prefix, count)
+        except ProtocolError as error:
+            raise self._too_large(error) from error
+        return self._answer_all(frames, now, responses)
+
+    def _too_large(self, error: ProtocolError) -> ProtocolError:
+        """Nothing was allocated for the size that a broker announced."""
+        return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
     def _answer_all(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
         for frame in frames:

@@ -282,15 +282,20 @@ def test_a_server_that_hangs_up_on_the_first_request(drivers: Any) -> None:
             driver.connect()
 
 
-def test_an_absurd_frame_size_later_on(drivers: Any) -> None:
-    """A negotiated connection that announces two gigabytes is ended as a protocol error of that request."""
+@pytest.mark.parametrize(("largest", "announced"), [(1 << 30, 2**31 - 1), (100_000, 100_001), (100_000, -1)])
+def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: int) -> None:
+    """A negotiated connection that announces more than one wants is ended as a protocol error of that request, and left
+    alone for a while."""
     with ScriptedBroker() as broker:
-        broker.on(METADATA, struct.pack(">i", 2**31 - 1))
-        driver = drivers(broker.port)
+        broker.on(METADATA, struct.pack(">i", announced))
+        driver = drivers(broker.port, receive_message_max_bytes=largest, fetch_max_bytes=1)
         driver.connect()
         driver.send()
         [response] = driver.poll()
         assert isinstance(response.error, ProtocolError)
+        limit = f"announces a frame of {announced} bytes, the limit is {largest} (receive_message_max_bytes)"
+        assert limit in str(response.error)
+        assert driver.client.delay_ms("-1", driver.clock.now()) > 0
 
 
 def test_an_old_broker_is_asked_again_with_version_0(drivers: Any) -> None:

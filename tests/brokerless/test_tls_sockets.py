@@ -268,6 +268,19 @@ def test_a_web_server_behind_tls(drivers: Any, context: ssl.SSLContext) -> None:
         drivers(broker.port).connect()
 
 
+@pytest.mark.parametrize("announced", [2**31 - 1, -1])
+def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: int) -> None:
+    """What comes encrypted is not trusted more than what does not."""
+    with ScriptedBroker(tls=context) as broker:
+        broker.on(METADATA, announced.to_bytes(4, signed=True))
+        driver = drivers(broker.port)
+        driver.connect()
+        driver.send()
+        [response] = driver.answers(1)
+        assert isinstance(response.error, ProtocolError)
+        assert f"announces a frame of {announced} bytes" in str(response.error)
+
+
 def hang_up(sock: socket.socket) -> None:
     """What a plain Kafka listener does when it is offered TLS."""
     sock.recv(1 << 16)

@@ -33,6 +33,7 @@ def config(**changes: Any) -> Any:
         "connections_max_idle_ms": 540_000,
         "send_buffer_bytes": -1,
         "receive_buffer_bytes": -1,
+        "receive_message_max_bytes": 1 << 30,
         "security_protocol": "PLAINTEXT",
         "metadata_cluster_check_enable": True,
         "metadata_recovery_strategy": "rebootstrap",
