@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 from collections.abc import Mapping
+
+from kconsumer.cli.properties import read_properties
 
 COMMAND_TIMEOUT_MS = 20_000  # a command gives up sooner than a library
 
@@ -21,12 +24,18 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """`-b HOST:PORT` and `-X key=value`."""
+    """`-b HOST:PORT`, `-X key=value`, and where else options come from."""
     parser.add_argument(
-        "-b", "--bootstrap-servers", required=True, metavar="HOST:PORT", help="brokers, separated by commas"
+        "-b", "--bootstrap-servers", metavar="HOST:PORT", help="brokers, separated by commas; or they are in FILE"
     )
     parser.add_argument("-X", dest="settings", action="append", type=setting, default=[], metavar="key=value",
-                        help="any option of the consumer, as max.poll.records or max_poll_records")  # fmt: skip
+                        help="any option of the consumer, as max.poll.records or max_poll_records; "
+                             "secrets may be env:NAME or file:PATH")  # fmt: skip
+    parser.add_argument("-F", "--config", metavar="FILE",
+                        help="options from a file of Java properties, as Kafka's tools take; "
+                             "-X goes before")  # fmt: skip
+    parser.add_argument("--ask", dest="asked", action="append", default=[], metavar="key",
+                        help="ask for this option, such as ssl_password, without showing what is typed")  # fmt: skip
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +48,42 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 def with_settings(
     args: argparse.Namespace, options: Mapping[str, object], defaults: Mapping[str, object]
 ) -> dict[str, object]:
-    """The options of the command line, those of -X, and `defaults` for what neither names.
+    """The options of the command line, of -X, those asked for, those of the file, and `defaults` for what none names.
 
-    Raises UsageError when -X sets what the command line sets.
+    `args.bootstrap_servers` is then what was found. Raises UsageError when -X sets what the command line sets, OSError
+    for a file that cannot be read.
     """
-    chosen = {"bootstrap_servers": args.bootstrap_servers, **options}
+    chosen = {**options}
+    if args.bootstrap_servers is not None:
+        chosen["bootstrap_servers"] = args.bootstrap_servers
     for key, value in args.settings:
         if key in chosen:
             raise UsageError(f"-X {key}: the command line sets it already")
         chosen[key] = value
-    named = {key.replace(".", "_") for key in chosen}
-    return chosen | {key: value for key, value in defaults.items() if key not in named}
+    for key in args.asked:
+        chosen[key] = getpass.getpass(f"{key}: ")
+    _add(chosen, _of_file(args.config))
+    if "bootstrap_servers" not in _names(chosen):
+        raise UsageError("which brokers? Give -b HOST:PORT, or bootstrap.servers in the file of -F")
+    args.bootstrap_servers = next(value for key, value in chosen.items() if _names({key: 0}) == {"bootstrap_servers"})
+    _add(chosen, defaults)
+    return chosen
+
+
+def _of_file(path: str | None) -> Mapping[str, object]:
+    if path is None:
+        return {}
+    try:
+        return read_properties(path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no file of properties: {error}") from None
+
+
+def _names(options: Mapping[str, object]) -> set[str]:
+    return {key.replace(".", "_") for key in options}
+
+
+def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
+    """What is not chosen yet, under either spelling."""
+    named = _names(chosen)
+    chosen.update({key: value for key, value in more.items() if key.replace(".", "_") not in named})

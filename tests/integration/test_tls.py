@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import ssl
+import subprocess
+import sys
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from kconsumer import Consumer
-from support.certificates import Authority, broker_properties
+from kconsumer import Consumer, RangeClient
+from kconsumer.errors import AuthenticationError
+from kconsumer.groups import GroupClient
+from support.certificates import DAY, Authority, Certificate, broker_properties
 from support.kafka import DEFAULT_VERSION, KafkaCluster
+from support.kafka_admin import wait_until
 
 
 class Secured:
@@ -23,13 +32,23 @@ class Secured:
         self.authority = Authority()
         self.ca = self.authority.write(folder / "ca.pem")
         self.client = self.authority.issue("reader", hosts=()).write(folder / "client.pem")
-        broker = self.authority.issue("broker")
-        properties = broker_properties(folder, self.authority, broker, ("SSL", "MTLS"), asking=("MTLS",))
+        self.broker = self.authority.issue("broker")
+        properties = broker_properties(folder, self.authority, self.broker, ("SSL", "MTLS"), asking=("MTLS",))
+        properties |= {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true", "message.max.bytes": "12000000"}
         self.cluster = KafkaCluster(
             os.environ.get("KAFKA_VERSION", DEFAULT_VERSION),
             properties=properties,
             listeners={"SSL": "SSL", "MTLS": "SSL"},
         )
+
+    def renew(self, certificate: Certificate) -> None:
+        """The broker shows another certificate from now on, to connections made from now on."""
+        path = certificate.write(self.folder / f"broker-{uuid.uuid4().hex}.pem")
+        name = "listener.name.ssl.ssl.keystore.location"
+        entry = ConfigEntry(name, path, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for done in self.cluster.admin.incremental_alter_configs([resource]).values():
+            done.result(30)
 
     def options(self, listener: str = "SSL", **more: Any) -> dict[str, Any]:
         """Of a client that may connect there."""
@@ -88,3 +107,149 @@ def test_a_group_reads(
     first.close()
     secured.cluster.produce(topic_name, [b"more"])
     assert [b"more"] == read(consume(topic_name, listener=listener, **group), 1)
+
+
+ENGINES = [{"engine": "classic"}, {"engine": "threaded"}, {"group_protocol": "consumer"}]
+
+
+FAILURES = {
+    "unknown CA": ("SSL", {"ssl_cafile": None}, "no trusted certificate vouches for the broker's"),
+    "no certificate": ("MTLS", {"ssl_certfile": None}, "the broker asks for a client certificate; set ssl_certfile"),
+    "no certificate, TLS 1.2": (
+        "MTLS",
+        {"ssl_certfile": None, "ssl_protocol": "TLSv1.2"},
+        "the broker asks for a client certificate",
+    ),
+    "a stranger's certificate": ("MTLS", {"ssl_certfile": "stranger"}, "does not accept the client's certificate"),
+    "no TLS": ("SSL", {"security_protocol": None, "ssl_cafile": None}, "speaks TLS; set security_protocol to SSL"),
+    "TLS": ("PLAINTEXT", {}, "closed the connection when TLS was offered .*check security_protocol"),
+    "ciphers": ("SSL", {"ssl_cipher_suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "no cipher in common"),
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "listener", "changes", "reason"),
+    [pytest.param(ENGINES[0], *failure, id=name) for name, failure in FAILURES.items()]
+    + [
+        pytest.param(engine, *FAILURES[name], id=f"{name}, {engine}")
+        for engine in ENGINES[1:]
+        for name in ("no certificate", "TLS")
+    ],
+)
+def test_failures_are_raised_at_once(
+    secured: Secured, topic_name: str, engine: dict[str, str], listener: str, changes: dict[str, Any], reason: str
+) -> None:
+    """From poll() and from a look-up, saying what to change; and again, but not in a tight loop."""
+    if changes.get("ssl_certfile"):
+        changes = {"ssl_certfile": Authority("stranger").issue().write(secured.folder / "stranger.pem")}
+    options = {**secured.options("SSL" if listener == "PLAINTEXT" else listener), **changes, **engine}
+    if listener == "PLAINTEXT":
+        options["bootstrap_servers"] = secured.cluster.bootstrap_servers
+    chosen = {name: value for name, value in options.items() if value is not None}
+    with Consumer(topic_name, group_id=topic_name, reconnect_backoff_ms=100, **chosen) as consumer:
+        began = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(AuthenticationError, match=reason):
+                consumer.poll(20)
+        with pytest.raises(AuthenticationError, match=reason):
+            consumer.list_topics(timeout=20)
+        assert time.monotonic() - began < 10
+        attempts = consumer.metrics()
+        created = sum(value for name, value in attempts.items() if name.name == "connection-creation-total")
+        assert 0 == created  # none became ready
+
+
+def test_certificates_change_while_one_consumes(
+    secured: Secured, consume: Callable[..., Consumer], topic_name: str
+) -> None:
+    """Connections stay while the broker renews its certificate; new ones see the new one, and say what is wrong with
+    it."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    reader = consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000)
+    secured.cluster.produce(topic_name, [b"before"])
+    assert [b"before"] == read(reader, 1)
+    for certificate, reason in (
+        (secured.authority.issue("broker", begins=-3 * DAY, ends=-DAY), "certificate has expired"),
+        (secured.authority.issue("broker", hosts=("kafka.example",)), "is not for the host '127.0.0.1'"),
+        (Authority("another").issue("broker"), "no trusted certificate vouches"),
+        (secured.authority.issue("broker, renewed"), "well"),
+    ):
+        secured.renew(certificate)
+        secured.cluster.produce(topic_name, [b"meanwhile"])
+        assert [b"meanwhile"] == read(reader, 1)
+        wait_until(lambda reason=reason: reason in newcomers_trouble(secured), 30, f"a connection that ends {reason!r}")
+
+
+def newcomers_trouble(secured: Secured) -> str:
+    """How it ends when somebody connects anew."""
+    with Consumer(**secured.options()) as consumer:
+        try:
+            consumer.list_topics(timeout=20)
+        except AuthenticationError as error:
+            return str(error)
+        return "well"
+
+
+def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
+    """Records of ten megabytes come whole, between small ones, whoever receives them."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    values = [b"small", os.urandom(10_000_000), b"small", os.urandom(10_000_001), b"end"]
+    for value in values:
+        secured.cluster.produce(topic_name, [value], config={"message.max.bytes": 12_000_000})
+    for engine in ENGINES:
+        reader = consume(
+            topic_name, group_id=topic_name, enable_auto_commit=False, consumer_timeout_ms=30_000, **engine
+        )
+        assert values == read(reader, len(values))
+        reader.close()
+
+
+def test_500_connections_leave_nothing_behind(secured: Secured) -> None:
+    """Connecting and closing leaks no descriptor, whether the handshake succeeds or not."""
+    options = secured.options()
+    context = ssl.create_default_context(cafile=secured.ca)
+    good = {**options, "ssl_context": context}
+    del good["ssl_cafile"]
+    bad = {**secured.options("MTLS"), "ssl_certfile": None}
+    bad = {name: value for name, value in bad.items() if value is not None}
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(500):
+        with Consumer(**(bad if number % 10 == 9 else good)) as consumer:
+            if number % 10 == 9:
+                with pytest.raises(AuthenticationError):
+                    consumer.list_topics(timeout=20)
+            else:
+                consumer.list_topics(timeout=20)
+    assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_other_clients_of_the_package(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
+    """Ranges and groups are read with the same options."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    secured.cluster.produce(topic_name, [b"one", b"two"])
+    with consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000) as reader:
+        read(reader, 2)
+        reader.commit()
+    options = {name: value for name, value in secured.options("MTLS").items() if name != "auto_offset_reset"}
+    with RangeClient(**options) as client, client.read_range((topic_name, 0), 0, 2) as batches:
+        assert [b"one", b"two"] == [value for batch in batches for value in batch.to_pyarrow()["value"].to_pylist()]
+    with GroupClient(**options) as groups:
+        assert [2] == [found.committed for found in groups.offsets(groups.describe(topic_name)).values()]
+
+
+def test_the_command_line(secured: Secured, topic_name: str) -> None:
+    """Options come from a file of properties, as Java's tools take, and from -X."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    secured.cluster.produce(topic_name, [b"one"])
+    client = secured.authority.issue("reader", hosts=())
+    (secured.folder / "client.properties").write_text(
+        f"# of Java's tools\nsecurity.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={secured.ca}\n"
+        f"ssl.keystore.type=PEM\nssl.keystore.key={client.encrypted('sesame').replace(chr(10), ' ')}\n"
+        f"ssl.keystore.certificate.chain = {client.chain.replace(chr(10), ' ')}\n"
+    )
+    command = [sys.executable, "-m", "kconsumer", "topics", "list", "-b", secured.cluster.servers("MTLS")]
+    command += ["-F", str(secured.folder / "client.properties"), "-X", "ssl.key.password=env:KCONSUMER_TEST_KEY"]
+    environment = {**os.environ, "KCONSUMER_TEST_KEY": "sesame"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert topic_name in done.stdout
