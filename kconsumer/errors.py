@@ -207,22 +207,36 @@ class CoordinatorError(RetriableBrokerError):
 
 
 class AuthorizationError(BrokerError):
-    """The principal lacks a permission."""
+    """The principal lacks a permission. `operation` is what an ACL must allow, if that is known."""
+
+    resource: ClassVar[str] = "resource"
+
+    def __init__(self, message: str = "", *, code: int = -1, operation: str = "") -> None:
+        super().__init__(message, code=code)
+        self.operation = operation
+        if operation:
+            self.args = (f"{self.args[0]}; an ACL must allow {operation} on the {self.resource}",)
 
 
 class TopicAuthorizationError(AuthorizationError):
     """No permission on a topic; `topics` names those refused."""
 
-    def __init__(self, message: str = "", *, code: int = 29, topics: frozenset[str] = frozenset()) -> None:
-        super().__init__(message, code=code)
+    resource = "topic"
+
+    def __init__(
+        self, message: str = "", *, code: int = 29, topics: frozenset[str] = frozenset(), operation: str = ""
+    ) -> None:
+        super().__init__(message, code=code, operation=operation)
         self.topics = topics
 
 
 class GroupAuthorizationError(AuthorizationError):
     """No permission on the consumer group."""
 
-    def __init__(self, message: str = "", *, code: int = 30) -> None:
-        super().__init__(message, code=code)
+    resource = "group"
+
+    def __init__(self, message: str = "", *, code: int = 30, operation: str = "") -> None:
+        super().__init__(message, code=code, operation=operation)
 
 
 class AuthenticationError(BrokerError):
@@ -413,10 +427,14 @@ CODES: dict[int, ErrorCode] = {
 }
 
 
-def error_for(code: int, message: str = "") -> BrokerError:
-    """The error to raise for a broker's code; `message` says to which topic, group or broker it belongs."""
+def error_for(code: int, message: str = "", *, operation: str = "") -> BrokerError:
+    """The error to raise for a broker's code; `message` says to which topic, group or broker it belongs, `operation`
+    which permission was needed."""
     entry = CODES.get(code)
-    return (entry.error if entry else BrokerError)(message, code=code)
+    kind = entry.error if entry else BrokerError
+    if operation and issubclass(kind, AuthorizationError):
+        return kind(message, code=code, operation=operation)
+    return kind(message, code=code)
 
 
 def is_retriable(code: int) -> bool:

@@ -54,7 +54,8 @@ def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
     """A code as an error that knows its partition and offset."""
     error: BrokerError
     if code == 29:
-        error = TopicAuthorizationError(f"fetching from {tp} at offset {offset}", topics=frozenset({tp.topic}))
+        about = f"fetching from {tp} at offset {offset}"
+        error = TopicAuthorizationError(about, topics=frozenset({tp.topic}), operation="Read")
     elif code == 2:
         error = error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to go on")
     else:

@@ -364,7 +364,7 @@ class ClassicMembership(Membership[Member]):
     def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
         reaction = reaction_to(table, code)
         hint = f"; {HINTS[code]}" if code in HINTS and self._member.group_instance_id is not None else ""
-        error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}")
+        error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}", operation="Read")
         log.info("%s", error)
         self._member.request_rejoin(f"{what} failed: {error.name}")
         if reaction is Reaction.RAISE:

@@ -12,7 +12,7 @@ import logging
 from typing import Any, Protocol
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
+from kconsumer.errors import AuthenticationError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
@@ -29,6 +29,7 @@ from kconsumer.state.subscription import SubscriptionState
 log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_REGEX = 1
+TOPIC_AUTHORIZATION = 29
 
 
 class Reaction(enum.Enum):
@@ -47,7 +48,7 @@ HEARTBEAT_REACTIONS: dict[int, Reaction] = {
     16: Reaction.COORDINATOR,  # NOT_COORDINATOR
     25: Reaction.FENCED,  # UNKNOWN_MEMBER_ID
     29: Reaction.REPORT,  # TOPIC_AUTHORIZATION_FAILED
-    30: Reaction.FATAL,  # GROUP_AUTHORIZATION_FAILED
+    30: Reaction.REPORT,  # GROUP_AUTHORIZATION_FAILED
     35: Reaction.FATAL,  # UNSUPPORTED_VERSION
     42: Reaction.FATAL,  # INVALID_REQUEST
     69: Reaction.FATAL,  # GROUP_ID_NOT_FOUND; ignored once the member has left
@@ -250,6 +251,9 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._fields.forget()
         if isinstance(error, UnsupportedVersionError):
             self._membership.failed(self._unsupported(error))
+        elif isinstance(error, AuthenticationError):  # a password may be put right while we run
+            self._error = error
+            self._retry(now)
         elif not error.retriable:
             self._membership.failed(error)
         else:
@@ -258,7 +262,8 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
 
     def _react(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         code = message.error_code
-        error = error_for(code, self._where(message.error_message))
+        needed = "Describe" if code == TOPIC_AUTHORIZATION else "Read"
+        error = error_for(code, self._where(message.error_message), operation=needed)
         reaction = HEARTBEAT_REACTIONS.get(code, Reaction.FATAL)  # even if the error would pass, as in Java
         log.info("%s", error)
         if reaction in (Reaction.RETRY, Reaction.REPORT):

@@ -126,11 +126,11 @@ class HeartbeatManager(Heartbeats[Member]):
             if member.state is MemberState.STABLE:
                 member.request_rejoin("the group is rebalancing")
         elif reaction is Reaction.RAISE:
-            self._error = error_for(code, where)
+            self._error = error_for(code, where, operation="Read")
         elif not unchanged:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
         elif reaction is Reaction.FENCED:
-            self._error = error_for(code, where)
+            self._error = error_for(code, where, operation="Read")
             member.reset(str(error_for(code)), fenced=self._error)
         else:
             member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)

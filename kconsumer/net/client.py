@@ -168,7 +168,7 @@ class NetworkClient:
             return FOREVER
         if link.throttled_until > now:
             return link.throttled_until - now
-        return FOREVER if link.connection.in_flight >= MAX_IN_FLIGHT else 0.0
+        return FOREVER if link.connection.in_flight >= MAX_IN_FLIGHT or link.connection.held(now) else 0.0
 
     def failed(self, node: str, now: float) -> KafkaError | None:
         """Why the broker cannot be reached: while its connection is in backoff, or when nobody knows it."""
@@ -357,5 +357,6 @@ def _may_send(link: Link, now: float) -> bool:
         connection is not None
         and connection.state is READY
         and link.throttled_until <= now
+        and not connection.held(now)
         and connection.in_flight < MAX_IN_FLIGHT
     )

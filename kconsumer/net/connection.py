@@ -150,6 +150,7 @@ class Connection:
         self._rng = rng or random.Random()
         self._login: Login | None = None  # that is under way
         self._login_again_at = float("inf")
+        self._held_from = float("inf")  # a request sent later might find the session over
         self.used = False  # a caller's request was answered
         self.recv_view = self._frames.recv_view
         self.ahead_view = self._frames.ahead_view
@@ -369,6 +370,10 @@ class Connection:
         """Whether the session is to be prolonged before the next request."""
         return now >= self._login_again_at
 
+    def held(self, now: float) -> bool:
+        """Whether requests wait although it is ready: the session ends, and the next login has no credentials yet."""
+        return now >= self._held_from
+
     def log_in_again(self, now: float) -> None:
         """Prolong it; what is in flight will be answered before."""
         assert self._new_login is not None
@@ -419,8 +424,10 @@ class Connection:
     def logged_in(self, lifetime_ms: int, now: float) -> None:
         """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
         self._login = None
+        self._held_from = float("inf")
         if lifetime_ms > 0:
             self._login_again_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
+            self._held_from = now + lifetime_ms * _LATEST
         first = self.state is ConnectionState.AUTHENTICATING
         self.handle(ConnectionEvent.LOGGED_IN)
         if first:

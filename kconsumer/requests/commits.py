@@ -345,7 +345,8 @@ class CommitManager:
                 return
         if unauthorized:
             topics = frozenset(unauthorized)
-            commit.promise.fail(TopicAuthorizationError(f"commit refused for {sorted(topics)}", topics=topics))
+            about = f"commit refused for {sorted(topics)}"
+            commit.promise.fail(TopicAuthorizationError(about, topics=topics, operation="Read"))
             return
         if self.on_committed is not None:
             self.on_committed(commit.offsets)
@@ -361,7 +362,7 @@ class CommitManager:
             self._ids.unknown()
         if code in TOPIC_GONE and (commit.automatic or self._is_another(commit)):
             # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
-            commit.promise.fail(error_for(code, where))
+            commit.promise.fail(error_for(code, where, operation="Read"))
         elif reaction in (Reaction.RETRY, Reaction.COORDINATOR):
             if reaction is Reaction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
@@ -375,7 +376,7 @@ class CommitManager:
             self._fenced = FencedInstanceIdError(where)
             commit.promise.fail(self._fenced)
         elif reaction is Reaction.RAISE:
-            commit.promise.fail(error_for(code, where))
+            commit.promise.fail(error_for(code, where, operation="Read"))
         elif not unchanged and member.rebalancing:
             commit.promise.fail(RebalanceInProgressError(where))
         else:
@@ -463,14 +464,15 @@ class CommitManager:
                     )
         if unauthorized:
             topics = frozenset(unauthorized)
-            lookup.promise.fail(TopicAuthorizationError(f"{where}: refused for {sorted(topics)}", topics=topics))
+            about = f"{where}: refused for {sorted(topics)}"
+            lookup.promise.fail(TopicAuthorizationError(about, topics=topics, operation="Describe"))
         else:
             lookup.promise.keep(found)
         self._drop_done()
 
     def _react_to_lookup(self, table: Table, lookup: _Lookup, code: int, where: str, now: float) -> None:
         reaction = reaction_to(table, code)
-        error = error_for(code, where)
+        error = error_for(code, where, operation="Describe")
         if code == UNKNOWN_TOPIC_ID and self._ids is not None:
             self._ids.unknown()
         if reaction is Reaction.STALE_EPOCH and self._member.may_commit:

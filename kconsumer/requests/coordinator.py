@@ -106,7 +106,8 @@ class CoordinatorManager:
             self._failed(error, reply.now, final=True)
         elif answer.error_code:
             about = f"coordinator of group {self._group_id}"
-            error = error_for(answer.error_code, f"{about}: {answer.error_message}" if answer.error_message else about)
+            told = f"{about}: {answer.error_message}" if answer.error_message else about
+            error = error_for(answer.error_code, told, operation="Describe")
             final = reaction_to(FIND_COORDINATOR_REACTIONS, answer.error_code) is Reaction.RAISE
             self._failed(error, reply.now, final=final)
         else:

@@ -188,5 +188,5 @@ def _partitions(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
 
 def _raise(code: int, about: str, text: str | None = None) -> None:
     if code:
-        error: BrokerError = error_for(code, f"{about}: {text}" if text else about)
+        error: BrokerError = error_for(code, f"{about}: {text}" if text else about, operation="Describe")
         raise error

@@ -138,6 +138,6 @@ def topic_error(codes: dict[str, int]) -> KafkaError:
     """The error for topics that were refused (first) or have illegal names."""
     refused = frozenset(topic for topic, code in codes.items() if code == TOPIC_AUTHORIZATION)
     if refused:
-        return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused)
+        return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")
     invalid = frozenset(topic for topic, code in codes.items() if code == INVALID_TOPIC)
     return InvalidTopicError(", ".join(sorted(invalid)), topics=invalid)

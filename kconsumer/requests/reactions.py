@@ -57,6 +57,7 @@ def reaction_to(table: dict[int, Reaction], code: int, tp: TopicPartition, what:
 def refusal(what: str, refused: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
     """The error for partitions that may not be read, by the offset concerned if there is one. `what` was asked."""
     names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in refused.items())
-    error = TopicAuthorizationError(f"{what} of {names}", topics=frozenset(tp.topic for tp in refused))
+    topics = frozenset(tp.topic for tp in refused)
+    error = TopicAuthorizationError(f"{what} of {names}", topics=topics, operation="Describe")
     error.topic_partition, error.offset = next(iter(refused.items()))
     return error

@@ -35,7 +35,7 @@ HEARTBEAT = {
     "FENCED_MEMBER_EPOCH": "fenced",
     "UNKNOWN_MEMBER_ID": "fenced",
     "TOPIC_AUTHORIZATION_FAILED": "report",
-    "GROUP_AUTHORIZATION_FAILED": "fatal",
+    "GROUP_AUTHORIZATION_FAILED": "report",  # fatal in Java; here a member goes on when an ACL is granted
     "UNSUPPORTED_VERSION": "fatal",
     "INVALID_REQUEST": "fatal",
     "GROUP_ID_NOT_FOUND": "fatal",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.errors import BrokerConnectionError, GroupAuthorizationError, UnsupportedVersionError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, GroupError, UnsupportedVersionError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.state.epochs import EpochState
 from kconsumer.types import SubscriptionPattern
@@ -169,10 +169,12 @@ def test_fatal_stays_fatal() -> None:
     group = EpochHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
-    group.refuse(group.beat(), 30)
+    group.refuse(group.beat(), 81)
     group.subscription.subscribe(["u"])
     for _ in range(2):
-        assert isinstance(group.membership.take_error(), GroupAuthorizationError)
+        error = group.membership.take_error()
+        assert isinstance(error, GroupError)
+        assert 81 == error.code
         group.run_callbacks()
         group.now += INTERVAL_MS
         assert [] == group.poll()
@@ -190,3 +192,16 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
     group.refuse(late, 69)
     assert EpochState.UNSUBSCRIBED is group.state
     assert group.membership.take_error() is None
+
+
+def test_a_login_that_is_refused_ends_no_membership() -> None:
+    """A password may be put right while we run: polls hear of it, and heartbeats go on after the backoff."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.now += INTERVAL_MS
+    group.break_connection(group.beat(), AuthenticationError("no", code=58))
+    assert isinstance(group.heartbeat.take_error(), AuthenticationError)
+    assert group.membership.take_error() is None
+    assert EpochState.STABLE is group.state
+    group.now += INTERVAL_MS
+    assert group.beat()

@@ -9,6 +9,7 @@ import pytest
 
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from kconsumer.net.connection import ConnectionState
+from kconsumer.net.link import FOREVER
 from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fake_network import World
 from support.scripted_broker import CLOSE, SILENCE, Received, api_versions, response_bytes
@@ -331,11 +332,14 @@ def _answer(api: Any, request: Received, message: Any) -> bytes:
 def test_requests_go_on_while_credentials_are_fetched() -> None:
     """A session whose next token takes a while is still good: only the exchange itself holds requests back."""
     world = LoginWorld(LIFETIME_MS, sasl_plain_password=lambda: "sesame").log_in()
-    world.clock.advance(0.96 * LIFETIME_MS)
+    world.link.connection._login_again_at = world.clock.now()
     waiting = hanging(world)
     assert world.ready()
     world.send()
     assert 1 == len(world.poll())
+    world.clock.advance(0.95 * LIFETIME_MS)
+    assert not world.ready()  # the session may end any moment
+    assert FOREVER == world.delay()
     waiting.pop()()
     world.poll()
     for _ in range(3):

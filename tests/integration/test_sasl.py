@@ -1,0 +1,511 @@
+"""Logins by SASL with a real broker, sessions that it limits, and what ACLs forbid.
+
+One broker with three more listeners: SASL takes every mechanism, SHORT limits sessions to three seconds, SECURE has TLS
+below. Its authorizer lets everybody do everything but the users of the tests about ACLs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, RangeClient, groups
+from kconsumer.cli import main
+from kconsumer.errors import (
+    AuthenticationError,
+    GroupAuthorizationError,
+    KafkaError,
+    TopicAuthorizationError,
+)
+from support.certificates import Authority
+from support.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
+from support.kafka_admin import wait_until
+from support.sasl import (
+    MODULES,
+    SCRAM,
+    Issuer,
+    allow,
+    forbid,
+    sasl_properties,
+    set_password,
+    unsecured_token,
+    write_secret,
+)
+
+pytestmark = pytest.mark.broker
+
+PASSWORDS = {"alice": "wonderland", "restricted": "no-entry"}
+SESSION_MS, LONG_SESSION_MS = 3_000, 10_000
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Paths of a trusted certificate, and of a server's certificate and key."""
+    folder, authority = tmp_path_factory.mktemp("certificates"), Authority()
+    return authority.write(folder / "ca.pem"), authority.issue("broker").write(folder / "broker.pem")
+
+
+@pytest.fixture(scope="module")
+def kafka(authority: tuple[str, str]) -> Iterator[KafkaCluster]:
+    """The broker."""
+    every = ("PLAIN", *SCRAM, "OAUTHBEARER")
+    properties = {
+        **sasl_properties("SASL", every, PASSWORDS),
+        **sasl_properties("SHORT", ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), PASSWORDS),
+        **sasl_properties("LONG", ("PLAIN",), PASSWORDS),
+        **sasl_properties("SECURE", ("PLAIN", "SCRAM-SHA-512"), PASSWORDS),
+        "listener.name.long.plain.connections.max.reauth.ms": str(LONG_SESSION_MS),
+        "listener.name.secure.ssl.keystore.type": "PEM",
+        "listener.name.secure.ssl.keystore.location": authority[1],
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", "alice", "bob", "carol", "dora")),
+    }
+    for mechanism in ("plain", "scram-sha-256", "oauthbearer"):
+        properties[f"listener.name.short.{mechanism}.connections.max.reauth.ms"] = str(SESSION_MS)
+    plain = "SASL_PLAINTEXT"
+    listeners = {"SASL": plain, "SHORT": plain, "LONG": plain, "SECURE": "SASL_SSL"}
+    with KafkaCluster(DEFAULT_VERSION, properties=properties, listeners=listeners) as cluster:
+        for user in ("bob", "dora"):
+            set_password(cluster, user, "builder")
+        yield cluster
+
+
+def login(kafka: Kafka, listener: str = "SASL", **options: Any) -> dict[str, Any]:
+    """Options of a client that logs in as alice, by PLAIN."""
+    assert isinstance(kafka, KafkaCluster)
+    return {
+        "bootstrap_servers": kafka.servers(listener),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORDS["alice"],
+        **options,
+    }
+
+
+def with_token(kafka: Kafka, provider: Callable[[], object], listener: str = "SASL") -> dict[str, Any]:
+    """Options of a client that logs in with a token."""
+    options = login(kafka, listener, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider)
+    return {name: value for name, value in options.items() if "plain" not in name}
+
+
+def read(consumer: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[bytes | None]:
+    """The values of the next `count` records, or of those that came in time."""
+    deadline, found = time.monotonic() + timeout_s, []
+    while len(found) < count and time.monotonic() < deadline:
+        found += [record.value for record in consumer.poll(0.2)]
+    return found
+
+
+def raised(consumer: Consumer, timeout_s: float = PATIENCE_S) -> KafkaError:
+    """The first error of polling."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            consumer.poll(0.2)
+        except KafkaError as error:
+            return error
+    raise AssertionError("poll raised nothing")
+
+
+NewConsumer = Callable[..., Consumer]
+
+# --- mechanisms ---
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
+def test_each_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str) -> None:
+    """A member of a group reads what is there, over the connections to the broker and to the coordinator."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one", b"two"])
+    options = login(kafka, sasl_mechanism=mechanism)
+    if mechanism in SCRAM:
+        options |= {"sasl_plain_username": "bob", "sasl_plain_password": "builder"}
+    if mechanism == "OAUTHBEARER":
+        options = with_token(kafka, lambda: unsecured_token("carol"))
+    consumer = new_consumer(topic_name, group_id=topic_name, **options)
+    assert [b"one", b"two"] == read(consumer, 2)
+    consumer.commit()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_over_tls(
+    kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str, mechanism: str
+) -> None:
+    """The same after a TLS handshake."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    user = {"sasl_plain_username": "bob", "sasl_plain_password": "builder"} if mechanism in SCRAM else {}
+    options = {"security_protocol": "SASL_SSL", "ssl_cafile": authority[0], "sasl_mechanism": mechanism, **user}
+    consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SECURE", **options))
+    assert [b"one"] == read(consumer, 1)
+
+
+def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
+    """What a Java program is configured with works as it is."""
+    assert isinstance(kafka, KafkaCluster)
+    kafka.create_topic(topic_name)
+    entry = f'{MODULES}scram.ScramLoginModule required username="bob" password="builder";'
+    java = {
+        "bootstrap.servers": kafka.servers("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": entry,
+    }
+    with Consumer.from_config(java) as consumer:
+        assert topic_name in consumer.list_topics()
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str) -> None:
+    """An AuthenticationError from the blocking call, within moments, that says what to change; and no storm of
+    attempts while the caller goes on polling."""
+    consumer = new_consumer(
+        topic_name, group_id=topic_name, **login(kafka, sasl_mechanism=mechanism, sasl_plain_password="hunter2")
+    )
+    began = time.monotonic()
+    with pytest.raises(
+        AuthenticationError, match=rf"refused the login by {mechanism}.*check sasl_plain_username"
+    ) as one:
+        consumer.list_topics()
+    assert time.monotonic() - began < 5
+    assert "hunter2" not in str(one.value)
+    assert 58 == one.value.code
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        assert isinstance(raised(consumer), AuthenticationError)
+    assert 8 >= sum(
+        metric.name == "connection-creation-total" and value for metric, value in consumer.metrics().items()
+    )
+
+
+def test_a_token_that_has_expired(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
+    """What the broker says in the mechanism's own JSON is told, and what to look at."""
+    token = unsecured_token("carol", lifetime_s=-60)
+    consumer = new_consumer(topic_name, group_id=topic_name, **with_token(kafka, lambda: (token, time.time() + 60)))
+    with pytest.raises(AuthenticationError, match=r"OAUTHBEARER: status invalid_token .*expiry"):
+        consumer.list_topics()
+
+
+def test_a_wrong_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
+    """The error names those that the listener has."""
+    consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SHORT", sasl_mechanism="SCRAM-SHA-512"))
+    with pytest.raises(AuthenticationError, match="here, but OAUTHBEARER, PLAIN, SCRAM-SHA-256") as caught:
+        consumer.list_topics()
+    assert 33 == caught.value.code
+
+
+def test_a_login_where_none_is_wanted(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
+    """The port of a listener without SASL."""
+    options = login(kafka, bootstrap_servers=kafka.bootstrap_servers)
+    consumer = new_consumer(topic_name, group_id=topic_name, **options)
+    with pytest.raises(AuthenticationError, match="wants no login on this port"):
+        consumer.list_topics()
+
+
+def test_no_login_where_one_is_wanted(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
+    """The port of a listener with SASL: versions are told to everybody, then the broker closes."""
+    assert isinstance(kafka, KafkaCluster)
+    consumer = new_consumer(topic_name, group_id=topic_name, bootstrap_servers=kafka.servers("SASL"))
+    assert isinstance(error := raised(consumer), AuthenticationError)
+    assert "security_protocol is PLAINTEXT" in str(error)
+
+
+def test_sasl_without_the_tls_below(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
+    """The port of a listener with TLS and SASL, and a client that logs in without TLS."""
+    consumer = new_consumer(topic_name, group_id=topic_name, default_api_timeout_ms=2_000, **login(kafka, "SECURE"))
+    with pytest.raises(KafkaError, match=r"TLS") as caught:
+        consumer.list_topics()
+    assert PASSWORDS["alice"] not in str(caught.value)
+
+
+# --- sessions and credentials that change ---
+
+
+class Load:
+    """Writes numbers until it is stopped."""
+
+    def __init__(self, kafka: Kafka, topic: str, pause_s: float = 0.005) -> None:
+        self.count = 0
+        self._stop = threading.Event()
+        self._kafka, self._topic, self._pause_s = kafka, topic, pause_s
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        producer = self._kafka.producer()
+        while not self._stop.wait(self._pause_s):
+            producer.produce(self._topic, b"%d" % self.count)
+            self.count += 1
+        assert 0 == producer.flush(PATIENCE_S)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def read_under_load(
+    kafka: Kafka, consumer: Consumer, topic: str, seconds: float, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[list[bytes | None], list[KafkaError]]:
+    """Everything that was written in that time is read; what it was, and the errors of poll. `meanwhile` is called
+    after a third of the time."""
+    found: list[bytes | None] = []
+    errors: list[KafkaError] = []
+    began, called = time.monotonic(), False
+
+    def poll() -> None:
+        try:
+            found.extend(record.value for record in consumer.poll(0.1))
+        except AuthenticationError as error:
+            errors.append(error)
+
+    with Load(kafka, topic) as load:
+        while time.monotonic() - began < seconds:
+            poll()
+            if not called and time.monotonic() - began > seconds / 3:
+                called = True
+                meanwhile()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < load.count and time.monotonic() < deadline:
+        poll()
+    assert [b"%d" % number for number in range(load.count)] == found
+    return found, errors
+
+
+def prolonged(caplog: pytest.LogCaptureFixture) -> int:
+    """How many sessions were prolonged."""
+    return sum("has prolonged the session" in record.message for record in caplog.records)
+
+
+def closed(consumer: Consumer) -> float:
+    """How many connections have ended."""
+    return sum(value for metric, value in consumer.metrics().items() if metric.name == "connection-close-total")
+
+
+def test_sessions_are_prolonged_under_load(
+    kafka: Kafka,
+    new_consumer: NewConsumer,
+    engine: dict[str, Any],
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker that limits sessions to three seconds closes no connection of ours: each logs in again in time, and
+    every record comes once, in order. With a password in one engine, with tokens in the other."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"first"])
+    options = login(kafka, "SHORT")
+    if "group_protocol" in engine:
+        options = with_token(kafka, lambda: unsecured_token("carol"), "SHORT")
+    consumer = new_consumer(topic_name, group_id=topic_name, **options)
+    assert [b"first"] == read(consumer, 1)
+    closed_before = closed(consumer)
+    with caplog.at_level(logging.DEBUG, "kconsumer.net"):
+        _, errors = read_under_load(kafka, consumer, topic_name, 6.5)
+    assert [] == errors
+    assert 4 <= prolonged(caplog)
+    assert 1 >= closed(consumer) - closed_before  # a machine that stands still may miss the moment
+
+
+@pytest.mark.long
+def test_sessions_of_ten_seconds_for_a_minute(
+    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same in the long form."""
+    kafka.create_topic(topic_name)
+    consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "LONG"))
+    with caplog.at_level(logging.DEBUG, "kconsumer.net"):
+        _, errors = read_under_load(kafka, consumer, topic_name, 60)
+    assert [] == errors
+    assert 10 <= prolonged(caplog)
+
+
+def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, tmp_path: Path) -> None:
+    """The file has the new password a moment before or after the broker: at worst polls raise for a while. Then reading
+    goes on; nothing is lost."""
+    kafka.create_topic(topic_name)
+    file = tmp_path / "password"
+    user = {"sasl_plain_username": "dora", "sasl_plain_password": write_secret(file, f"{topic_name}-1")}
+    set_password(kafka, "dora", f"{topic_name}-1")
+    options = login(kafka, "SHORT", sasl_mechanism="SCRAM-SHA-256", **user)
+    consumer = new_consumer(topic_name, group_id=topic_name, **options)
+
+    def change() -> None:
+        set_password(kafka, "dora", f"{topic_name}-2")
+        write_secret(file, f"{topic_name}-2")
+
+    _, errors = read_under_load(kafka, consumer, topic_name, 6, change)
+    assert all("SCRAM-SHA-256" in str(error) for error in errors)
+
+
+# --- an issuer of tokens ---
+
+
+def test_tokens_of_an_endpoint(
+    kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str
+) -> None:
+    """The client-credentials flow over TLS; an issuer that has no time at first is asked again, and one token serves
+    all connections."""
+    assert isinstance(kafka, KafkaCluster)
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    with Issuer(authority[1], "carol", "kconsumer", "issuers-secret") as issuer:
+        issuer.answers = [(503, b"busy")]
+        consumer = new_consumer(
+            topic_name,
+            bootstrap_servers=kafka.servers("SASL"),
+            group_id=topic_name,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=issuer.url,
+            sasl_oauthbearer_client_credentials_client_id="kconsumer",
+            sasl_oauthbearer_client_credentials_client_secret="issuers-secret",
+            sasl_oauthbearer_scope="kafka",
+            ssl_cafile=authority[0],
+        )
+        assert [b"one"] == read(consumer, 1)
+    assert [{"grant_type": "client_credentials", "scope": "kafka"}] * 2 == issuer.asked
+
+
+# --- ACLs ---
+
+
+@pytest.fixture
+def restricted(kafka: Kafka) -> Iterator[dict[str, Any]]:
+    """Options of a user who may do nothing."""
+    yield login(kafka, sasl_plain_username="restricted", sasl_plain_password=PASSWORDS["restricted"])
+    forbid(kafka, "restricted")
+
+
+def heals(consumer: Consumer, kinds: type[KafkaError]) -> None:
+    """Polls raise such errors until they find the one record."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if consumer.poll(0.2):
+                return
+        except kinds:
+            pass
+    raise AssertionError("the record did not come")
+
+
+def test_a_topic_that_may_not_be_read(
+    kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
+) -> None:
+    """First the topic may not even be seen, then not be read: each error names the topic and what is missing; the same
+    consumer reads when both are allowed."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    allow(kafka, "restricted", "READ", group=topic_name)
+    consumer = new_consumer(topic_name, group_id=topic_name, metadata_max_age_ms=1_000, **restricted)
+    error = raised(consumer)
+    assert isinstance(error, TopicAuthorizationError)
+    assert (frozenset({topic_name}), "Describe") == (error.topics, error.operation)
+    assert str(error).startswith(topic_name)
+    assert "an ACL must allow Describe on the topic" in str(error)
+    allow(kafka, "restricted", "DESCRIBE", topic=topic_name)
+
+    def may_not_read() -> bool:
+        try:
+            consumer.poll(0.2)
+        except TopicAuthorizationError as error:
+            return error.operation == "Read" and error.topics == {topic_name}
+        return False
+
+    wait_until(may_not_read, PATIENCE_S, "the fetch that is refused")
+    allow(kafka, "restricted", "READ", topic=topic_name)
+    heals(consumer, TopicAuthorizationError)
+
+
+def test_a_group_that_may_not_be_used(
+    kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
+) -> None:
+    """The error names the group and what is missing; the same consumer joins when it is allowed."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    allow(kafka, "restricted", "READ", topic=topic_name)
+    consumer = new_consumer(topic_name, group_id=topic_name, **restricted)
+    error = raised(consumer)
+    assert isinstance(error, GroupAuthorizationError)
+    assert topic_name in str(error)
+    assert "an ACL must allow Describe on the group" in str(error)
+    allow(kafka, "restricted", "DESCRIBE", group=topic_name)
+
+    def may_not_join() -> bool:
+        try:
+            consumer.poll(0.2)
+        except GroupAuthorizationError as error:
+            return error.operation == "Read" and topic_name in str(error)
+        return False
+
+    wait_until(may_not_join, PATIENCE_S, "the refusal to join")
+    allow(kafka, "restricted", "READ", group=topic_name)
+    heals(consumer, GroupAuthorizationError)
+    consumer.commit()
+
+
+def test_a_commit_that_may_not_be_made(
+    kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
+) -> None:
+    """Rights that are taken back while a group works: the commit says so."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    allow(kafka, "restricted", "READ", topic=topic_name)
+    allow(kafka, "restricted", "READ", group=topic_name)
+    options = {"enable_auto_commit": False, **restricted}
+    consumer = new_consumer(topic_name, group_id=topic_name, **options)
+    assert [b"one"] == read(consumer, 1)
+    forbid(kafka, "restricted")
+
+    def refused() -> Any:
+        try:
+            consumer.commit()
+        except (GroupAuthorizationError, TopicAuthorizationError) as error:
+            return error
+        return None
+
+    error = wait_until(refused, PATIENCE_S, "the refused commit")
+    assert "Read" == error.operation
+    assert topic_name in str(error)
+
+
+# --- the same for everything that connects ---
+
+
+def test_ranges_groups_and_the_command(
+    kafka: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RangeClient, kconsumer.groups and the command line take the same options."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"one"])
+    options = login(kafka, sasl_plain_password=write_secret(tmp_path / "password", PASSWORDS["alice"]))
+    with RangeClient(**options) as client, client.read_range((topic_name, 0), 0, 1) as batches:
+        assert 1 == sum(batch.num_rows for batch in batches)
+    assert isinstance(groups.list(**options), list)
+    settings = [
+        part for name, value in options.items() if name != "bootstrap_servers" for part in ("-X", f"{name}={value}")
+    ]
+    command = [
+        "consume",
+        topic_name,
+        "-b",
+        options["bootstrap_servers"],
+        "--from",
+        "earliest",
+        "--exit-at-end",
+        *settings,
+    ]
+    assert 0 == main([*command, "-f", "%s"])
+    assert "one" in capsys.readouterr().out
