@@ -24,7 +24,7 @@ SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|d
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless threads integration spark test bench demo pipeline clean
+.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless threads integration kerberos spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -104,6 +104,14 @@ property fuzz brokerless: $(STAMPS)/extensions
 integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
 	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)',-m 'not long')
 
+$(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package
+	@tools/system-packages $(PYTHON) kerberos
+	$(BIN)/python -m pip install --quiet --group kerberos
+	touch $@
+
+kerberos: setup $(STAMPS)/kerberos  ## logins by Kerberos, with a key distribution centre of MIT (installs it)
+	$(PYTEST) tests/kerberos -q
+
 $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandIn.scala $(STAMPS)/package
 	PYTHONPATH=tests $(BIN)/python -m support.spark_jars >/dev/null
 	touch $@
@@ -111,7 +119,7 @@ $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandI
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower threads sanitized integration spark  ## everything, from a fresh clone
+test: setup lint types unit slower threads sanitized integration kerberos spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

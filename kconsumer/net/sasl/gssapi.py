@@ -7,7 +7,6 @@ beside the event loop. Only authentication is asked for: neither integrity nor c
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
@@ -52,7 +51,7 @@ class Gssapi(Mechanism):
         name = None if principal is None else self._library.Name(principal, self._library.NameType.kerberos_principal)
         store = None
         if keytab is not None:
-            store = {"client_keytab": keytab, "ccache": f"MEMORY:kconsumer-{os.getpid()}-{id(self)}"}
+            store = {"client_keytab": keytab, "ccache": f"MEMORY:kconsumer {keytab} {principal}"}
         return self._library.Credentials(name=name, usage="initiate", store=store)
 
     def step(self, challenge: bytes | None) -> bytes | None:
