@@ -1,0 +1,320 @@
+"""Tokens for OAUTHBEARER: when one is replaced, what a provider may return, what an issuer's answer means."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kconsumer.net.errands import MOST_THREADS, Errands
+from kconsumer.net.sasl import endpoint
+from kconsumer.net.sasl.endpoint import Endpoint
+from kconsumer.net.sasl.mechanism import MechanismError
+from kconsumer.net.sasl.tokens import Tokens, Window
+from kconsumer.testing.clock import VirtualClock
+
+MINUTE_MS = 60_000.0
+JAVAS_DEFAULTS = Window(0.8, 0.05, MINUTE_MS, 5 * MINUTE_MS)
+
+
+def jwt(**claims: Any) -> str:
+    parts = ({"alg": "none"}, claims, {})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+
+
+# --- when ---
+
+
+@pytest.mark.parametrize(
+    ("lifetime_min", "drawn", "expected_min"),
+    [
+        (60, 0.0, 48),  # 80 % of it
+        (60, 1.0, 51),  # and all of the jitter
+        (10, 0.0, 5),  # five minutes are kept
+        (8, 1.0, 3),
+        (6.5, 0.0, 1.5),
+        (5, 0.0, 4),  # too short a life for pauses: the share alone
+        (1, 1.0, 0.85),
+    ],
+)
+def test_the_moment_to_replace_a_token(lifetime_min: float, drawn: float, expected_min: float) -> None:
+    """Java's rules: a share of the life, time kept before the end, a pause after the start."""
+    found = JAVAS_DEFAULTS.refresh_at(0.0, 0.0, lifetime_min * MINUTE_MS, drawn)
+    assert expected_min * MINUTE_MS == pytest.approx(found)
+
+
+class Source:
+    """Tokens of a provider that the test writes, on a clock that it moves."""
+
+    def __init__(self, issue: Callable[[], object]) -> None:
+        self.clock = VirtualClock(now=0)
+        self.asked = 0
+
+        def counted() -> object:
+            self.asked += 1
+            return issue()
+
+        config: Any = SimpleNamespace(
+            sasl_oauth_token_provider=counted,
+            sasl_login_refresh_window_factor=0.8,
+            sasl_login_refresh_window_jitter=0.0,
+            sasl_login_refresh_min_period_seconds=0,
+            sasl_login_refresh_buffer_seconds=0,
+        )
+        self.tokens = Tokens(config, self.clock, rng=random.Random(7))
+
+    def now_s(self) -> float:
+        return self.clock.wall_ms() / 1000
+
+
+def test_one_token_serves_logins_until_it_is_to_be_replaced() -> None:
+    """The provider is asked once, and again after the share of the token's life."""
+    source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
+    assert ["t1", "t1"] == [source.tokens.token(), source.tokens.token()]
+    source.clock.advance(79_000)
+    assert "t1" == source.tokens.token()
+    source.clock.advance(1_500)
+    assert "t2" == source.tokens.token()
+
+
+def test_a_provider_that_fails_late_costs_nothing() -> None:
+    """A token that is to be replaced serves until it has expired; then the failure is the login's."""
+    answers: list[object] = [("first", 0.0)]
+
+    def issue() -> object:
+        if not answers:
+            raise OSError("no network")
+        answers.pop()
+        return "first", source.now_s() + 100
+
+    source = Source(issue)
+    assert "first" == source.tokens.token()
+    source.clock.advance(99_000)
+    assert "first" == source.tokens.token()
+    source.clock.advance(2_000)
+    with pytest.raises(OSError, match="no network"):
+        source.tokens.token()
+
+
+def test_a_refused_token_is_not_shown_again() -> None:
+    """The next login asks for another one."""
+    source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
+    source.tokens.token()
+    source.tokens.drop()
+    assert "t2" == source.tokens.token()
+
+
+def test_a_token_says_when_it_expires() -> None:
+    """A JWT alone is enough: `exp` and `iat` are its own."""
+    source = Source(lambda: jwt(exp=source.now_s() + 100, iat=source.now_s(), n=source.asked))
+    first = source.tokens.token()
+    source.clock.advance(79_000)
+    assert first == source.tokens.token()
+    source.clock.advance(2_000)
+    assert first != source.tokens.token()
+
+
+@pytest.mark.parametrize("text", ["opaque", "a.b", "a.!!!.c", "a.bnVsbA.c", "a." + "W" * 50 + ".c"])
+def test_a_token_that_says_nothing(text: str) -> None:
+    """Nobody knows when it expires, so each login asks for a new one."""
+    source = Source(lambda: text)
+    assert [text, text] == [source.tokens.token(), source.tokens.token()]
+    assert 2 == source.asked
+
+
+@pytest.mark.parametrize("issued", [None, b"bytes", ("token",), (b"t", 1), {"token": "t"}])
+def test_what_a_provider_may_not_return(issued: object) -> None:
+    """The error says what it may; it shows nothing of what came."""
+    with pytest.raises(MechanismError, match=r"returns a str, or \(str, seconds since 1970"):
+        Source(lambda: issued).tokens.token()
+
+
+def test_a_token_that_has_expired_already() -> None:
+    """A wrong clock is likely."""
+    source = Source(lambda: ("t", source.now_s() - 1))
+    with pytest.raises(MechanismError, match="is a clock wrong"):
+        source.tokens.token()
+
+
+# --- from an issuer ---
+
+SECRET = "issuers-secret"
+
+
+class Issuer:
+    """An Endpoint whose connections the test plays: `answers` are (status, body) or exceptions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any, **options: Any) -> None:
+        self.clock = VirtualClock(now=0)
+        self.answers = list(answers)
+        self.requests: list[tuple[Any, ...]] = []
+        self.pauses_ms: list[float] = []
+        issuer = self
+
+        class Connection:
+            sock = None
+
+            def __init__(self, host: str, port: int | None, timeout: float, context: Any = None) -> None:
+                self.at = (host, port, timeout, context is not None)
+
+            def connect(self) -> None:
+                pass
+
+            def request(self, method: str, path: str, body: str, headers: dict[str, str]) -> None:
+                issuer.requests.append((self.at, method, path, body, headers))
+
+            def getresponse(self) -> Any:
+                answer = issuer.answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return SimpleNamespace(status=answer[0], read=lambda most: answer[1][:most])
+
+            def close(self) -> None:
+                pass
+
+        for name in ("HTTPConnection", "HTTPSConnection"):
+            monkeypatch.setattr(endpoint.http.client, name, Connection)
+        config: Any = SimpleNamespace(
+            **{
+                "sasl_oauthbearer_token_endpoint_url": "https://issuer.example:8443/token?tenant=a",
+                "sasl_oauthbearer_client_credentials_client_id": "id",
+                "sasl_oauthbearer_scope": None,
+                "sasl_oauthbearer_header_urlencode": False,
+                "sasl_login_connect_timeout_ms": None,
+                "sasl_login_read_timeout_ms": None,
+                "sasl_login_retry_backoff_ms": 100,
+                "sasl_login_retry_backoff_max_ms": 10_000,
+                "ssl_context": None,
+                "ssl_cafile": None,
+                "secret": lambda name: SECRET,
+                **options,
+            }
+        )
+        self.endpoint = Endpoint(config, self.clock, self.pause)
+
+    def pause(self, seconds: float) -> None:
+        self.pauses_ms.append(seconds * 1000)
+        self.clock.advance(seconds * 1000)
+
+
+def answer(**fields: Any) -> tuple[int, bytes]:
+    return 200, json.dumps({"access_token": "t", **fields}).encode()
+
+
+def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A POST with Basic authentication and the grant's form; the lifetime in the answer becomes a moment."""
+    issuer = Issuer(
+        monkeypatch, answer(expires_in=60), sasl_oauthbearer_scope="a b", sasl_login_connect_timeout_ms=5_000
+    )
+    assert ("t", issuer.clock.wall_ms() / 1000 + 60) == issuer.endpoint.issue()
+    [(at, method, path, body, headers)] = issuer.requests
+    assert ("issuer.example", 8443, 5.0, True) == at
+    assert ("POST", "/token?tenant=a", "grant_type=client_credentials&scope=a+b") == (method, path, body)
+    assert f"Basic {base64.b64encode(b'id:issuers-secret').decode()}" == headers["Authorization"]
+
+
+def test_url_encoded_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As RFC 6749 has it, for issuers that insist."""
+    options = {"sasl_oauthbearer_header_urlencode": True, "secret": lambda name: "a:b c"}
+    issuer = Issuer(monkeypatch, answer(), **options)
+    issuer.endpoint.issue()
+    assert f"Basic {base64.b64encode(b'id:a%3Ab+c').decode()}" == issuer.requests[0][4]["Authorization"]
+
+
+@pytest.mark.parametrize(("told", "expected"), [(None, None), ("30", 30), (1.5, 1.5), ("soon", None)])
+def test_lifetimes(monkeypatch: pytest.MonkeyPatch, told: Any, expected: float | None) -> None:
+    """Some issuers tell none, some tell text."""
+    issuer = Issuer(monkeypatch, answer(expires_in=told))
+    _, expires_at_s = issuer.endpoint.issue()
+    assert (None if expected is None else issuer.clock.wall_ms() / 1000 + expected) == expires_at_s
+
+
+def test_trouble_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers and failures that may pass are asked about again, with growing pauses."""
+    issuer = Issuer(monkeypatch, (503, b""), ConnectionRefusedError("refused"), (429, b"{}"), answer())
+    assert "t" == issuer.endpoint.issue()[0]
+    assert 3 == len(issuer.pauses_ms)
+    assert issuer.pauses_ms[2] > 2 * issuer.pauses_ms[0]
+
+
+def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After sasl_login_retry_backoff_max_ms the last trouble is told."""
+    issuer = Issuer(monkeypatch, *[(503, b'{"error":"busy"}')] * 50)
+    with pytest.raises(MechanismError, match="answered 503: busy"):
+        issuer.endpoint.issue()
+    assert 10_000 >= sum(issuer.pauses_ms) > 2_000
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ((401, b'{"error":"invalid_client","error_description":"who?"}'), "answered 401: invalid_client, who"),
+        ((302, b""), "answered 302"),
+        ((200, b"<html>"), "without an access_token"),
+        ((200, b'{"access_token":""}'), "without an access_token"),
+        ((200, b'["access_token"]'), "without an access_token"),
+        ((200, b"[" * 100_000), "without an access_token"),
+    ],
+)
+def test_answers_of_no_use(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, bytes], why: str) -> None:
+    """Asked once: the same question would get the same answer. The address is told, the secret is not."""
+    issuer = Issuer(monkeypatch, bad)
+    with pytest.raises(MechanismError, match=why) as caught:
+        issuer.endpoint.issue()
+    assert str(caught.value).startswith("https://issuer.example:8443/token ")
+    assert SECRET not in str(caught.value)
+    assert [] == issuer.pauses_ms
+
+
+def test_http_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The secret travels in the clear."""
+    Issuer(monkeypatch, sasl_oauthbearer_token_endpoint_url="http://issuer.example/token")
+    assert "http://issuer.example/token is not https" in caplog.text
+
+
+# --- beside the event loop ---
+
+
+def test_errands_share_few_threads() -> None:
+    """No more threads than the limit begin; each does what waits until nothing does, and tells."""
+    started: list[Callable[[], None]] = []
+    woken: list[None] = []
+    errands = Errands(lambda: woken.append(None), started.append)
+    begun = [errands.begin(lambda number=number: number) for number in range(MOST_THREADS + 2)]  # type: ignore[misc]
+    assert MOST_THREADS == len(started)
+    assert not errands.ended
+    started[0]()
+    assert list(range(MOST_THREADS + 2)) == [errand.outcome() for errand in begun]
+    assert (True, MOST_THREADS + 2) == (errands.ended, len(woken))
+    for work in started[1:]:
+        work()
+    errands.begin(lambda: None)
+    assert MOST_THREADS + 1 == len(started)
+
+
+def test_an_errand_keeps_what_went_wrong() -> None:
+    """It is raised where the outcome is wanted; a closed collection begins nothing more."""
+    started: list[Callable[[], None]] = []
+    errands = Errands(lambda: None, started.append)
+    failing, forgotten = errands.begin(lambda: 1 // 0), errands.begin(lambda: 1)
+    errands._waiting.pop()
+    started[0]()
+    with pytest.raises(ZeroDivisionError):
+        failing.outcome()
+    errands.close()
+    assert not forgotten.done
+
+
+def test_without_threads_the_caller_does_it() -> None:
+    """A system that has none left."""
+
+    def none_left(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    errands = Errands(lambda: None, none_left)
+    assert 7 == errands.begin(lambda: 7).outcome()
