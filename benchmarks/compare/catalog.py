@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data import PARTITIONS, Corpus
-from support.kafka import Kafka
+from support.kafka import KafkaCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "clients"
@@ -19,6 +19,12 @@ REFERENCE = "kconsumer"
 TIMEOUT_S = 600
 
 Reading = dict[str, Any]
+
+CA = "KCONSUMER_BENCHMARK_CA"
+"""The variable that names the file of trusted certificates, when readings go over TLS."""
+
+TLS_LISTENER = "SSL"
+SPEAK_TLS = {"kconsumer_arrow.py", "kconsumer_poll.py", "confluent_consume.py"}
 
 
 @dataclass(frozen=True)
@@ -58,16 +64,19 @@ ENGINES = (*LIMITS, *(name for name in CLIENTS if name.startswith("kconsumer")),
 
 def reads(client: str, corpus: Corpus) -> bool:
     """Whether a client takes part in this comparison."""
+    if CA in os.environ and CLIENTS[client].script not in SPEAK_TLS:
+        return False
     topics = CLIENTS[client].topics
     return topics is None or corpus.name in topics
 
 
-def read_once(client: str, kafka: Kafka, topic: str, corpus: Corpus) -> Reading:
+def read_once(client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> Reading:
     """Run one client over one topic and give what it measured."""
     chosen = CLIENTS[client]
     records = corpus.records // chosen.share
     words = [*chosen.words, *corpus.words]
-    return run(chosen.script, kafka.bootstrap_servers, topic, str(records), str(PARTITIONS), *words)
+    servers = kafka.servers(TLS_LISTENER) if CA in os.environ else kafka.bootstrap_servers
+    return run(chosen.script, servers, topic, str(records), str(PARTITIONS), *words)
 
 
 def run(script: str, *arguments: str) -> Reading:

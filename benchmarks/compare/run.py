@@ -13,6 +13,9 @@ import json
 import os
 import platform
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,26 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import CLIENTS, ENGINES, REFERENCE, Reading, read_once, reads  # noqa: E402  # the path is set above
+from benchmarks.compare.catalog import (  # noqa: E402  # the path is set above
+    CA,
+    CLIENTS,
+    ENGINES,
+    REFERENCE,
+    TLS_LISTENER,
+    Reading,
+    read_once,
+    reads,
+)
 from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
+from support.certificates import Authority, broker_properties  # noqa: E402  # the path is set above
+from support.kafka import JVM_FULL, KafkaCluster  # noqa: E402  # the path is set above
 
 SETTLING_READINGS = 2
 
 
-def compare(kafka: Kafka, topic: str, corpus: Corpus, clients: list[str], rounds: int) -> dict[str, list[Reading]]:
+def compare(
+    kafka: KafkaCluster, topic: str, corpus: Corpus, clients: list[str], rounds: int
+) -> dict[str, list[Reading]]:
     """All readings of one topic by client; the first client of a round changes from round to round."""
     clients = [client for client in clients if reads(client, corpus)]
     readings: dict[str, list[Reading]] = {}
@@ -41,7 +56,7 @@ def compare(kafka: Kafka, topic: str, corpus: Corpus, clients: list[str], rounds
     return readings
 
 
-def settle(kafka: Kafka, topic: str, corpus: Corpus) -> None:
+def settle(kafka: KafkaCluster, topic: str, corpus: Corpus) -> None:
     """Bring disk and broker to rest, or the first clients pay: writing back a fresh topic takes a core for seconds, and
     the broker's first passes over a topic cost it two to four times what later ones do."""
     os.sync()
@@ -49,7 +64,22 @@ def settle(kafka: Kafka, topic: str, corpus: Corpus) -> None:
         take({}, REFERENCE, kafka, topic, corpus)
 
 
-def take(readings: dict[str, list[Reading]], client: str, kafka: Kafka, topic: str, corpus: Corpus) -> None:
+@contextmanager
+def broker(over_tls: bool) -> Iterator[KafkaCluster]:
+    """One broker, with a listener that encrypts if need be."""
+    if not over_tls:
+        with KafkaCluster(jvm=JVM_FULL) as kafka:
+            yield kafka
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder, authority = Path(name), Authority()
+        os.environ[CA] = authority.write(folder / "ca.pem")
+        properties = broker_properties(folder, authority, authority.issue(), (TLS_LISTENER,))
+        with KafkaCluster(jvm=JVM_FULL, properties=properties, listeners={TLS_LISTENER: "SSL"}) as kafka:
+            yield kafka
+
+
+def take(readings: dict[str, list[Reading]], client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> None:
     """One reading more; a client that fails is left out, loudly."""
     try:
         found = read_once(client, kafka, topic, corpus)
@@ -77,6 +107,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="little of everything: shows only that it runs")
+    parser.add_argument("--tls", action="store_true", help="over TLS, only the topics, and the clients that can here")
     parser.add_argument("--rounds", type=int, help="readings per client and topic (default 2, 1 when quick)")
     parser.add_argument("--only", action="append", choices=CLIENTS, help="compare only this client (repeatable)")
     engines = "only ours, on both engines and by both protocols, the limits and the Java client"
@@ -95,15 +126,15 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Start a broker, fill the topics, compare, print, and keep the figures."""
     options = arguments()
-    whole = not (options.quick or options.only or options.corpus or options.scenario)
+    whole = not (options.quick or options.only or options.corpus or options.scenario or options.tls)
     rounds = options.rounds or (1 if options.quick else 2)
     corpora = [c for c in CORPORA if not options.corpus or c.name in options.corpus]
-    chosen = options.scenario or ([] if options.corpus or options.only else scenarios.SCENARIOS)
+    chosen = options.scenario or ([] if options.corpus or options.only or options.tls else scenarios.SCENARIOS)
     size = scenarios.QUICK if options.quick else scenarios.FULL
     today = datetime.date.today().isoformat()
     results: dict[str, Any] = {"date": today, "machine": machine(), "rounds": rounds, "topics": {}, "scenarios": {}}
     compile_sources()
-    with KafkaCluster(jvm=JVM_FULL) as kafka:
+    with broker(options.tls) as kafka:
         for corpus in [corpus.quick() for corpus in corpora] if options.quick else corpora:
             topic = load(kafka, corpus)
             readings = compare(kafka, topic, corpus, options.only or list(CLIENTS), rounds)

@@ -41,6 +41,7 @@ def main() -> None:
         "group.id": "compare",
         "enable.auto.commit": False,
         "isolation.level": meter.isolation,
+        **({"security.protocol": "SSL", "ssl.ca.location": meter.ca} if meter.ca else {}),
         **(TUNED if "tuned" in meter.words else {}),
     }
     consumer = Consumer(options)

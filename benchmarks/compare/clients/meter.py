@@ -12,6 +12,7 @@ its parent's size at the fork.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import uuid
@@ -28,6 +29,7 @@ class Meter:
         self.bootstrap, self.topic, total, partitions = sys.argv[1:5]
         self.total, self.partitions = int(total), range(int(partitions))
         self.words = frozenset(sys.argv[5:])
+        self.ca = os.environ.get("KCONSUMER_BENCHMARK_CA")  # connections are encrypted if it is set
         self.isolation = "read_committed" if "committed" in self.words else "read_uncommitted"
         self.records = self.bytes = self.skipped = 0
         self._start = self._cpu = 0.0
@@ -37,6 +39,8 @@ class Meter:
         from kconsumer import Consumer, TopicPartition
 
         options = {"auto_offset_reset": "earliest", "isolation_level": self.isolation}
+        if self.ca is not None:
+            options |= {"security_protocol": "SSL", "ssl_cafile": self.ca}
         if "consumer" in self.words:
             group = f"compare-{uuid.uuid4().hex[:8]}"
             options |= {"group_protocol": "consumer", "group_id": group}
