@@ -22,6 +22,7 @@ _HOST = (
 
 # OpenSSL's X509_V_ERR_ codes.
 VERIFICATIONS: dict[int, str] = {
+    7: _TRUST.replace("{how}", " (a trusted one has its issuer's name, and another key)"),
     9: "the broker's certificate is not valid yet; is a clock wrong?",
     10: "the broker's certificate has expired; renew it (or is the clock of this machine wrong?)",
     18: _TRUST.replace("{how}", ", which vouches for itself"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from kconsumer.config import OPTIONS as CLIENT_OPTIONS
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
@@ -236,6 +237,11 @@ class SourceConfig:
     kafka: Mapping[str, str]
     values: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        """Without the values of options that may be secret."""
+        kafka = {key: _shown(key, value) for key, value in self.kafka.items()}
+        return f"SourceConfig({self.strategy!r}, {self.starting!r}, {self.ending!r}, kafka={kafka!r})"
+
     def __getitem__(self, name: str) -> Any:
         """The value of an option of the table, by its name as users write it."""
         return self.values[name.lower()]
@@ -261,6 +267,11 @@ class SourceConfig:
         options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
         options.setdefault("allow_auto_create_topics", False)
         return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}
+
+
+def _shown(key: str, value: str) -> str:
+    row = CLIENT_OPTIONS.get(key.replace(".", "_"))
+    return value if row is not None and not row.secret else "<hidden>"
 
 
 def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:

@@ -22,7 +22,7 @@ from support.certificates import DAY, Authority
 from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.tls_peer import server_context, serving
 
-AUTHORITY, STRANGER = Authority(), Authority("a stranger")
+AUTHORITY, STRANGER, NAMESAKE = Authority(), Authority("a stranger"), Authority()
 
 
 class Driver:
@@ -180,7 +180,8 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
         ({"hosts": ("kafka.example",)}, "127.0.0.1", {}, "is not for the host '127.0.0.1'; use a name that it has"),
         ({"hosts": ("kafka.example",)}, "localhost", {}, "is not for the host 'localhost'; use a name that it has"),
         ({}, "127.0.0.1", {"ssl_cafile": None}, "vouches for the broker's.*; set ssl_cafile to the certificate"),
-        ({}, "127.0.0.1", {"ssl_cafile": "stranger"}, "vouches for the broker's; is the cluster's CA in ssl_cafile="),
+        ({}, "127.0.0.1", {"ssl_cafile": STRANGER}, "vouches for the broker's; is the cluster's CA in ssl_cafile="),
+        ({}, "127.0.0.1", {"ssl_cafile": NAMESAKE}, r"issuer's name, and another key\); is the cluster's CA in ssl_ca"),
     ],
 )
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -195,7 +196,7 @@ def test_certificates_that_are_refused(
 ) -> None:
     """Each has its error, raised at the first attempt, and a backoff."""
     if options.get("ssl_cafile"):
-        options = {"ssl_cafile": STRANGER.write(tmp_path / "stranger.pem")}
+        options = {"ssl_cafile": options["ssl_cafile"].write(tmp_path / "others.pem")}
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(**certificate))) as broker:
         driver = drivers(broker.port, host=host, ssl_protocol=version, **options)
         with pytest.raises(AuthenticationError, match=rf"^TLS with {host}:{broker.port} \S+ failed: .*{reason}"):

@@ -1,0 +1,88 @@
+"""The source over mutual TLS: options pass through to the driver's and the tasks' clients, and secrets show nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.certificates import Authority, broker_properties
+from support.kafka import KafkaCluster
+from support.polling import numbered
+from support.spark_parity import OURS, failure
+
+PASSWORD = "sesame-4711"
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Of a topic of two partitions with 30 and 20 records, on a broker of this module's own that wants certificates."""
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority()
+    properties = broker_properties(folder, authority, authority.issue(), ("MTLS",), asking=("MTLS",))
+    client = authority.issue("reader", hosts=())
+    with KafkaCluster(properties=properties, listeners={"MTLS": "SSL"}) as kafka:
+        kafka.create_topic("secured", 2)
+        for partition, count in enumerate((30, 20)):
+            kafka.produce("secured", numbered(count), partition=partition)
+        yield {
+            "kafka.bootstrap.servers": kafka.servers("MTLS"),
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": authority.certificate,
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": client.chain,
+            "kafka.ssl.keystore.key": client.encrypted(PASSWORD),
+            "kafka.ssl.key.password": PASSWORD,
+            "subscribe": "secured",
+        }
+
+
+def secrets(options: dict[str, str]) -> list[str]:
+    """What must not be seen: the password, and lines of the key."""
+    return [PASSWORD, *options["kafka.ssl.keystore.key"].splitlines()[1:3]]
+
+
+def test_a_batch(spark: Any, options: dict[str, str]) -> None:
+    """Every record is read, and neither the plan nor the query's description tells a secret."""
+    frame = spark.read.format(OURS).options(**options).load()
+    assert 50 == frame.count()
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain(mode="extended")
+        frame.explain(mode="formatted")
+    told = shown.getvalue() + str(frame._jdf.queryExecution().toString())
+    assert "kconsumer" in told
+    assert [] == [secret for secret in secrets(options) if secret in told]
+
+
+def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """The same of a stream and its progress."""
+    frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
+    query = frame.writeStream.format("memory").queryName("secured").trigger(availableNow=True)
+    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    running.awaitTermination(120)
+    assert running.exception() is None
+    assert 50 == spark.sql("select count(*) from secured").first()[0]
+    written = "".join(path.read_text() for path in (tmp_path / "checkpoint").rglob("[0-9]*") if path.is_file())
+    told = f"{running.lastProgress} {running.recentProgress} {running.status} {written}"
+    assert [] == [secret for secret in secrets(options) if secret in told]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kafka.ssl.key.password": "file:/no/such/file"}, "ssl_key_password: file /no/such/file cannot be read"),
+        ({"kafka.ssl.key.password": "hunter2-4711"}, "ssl_key_password does not open the key"),
+        ({"kafka.ssl.truststore.certificates": Authority().certificate}, "no trusted certificate vouches"),
+        ({"kafka.security.protocol": "PLAINTEXT"}, "speaks TLS; set security_protocol to SSL"),
+    ],
+)
+def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
+    """They say what to change, at once, and tell no secret."""
+    told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
+    assert reason in told
+    assert [] == [secret for secret in [*secrets(options), "hunter2"] if secret in told]
