@@ -455,8 +455,22 @@ class ConsumerConfig(_Table):
         return self.assignors
 
     def as_mapping(self) -> dict[str, Any]:
-        """All options by snake_case name, as plugins are configured with."""
-        return {name: self.__dict__[name] for name in OPTIONS}
+        """All options by snake_case name, as plugins are configured with; secrets are not theirs."""
+        return {name: self.__dict__[name] for name, row in OPTIONS.items() if not row.secret}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """TypeError rather than a pickle with a secret in it."""
+        for name, row in OPTIONS.items():
+            value = self.__dict__[name]
+            if row.secret and value is not None and not kinds.refers(value):
+                raise TypeError(f"a configuration with {name} in clear text is not pickled; give env:NAME or file:PATH")
+        return self.__dict__
+
+    def __copy__(self) -> ConsumerConfig:
+        return self  # it never changes
+
+    def __deepcopy__(self, _: object) -> ConsumerConfig:
+        return self
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a ConsumerConfig does not change; make a new one to set {name}")

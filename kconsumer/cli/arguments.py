@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import sys
 from collections.abc import Mapping
 
 from kconsumer.cli.properties import read_properties
@@ -63,11 +64,19 @@ def with_settings(
     for key in args.asked:
         chosen[key] = getpass.getpass(f"{key}: ")
     _add(chosen, _of_file(args.config))
+    _ask_for_password(chosen)
     if "bootstrap_servers" not in _names(chosen):
         raise UsageError("which brokers? Give -b HOST:PORT, or bootstrap.servers in the file of -F")
     args.bootstrap_servers = next(value for key, value in chosen.items() if _names({key: 0}) == {"bootstrap_servers"})
     _add(chosen, defaults)
     return chosen
+
+
+def _ask_for_password(chosen: dict[str, object]) -> None:
+    """A user without a password: ask, if there is somebody to ask."""
+    user = next((value for key, value in chosen.items() if _names({key: 0}) == {"sasl_plain_username"}), None)
+    if user is not None and not _names(chosen) & {"sasl_plain_password", "sasl_jaas_config"} and sys.stdin.isatty():
+        chosen["sasl_plain_password"] = getpass.getpass(f"password of {user}: ")
 
 
 def _of_file(path: str | None) -> Mapping[str, object]:

@@ -7,8 +7,10 @@ below. Its authorizer lets everybody do everything but the users of the tests ab
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -509,3 +511,41 @@ def test_ranges_groups_and_the_command(
     ]
     assert 0 == main([*command, "-f", "%s"])
     assert "one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_run_at_the_finest_level_tells_no_secret(
+    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture, right: bool
+) -> None:
+    """Passwords and tokens are nowhere in the log, in what is raised, in metrics or in what a consumer shows of
+    itself, whether it gets in or not."""
+    kafka.create_topic(topic_name)
+    tokens = []
+
+    def token() -> str:
+        tokens.append(unsecured_token("carol", lifetime_s=60 if right else -60))
+        return tokens[-1]
+
+    bob = {"sasl_plain_username": "bob", "sasl_plain_password": "builder" if right else "bulldozer"}
+    chosen = [
+        login(kafka, sasl_plain_password=PASSWORDS["alice"] if right else "bulldozer"),
+        *(login(kafka, sasl_mechanism=mechanism, **bob) for mechanism in SCRAM),
+        with_token(kafka, lambda: (token(), time.time() + 60)),
+    ]
+    told: list[object] = []
+    with caplog.at_level(1):
+        for options in chosen:
+            consumer = new_consumer(topic_name, group_id=topic_name, **options)
+            try:
+                consumer.list_topics()
+                assert right
+            except AuthenticationError as error:
+                assert not right
+                told += [*traceback.format_exception(error), pickle.dumps(error)]
+            told += [consumer, vars(consumer), dict(consumer.metrics()), consumer.partition_states()]
+            consumer.close()
+    logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
+    secrets = [*PASSWORDS.values(), "builder", "bulldozer", *tokens]
+    assert [] == [secret for secret in secrets if secret in repr(told) + logged]
+    assert tokens
+    assert "kconsumer.net" in {record.name for record in caplog.records}

@@ -63,6 +63,19 @@ def test_who_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "c:1" == options("-b", "c:1", "-F", str(file))["bootstrap_servers"]
 
 
+@pytest.mark.parametrize("user", ["sasl_plain_username", "sasl.plain.username"])
+def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a terminal the password is asked for, unless it is said somewhere; without one nobody can be asked."""
+    monkeypatch.setattr("getpass.getpass", lambda prompt: f"answer to {prompt!r}")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    brokers = ("-b", "c:1", "-X", f"{user}=alice")
+    assert "answer to 'password of alice: '" == options(*brokers)["sasl_plain_password"]
+    assert "p" == options(*brokers, "-X", "sasl_plain_password=p")["sasl_plain_password"]
+    assert "sasl_plain_password" not in options(*brokers, "-X", "sasl.jaas.config=x")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert "sasl_plain_password" not in options(*brokers)
+
+
 def test_what_makes_no_sense(tmp_path: Path) -> None:
     """No brokers, two answers to one question, and a file that is none."""
     with pytest.raises(UsageError, match="which brokers"):
