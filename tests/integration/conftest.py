@@ -62,12 +62,13 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What consumers made by `new_consumer` do, they do on the caller's thread and on a network thread.
+    """What consumers made by `new_consumer`, or with the options of `engine`, do, they do on the caller's thread and on
+    a network thread.
 
     The second time it is in the consumer protocol of KIP-848, unless the test is marked `classic_protocol` or the
     broker has only that one.
     """
-    if "new_consumer" in metafunc.fixturenames:
+    if "engine" in metafunc.fixturenames:
         classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
         other = pytest.param("threaded" if classic else "consumer", marks=pytest.mark.network_thread)
         metafunc.parametrize("engine", ["classic", other], indirect=True)

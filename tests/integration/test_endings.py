@@ -4,6 +4,7 @@ test_close_states.py."""
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import socket
@@ -12,12 +13,20 @@ import sys
 import threading
 import time
 import warnings
+from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, WakeupError
 from support.kafka import Kafka
+
+Options = dict[str, Any]
+
+
+def member(kafka: Kafka, topic: str, engine: Options) -> Consumer:
+    """A member of the group that has the name of its topic."""
+    return Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=topic, **engine)
 
 
 def after(delay_s: float, action: object) -> threading.Timer:
@@ -35,10 +44,10 @@ def test_constructor_connects_nothing_and_starts_nothing() -> None:
     consumer.close()
 
 
-def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str) -> None:
+def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """wakeup() from another thread ends a blocked poll within a second, once; the next poll works."""
     kafka.create_topic(topic_name)
-    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+    with member(kafka, topic_name, engine) as consumer:
         after(0.5, consumer.wakeup)
         started = time.monotonic()
         with pytest.raises(WakeupError):
@@ -47,10 +56,10 @@ def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str) -> None:
         assert not consumer.poll(0.1)
 
 
-def test_wakeup_without_a_running_call_ends_the_next_one(kafka: Kafka, topic_name: str) -> None:
+def test_wakeup_without_a_running_call_ends_the_next_one(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """A wakeup between calls is not forgotten, and is spent by one call."""
     kafka.create_topic(topic_name)
-    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+    with member(kafka, topic_name, engine) as consumer:
         consumer.wakeup()
         consumer.pause()  # not a blocking call: does not use it up
         with pytest.raises(WakeupError):
@@ -59,8 +68,9 @@ def test_wakeup_without_a_running_call_ends_the_next_one(kafka: Kafka, topic_nam
 
 
 CTRL_C = """
-import sys, time, kconsumer
-consumer = kconsumer.Consumer(sys.argv[2], bootstrap_servers=sys.argv[1], group_id=sys.argv[2])
+import json, sys, time, kconsumer
+servers, topic, engine = sys.argv[1:]
+consumer = kconsumer.Consumer(topic, bootstrap_servers=servers, group_id=topic, **json.loads(engine))
 print("ready", flush=True)
 try:
     with consumer:
@@ -72,10 +82,10 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_name: str) -> None:
+def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """SIGINT during a long poll: KeyboardInterrupt within a second, and `with` still leaves the group."""
     kafka.create_topic(topic_name)
-    command = [sys.executable, "-c", CTRL_C, kafka.bootstrap_servers, topic_name]
+    command = [sys.executable, "-c", CTRL_C, kafka.bootstrap_servers, topic_name, json.dumps(engine)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "ready\n" == process.stdout.readline()
@@ -92,22 +102,23 @@ def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_nam
     assert "EMPTY" == kafka.group_state(topic_name)
 
 
-def test_nothing_answers_at_the_address() -> None:
+def test_nothing_answers_at_the_address(engine: Options) -> None:
     """A listener that never answers: poll returns in time, close too."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", group_id="g")
+        consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", group_id="g", **engine)
         started = time.monotonic()
         assert not consumer.poll(0.5)
         consumer.close(timeout=1)
         assert time.monotonic() - started < 2
 
 
-def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_name: str) -> None:
+@pytest.mark.classic_protocol
+def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """In a forked child every call raises ForkedConsumerError; the parent's connections are untouched."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
-    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", **engine) as consumer:
         consumer.assign([TopicPartition(topic_name, 0)])
         while not consumer.poll(5):
             pass
@@ -134,10 +145,10 @@ def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_n
         assert b"two" == record.value
 
 
-def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str) -> None:
+def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """While one thread polls, another one's call raises ConcurrentAccessError without waiting."""
     kafka.create_topic(topic_name)
-    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+    with member(kafka, topic_name, engine) as consumer:
         thread = threading.Thread(target=consumer.poll, args=(1.5,))
         thread.start()
         time.sleep(0.3)
@@ -155,11 +166,13 @@ def test_unclosed_consumer_warns() -> None:
         del consumer  # the last reference: CPython collects it here
 
 
-def test_heartbeat_thread_ends_with_the_consumer(kafka: Kafka, topic_name: str) -> None:
-    """The heartbeat thread is a daemon named for its group and gone after close()."""
+def test_the_thread_ends_with_the_consumer(kafka: Kafka, topic_name: str, engine: Options) -> None:
+    """The one thread there is, of heartbeats or of the network, is a daemon named for its group and gone after
+    close()."""
     kafka.create_topic(topic_name)
-    name = f"kconsumer-heartbeat-{topic_name}"
-    with Consumer(topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id=topic_name) as consumer:
+    classic = "heartbeat_interval_ms" in engine and "engine" not in engine
+    name = f"kconsumer-{'heartbeat' if classic else 'network'}-{topic_name}"
+    with member(kafka, topic_name, engine) as consumer:
         consumer.poll(1)
         (thread,) = [t for t in threading.enumerate() if t.name == name]
         assert thread.daemon

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from kconsumer.types import PartitionCondition as Condition
 from kconsumer.types import PartitionStatus
 from support.kafka import KafkaCluster
 from support.polling import numbered, poll_until, tps, values
+
+pytestmark = pytest.mark.classic_protocol  # there is no group
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
@@ -34,13 +37,14 @@ def topic(kafka_cluster3: KafkaCluster, topic_name: str) -> str:
 
 
 @pytest.fixture
-def consumer(kafka_cluster3: KafkaCluster, topic: str) -> Iterator[Consumer]:
+def consumer(kafka_cluster3: KafkaCluster, topic: str, engine: dict[str, Any]) -> Iterator[Consumer]:
     """One that has read everything and waits for more; it gives up on a silent broker after 3 s."""
     with Consumer(
         bootstrap_servers=kafka_cluster3.bootstrap_servers,
         auto_offset_reset="earliest",
         request_timeout_ms=3000,
         metadata_max_age_ms=500,
+        **engine,
     ) as made:
         made.assign(tps(topic, 0, 1))
         records = poll_until(made, lambda: all(status.lag == 0 for status in made.partition_states().values()))
@@ -116,7 +120,7 @@ def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) ->
     assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(paused) == 11))
 
 
-def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str, engine: dict[str, Any]) -> None:
     """With records of one broker in most of the memory, partitions of another one say so, until some are read."""
     kafka_cluster3.create_topic(topic_name, 6)
     for partition in range(6):
@@ -127,7 +131,10 @@ def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
     others = [tp for tp in partitions if tp not in first]
     assert 2 == len(first)
     with Consumer(
-        bootstrap_servers=kafka_cluster3.bootstrap_servers, auto_offset_reset="earliest", buffer_memory=500_000
+        bootstrap_servers=kafka_cluster3.bootstrap_servers,
+        auto_offset_reset="earliest",
+        buffer_memory=500_000,
+        **engine,
     ) as consumer:
         consumer.assign(first)
         count = sum(len(consumer.poll(5, max_records=1)) for _ in range(20))

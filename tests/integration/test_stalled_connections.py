@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import KafkaError
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
 from support.proxy import STALLED, Link, Proxy
@@ -43,13 +45,16 @@ def coordinator_link(proxy: Proxy, consumer: Consumer) -> Link:
     return link
 
 
+@pytest.mark.classic_protocol
 def test_silent_coordinator_connection_ends_with_the_session_timeout(
-    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str
+    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str, engine: dict[str, Any]
 ) -> None:
-    """A member whose coordinator goes silent joins again after session_timeout_ms, not after request_timeout_ms.
+    """A member whose coordinator goes silent is heard by it again after session_timeout_ms, not after
+    request_timeout_ms.
 
     The heartbeat under way gets no answer and the session times out. Then neither may the answer be waited for any
-    longer, nor may the next heartbeat take the same connection.
+    longer, nor may the next heartbeat take the same connection. Whether the member has to join again is decided by who
+    looks at the clock first, the coordinator or it.
     """
     cluster = behind_proxy
     cluster.create_topic(topic_name)
@@ -58,26 +63,36 @@ def test_silent_coordinator_connection_ends_with_the_session_timeout(
         bootstrap_servers=cluster.proxied_servers,
         group_id=topic_name,
         session_timeout_ms=6_000,
-        heartbeat_interval_ms=200,
         request_timeout_ms=2_000 * WAIT_S,
         enable_auto_commit=False,
+        **engine,
     ) as consumer:
         consumer.subscribe([topic_name], on_assign=lambda _, partitions: assigned.append(partitions))
         wait_until(lambda: consumer.poll(0.2) or assigned, WAIT_S, "the first assignment")
         proxy.set_conditions(STALLED, coordinator_link(proxy, consumer))
-        count = len(assigned)
-        wait_until(lambda: consumer.poll(0.2) or len(assigned) > count, WAIT_S, "the second assignment")
+
+        def heard() -> bool:
+            consumer.poll(0.2)
+            try:
+                consumer.commit({TopicPartition(topic_name, 0): 0}, timeout=0.5)
+            except KafkaError:
+                return False
+            return True
+
+        assert not heard()
+        wait_until(heard, WAIT_S, "a commit by another connection")
 
 
+@pytest.mark.classic_protocol
 def test_silent_fetch_connection_ends_with_the_request_timeout(
-    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str
+    proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str, engine: dict[str, Any]
 ) -> None:
     """A reader whose connections all go silent reads on by new ones after request_timeout_ms."""
     cluster = behind_proxy
     cluster.create_topic(topic_name)
     cluster.produce(topic_name, [b"before"], partition=0)
     with Consumer(
-        bootstrap_servers=cluster.proxied_servers, auto_offset_reset="earliest", request_timeout_ms=2_000
+        bootstrap_servers=cluster.proxied_servers, auto_offset_reset="earliest", request_timeout_ms=2_000, **engine
     ) as consumer:
         consumer.assign([TopicPartition(topic_name, 0)])
         read = [record.value for record in wait_until(lambda: consumer.poll(0.2), WAIT_S, "the first record")]

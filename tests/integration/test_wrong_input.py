@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from kconsumer.errors import (
     UnknownAssignorError,
 )
 from support.kafka import Kafka
+
+Options = dict[str, Any]
 
 
 def test_unknown_option_names_the_nearest() -> None:
@@ -52,30 +55,33 @@ def test_partitions_in_the_wrong_shape(call: Callable[[Consumer, TopicPartition]
         call(consumer, TopicPartition("t", 0))
 
 
-def test_no_broker_at_the_address() -> None:
+@pytest.mark.classic_protocol
+def test_no_broker_at_the_address(engine: Options) -> None:
     """A blocking call says which address refused the connection."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with (
-        Consumer(bootstrap_servers=address) as consumer,
+        Consumer(bootstrap_servers=address, **engine) as consumer,
         pytest.raises(TimeoutError, match=rf"{address}.*refused"),
     ):
         consumer.list_topics(timeout=1)
 
 
-def test_name_that_does_not_resolve() -> None:
+@pytest.mark.classic_protocol
+def test_name_that_does_not_resolve(engine: Options) -> None:
     """A host name nobody knows is named in the error."""
     with (
-        Consumer(bootstrap_servers="no-such-host.invalid:9092") as consumer,
+        Consumer(bootstrap_servers="no-such-host.invalid:9092", **engine) as consumer,
         pytest.raises(TimeoutError, match=r"no-such-host\.invalid"),
     ):
         consumer.list_topics(timeout=1)
 
 
-def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str) -> None:
+@pytest.mark.classic_protocol
+def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """Its partitions are none, and a call that needs it says that it does not exist."""
-    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, **engine) as consumer:
         assert () == consumer.partitions_for(topic_name)
         tp = TopicPartition(topic_name, 0)
         with pytest.raises(TimeoutError, match=rf"{topic_name}.*does not exist"):
@@ -87,10 +93,10 @@ def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str) -> None:
             consumer.position(tp, timeout=0.5)
 
 
-def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str) -> None:
+def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """poll() raises InvalidTopicError naming the topic."""
     servers = kafka.bootstrap_servers
-    with Consumer("not a legal/name!", bootstrap_servers=servers, group_id=topic_name) as consumer:
+    with Consumer("not a legal/name!", bootstrap_servers=servers, group_id=topic_name, **engine) as consumer:
 
         def poll_on() -> None:
             for _ in range(20):
