@@ -101,12 +101,13 @@ def read_with_confluent(kafka: Kafka, topic: str) -> list[tuple[int, int, str]]:
     return [digest.result() for digest in digests]
 
 
-def read_with_kconsumer(kafka: Kafka, topic: str) -> list[tuple[int, int, str]]:
+def read_with_kconsumer(kafka: Kafka, topic: str, **engine: str) -> list[tuple[int, int, str]]:
     """What we read, through a group."""
     digests = [PartitionDigest() for _ in range(PARTITIONS)]
     count = 0
+    group = "-".join([topic, *engine.values()])
     servers = kafka.bootstrap_servers
-    with Consumer(topic, bootstrap_servers=servers, group_id=f"{topic}-ours", auto_offset_reset="earliest") as consumer:
+    with Consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", **engine) as consumer:
         while count < RECORDS:
             records = consumer.poll(10.0)
             assert records, f"only {count} of {RECORDS} records"
@@ -126,4 +127,5 @@ def test_three_million_records_of_every_shape_and_codec(kafka: Kafka, topic_name
     expected = read_with_confluent(kafka, topic)
     assert RECORDS == sum(count for count, _, _ in expected)
     assert expected == read_with_kconsumer(kafka, topic)
+    assert expected == read_with_kconsumer(kafka, topic, engine="threaded")
     kafka.delete_topic(topic)

@@ -32,20 +32,25 @@ BOTH = [LONG, SHORT]
 KEPT, READ = 10, 20  # where the logs part, and up to where consumers had read
 NEW_END = {LONG: 30, SHORT: 15}
 LEADER, FOLLOWER = 1, 2
+DRIVERS: dict[str, dict[str, Any]] = {"classic": {}, "threaded": {"engine": "threaded"}}
+both_drivers = pytest.mark.parametrize(
+    "driver", ["classic", pytest.param("threaded", marks=pytest.mark.network_thread)]
+)
 
 
 @dataclass
 class Accident:
-    """A cluster, and consumers by the name of their reset policy that had read both partitions to the end before it.
+    """A cluster, and consumers by the name of their reset policy and of who drives them, that had read both partitions
+    to the end before it.
 
-    The one called `halfway` had fetched all, but `returned` only so many. `epoch`: the leader epoch of the records that
-    were kept; `expected`: what a consumer has to read afterwards.
+    Those called `halfway` had fetched all, but `returned` only so many, by driver. `epoch`: the leader epoch of the
+    records that were kept; `expected`: what a consumer has to read afterwards.
     """
 
     cluster: KafkaCluster
-    consumers: dict[str, Consumer] = field(default_factory=dict)
+    consumers: dict[tuple[str, str], Consumer] = field(default_factory=dict)
     epoch: int | None = None
-    returned: int = 0
+    returned: dict[str, int] = field(default_factory=dict)
     expected: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def write(self, word: str, tp: TopicPartition, start: int, end: int, acks: str = "all") -> None:
@@ -108,12 +113,12 @@ def strike(accident: Accident) -> None:
     wait_until(lambda: in_sync(cluster) == [{LEADER}] * 2, 30, "a leader without follower")
     for tp in BOTH:
         accident.write("lost", tp, KEPT, READ, acks="1")
-    for policy, consumer in accident.consumers.items():
+    for (policy, driver), consumer in accident.consumers.items():
         consumer.seek_to_beginning(*BOTH)
         if policy == "halfway":
             while not (records := consumer.poll(1.0, max_records=READ + 5)):
                 pass
-            accident.returned = len(records)
+            accident.returned[driver] = len(records)
             continue
         found = read(consumer, dict.fromkeys(BOTH, READ))
         assert [b"lost-19"] * 2 == [values[-1][1] for values in found.values()]
@@ -122,10 +127,10 @@ def strike(accident: Accident) -> None:
             accident.epoch = consumer.committed(BOTH)[LONG].leader_epoch  # type: ignore[union-attr]  # just committed
     cluster.node(LEADER).kill()
     cluster.node(FOLLOWER).resume()
-    live = accident.consumers["earliest"]
+    live = [accident.consumers["earliest", driver] for driver in DRIVERS]
 
     def elected() -> bool:
-        assert not live.poll(0.1)
+        assert not any(consumer.poll(0.1) for consumer in live)
         return cluster.leader_of(TOPIC, 0) == cluster.leader_of(TOPIC, 1) == FOLLOWER
 
     wait_until(elected, 60, "the unclean election")
@@ -139,10 +144,12 @@ def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
     """The accident has happened; no consumer has looked at the new records yet."""
     with KafkaCluster(request.param, nodes=3) as cluster, ExitStack() as stack:
         found = Accident(cluster)
-        for policy in ("none", "earliest", "latest", "halfway"):
-            group = "sleepers" if policy == "none" else None
-            reset = "earliest" if policy == "halfway" else policy
-            found.consumers[policy] = stack.enter_context(found.consumer(reset, group_id=group))
+        for driver, options in DRIVERS.items():
+            for policy in ("none", "earliest", "latest", "halfway"):
+                group = f"sleepers-{driver}" if policy == "none" else None
+                reset = "earliest" if policy == "halfway" else policy
+                consumer = found.consumer(reset, group_id=group, **options)
+                found.consumers[policy, driver] = stack.enter_context(consumer)
         strike(found)
         yield found
 
@@ -152,18 +159,20 @@ def counts(accident: Accident) -> dict[TopicPartition, int]:
     return {tp: len(values) for tp, values in accident.expected.items()}
 
 
+@both_drivers
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_with_a_policy(accident: Accident, policy: str) -> None:
+def test_with_a_policy(accident: Accident, policy: str, driver: str) -> None:
     """With any policy the position goes back to where the logs part, as in Java, not to the policy's end of the log:
     every new record is read once, and none of those before again."""
-    assert accident.expected == read(accident.consumers[policy], counts(accident))
-    assert not accident.consumers[policy].poll(0.5)
+    assert accident.expected == read(accident.consumers[policy, driver], counts(accident))
+    assert not accident.consumers[policy, driver].poll(0.5)
 
 
-def test_with_lost_records_buffered(accident: Accident) -> None:
+@both_drivers
+def test_with_lost_records_buffered(accident: Accident, driver: str) -> None:
     """What was fetched of the old log may still be returned, but behind it comes the new one from where they part."""
-    assert accident.returned < 2 * READ
-    consumer = accident.consumers["halfway"]
+    assert accident.returned[driver] < 2 * READ
+    consumer = accident.consumers["halfway", driver]
     found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in BOTH}
     deadline = time.monotonic() + 40
     while any(accident.expected[tp] != found[tp][-len(accident.expected[tp]) :] for tp in BOTH):
@@ -171,7 +180,7 @@ def test_with_lost_records_buffered(accident: Accident) -> None:
             found[record.topic_partition].append((record.offset, record.value or b""))
         assert time.monotonic() < deadline, found
     before = [row for tp in BOTH for row in found[tp][: -len(accident.expected[tp])]]
-    assert len(before) <= 2 * READ - accident.returned
+    assert len(before) <= 2 * READ - accident.returned[driver]
     assert not [value for _, value in before if value.startswith(b"new")]
     assert not consumer.poll(0.3)
 
@@ -183,10 +192,11 @@ def raised(consumer: Consumer, timeout: float = 20.0) -> LogTruncationError:
     return caught.value
 
 
-def test_without_a_policy(accident: Accident) -> None:
+@both_drivers
+def test_without_a_policy(accident: Accident, driver: str) -> None:
     """LogTruncationError tells positions and where the logs part, in every poll, until each partition was sought; then
     every new record is read once."""
-    consumer = accident.consumers["none"]
+    consumer = accident.consumers["none", driver]
     parting = OffsetAndMetadata(KEPT, "", accident.epoch)
     for error in (raised(consumer), *(raised(consumer, 0.0) for _ in range(3))):
         assert dict.fromkeys(BOTH, READ) == error.offsets
@@ -202,12 +212,13 @@ def test_without_a_policy(accident: Accident) -> None:
     assert accident.expected[SHORT] == read(consumer, {SHORT: counts(accident)[SHORT]})[SHORT]
 
 
-def test_committed_before(accident: Accident) -> None:
+@both_drivers
+def test_committed_before(accident: Accident, driver: str) -> None:
     """A commit carries the epoch of what was read: who takes over the group afterwards is told, too."""
-    with accident.consumer("none", group_id="sleepers") as heir:
+    with accident.consumer("none", group_id=f"sleepers-{driver}", **DRIVERS[driver]) as heir:
         error = raised(heir)
         assert dict.fromkeys(BOTH, READ) == error.offsets
-    with accident.consumer("latest", group_id="sleepers") as heir:
+    with accident.consumer("latest", group_id=f"sleepers-{driver}", **DRIVERS[driver]) as heir:
         assert accident.expected == read(heir, counts(accident))
 
 
@@ -231,15 +242,16 @@ def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionState, "validate", believe)
 
 
+@both_drivers
 @pytest.mark.usefixtures("fetches_tell_epochs")
-def test_diverging_epoch_in_a_fetch(accident: Accident) -> None:
+def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
     """A leader that tells in a Fetch response where its log diverges is understood in the same way."""
     before = OffsetAndMetadata(READ, "", accident.epoch)
-    with accident.consumer("latest") as consumer:
+    with accident.consumer("latest", **DRIVERS[driver]) as consumer:
         for tp in BOTH:
             consumer.seek(tp, before)
         assert accident.expected == read(consumer, counts(accident))
-    with accident.consumer("none") as consumer:
+    with accident.consumer("none", **DRIVERS[driver]) as consumer:
         for tp in BOTH:
             consumer.seek(tp, before)
         told: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -257,10 +269,12 @@ def test_the_old_leader_returns(accident: Accident) -> None:
     """It drops what it alone had and leads again: positions are checked against it and found good, and what is written
     then is read once."""
     cluster = accident.cluster
-    with accident.consumer("none") as consumer:
-        for tp in BOTH:
-            consumer.seek(tp, KEPT)
-        assert accident.expected == read(consumer, counts(accident))
+    with ExitStack() as stack:
+        consumers = [stack.enter_context(accident.consumer("none", **options)) for options in DRIVERS.values()]
+        for consumer in consumers:
+            for tp in BOTH:
+                consumer.seek(tp, KEPT)
+            assert accident.expected == read(consumer, counts(accident))
         cluster.node(LEADER).start()
         wait_until(lambda: in_sync(cluster) == [{LEADER, FOLLOWER}] * 2, 60, "both replicas in sync")
         partitions = [ElectedPartition(tp.topic, tp.partition) for tp in BOTH]
@@ -269,5 +283,6 @@ def test_the_old_leader_returns(accident: Accident) -> None:
         for tp, end in NEW_END.items():
             accident.write("later", tp, end, end + 5)
         later = {tp: [(offset, b"later-%d" % offset) for offset in range(end, end + 5)] for tp, end in NEW_END.items()}
-        assert later == read(consumer, dict.fromkeys(BOTH, 5))
-        assert not consumer.poll(0.3)
+        for consumer in consumers:
+            assert later == read(consumer, dict.fromkeys(BOTH, 5))
+            assert not consumer.poll(0.3)

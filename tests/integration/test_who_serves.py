@@ -19,6 +19,8 @@ from support.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
 from support.kafka_admin import wait_until
 from support.request_log import REQUEST_LOG, Served, counts, served
 
+pytestmark = pytest.mark.classic_protocol  # there is no group
+
 LEADER, NEAR, OTHER = 1, 2, 3
 NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH = 6, 74
 RACKS = {
@@ -110,10 +112,10 @@ def in_sync(cluster: KafkaCluster, tp: TopicPartition) -> set[int]:
     return set(cluster.metadata(tp.topic).topics[tp.topic].partitions[0].isrs)
 
 
-def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition) -> None:
+def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
     """The follower in the consumer's rack serves all records; the leader serves none, but is asked again whenever the
     lease of the follower is over."""
-    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", metadata_max_age_ms=1_000) as consumer:
+    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", metadata_max_age_ms=1_000, **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         deadline = time.monotonic() + 60
         while len(fetches(cluster, LEADER, partition)) < 3:
@@ -129,9 +131,9 @@ def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition) -> No
         assert node_metric(consumer, "incoming-byte-total", LEADER) < size
 
 
-def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition) -> None:
+def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
     """Reading goes on at the leader when the follower is killed, and at the follower when it is back."""
-    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}") as consumer:
+    with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
         assert 0 == sum(entry.record_bytes for entry in fetches(cluster, LEADER, partition))
@@ -150,9 +152,9 @@ def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition) 
         wait_until(back, 30, "the follower to be preferred again")
 
 
-def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition) -> None:
+def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
     """A leader is killed, comes back and is elected again under a consumer: each record is read once, in order."""
-    with consumer_of(cluster, partition) as consumer:
+    with consumer_of(cluster, partition, **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
         cluster.node(LEADER).kill()
@@ -174,14 +176,16 @@ def elect_preferred(cluster: KafkaCluster, tp: TopicPartition) -> None:
     wait_until(lambda: cluster.leader_of(tp.topic) == LEADER, 30, "the preferred leader")
 
 
-def test_new_leader_is_followed_without_metadata(cluster: KafkaCluster, partition: TopicPartition) -> None:
+def test_new_leader_is_followed_without_metadata(
+    cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]
+) -> None:
     """The old leader names the new one in its answer to a fetch; a consumer that backs off from asking for metadata
     goes on there at once, its position checked."""
     cluster.node(LEADER).restart()
     wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
     old = cluster.leader_of(partition.topic)
     assert old != LEADER
-    with consumer_of(cluster, partition, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as consumer:
+    with consumer_of(cluster, partition, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000, **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
         wait_for_records_of(cluster, old, partition)
