@@ -80,6 +80,7 @@ class ConnectionLoop:
         self._receiver = Receiver()
         self._done: list[ClientResponse] = []
         self._worked = False  # a connection has been ready
+        self._answered = False  # a connection that is gone answered a request
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
@@ -502,12 +503,17 @@ class ConnectionLoop:
         # Versions are told to everybody. A broker that is about to end closes then, too: once is no proof.
         link.unused += 1
         link.failures = link.unused
-        if link.unused < CLOSED_UNUSED or connection.logs_in:
+        if link.unused < CLOSED_UNUSED or connection.logs_in or self._has_been_answered():
             return _lost(link, connection, "it closed the connection")
         return AuthenticationError(
             f"{link.name} closes connections at the first request: a listener with SASL does so to a client that does "
             f"not log in (security_protocol is {self._config.security_protocol}; check it and the port)"
         )
+
+    def _has_been_answered(self) -> bool:
+        """Whether any broker ever answered a request of the caller's."""
+        connections = (link.connection for link in self.links.values())
+        return self._answered or any(connection is not None and connection.used for connection in connections)
 
     def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
         """The broker's bytes end the connection."""
@@ -523,6 +529,8 @@ class ConnectionLoop:
     def _detach(self, link: Link, now: float) -> None:
         transport = link.transport
         self.unwritten.pop(link, None)
+        if link.connection is not None and link.connection.used:
+            self._answered = True
         if transport is not None:
             if link.job is not None:
                 self._receiver.cancel(link.job)
@@ -560,7 +568,8 @@ class ConnectionLoop:
             log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
             self.close_quietly(link, now)
         elif entry.request is None:
-            silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, its first request ({link.address})")
+            which = "to log in again" if connection.established else "its first request"
+            silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, {which} ({link.address})")
             self.lose(link, connection, silent, now)
         else:
             self.lose(link, connection, connection.timeout_error(entry), now, entry)

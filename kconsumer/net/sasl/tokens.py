@@ -83,14 +83,14 @@ class Tokens:
             if kept is not None and now < kept.refresh_at:
                 return kept.text
             try:
-                self._token = self._read(self._issue(), self._clock.wall_ms())
+                issued = self._token = self._read(self._issue(), self._clock.wall_ms())
             except Exception as error:
                 if kept is None or self._clock.wall_ms() >= kept.expires_at:
                     raise
                 reason = error if isinstance(error, MechanismError) else type(error).__name__
                 log.warning("no new token for OAUTHBEARER (%s); the one at hand is valid still", reason)
                 return kept.text
-            return self._token.text
+            return issued.text
 
     def drop(self) -> None:
         """A broker refused it: the next login asks for another one."""
