@@ -575,7 +575,7 @@ def _check_security(values: Mapping[str, Any], given: Mapping[str, str]) -> None
     unused = (
         [] if protocol.endswith("SSL") else [spelling for name, spelling in given.items() if name.startswith("ssl_")]
     )
-    if unused:
+    if unused and values["sasl_oauthbearer_token_endpoint_url"] is None:  # an issuer of tokens is asked over TLS, too
         log.warning(
             "%s: without effect, for security_protocol is %s and not SSL or SASL_SSL", ", ".join(unused), protocol
         )

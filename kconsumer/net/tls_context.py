@@ -49,7 +49,7 @@ def make_context(config: ConsumerConfig) -> ssl.SSLContext:
     context.check_hostname = config.ssl_check_hostname and config.ssl_endpoint_identification_algorithm == "https"
     _set_versions(context, config)
     set_ciphers(context, config.ssl_cipher_suites)
-    _set_trust(context, config)
+    set_trust(context, config)
     _set_identity(context, config)
     return context
 
@@ -95,7 +95,8 @@ def _set_versions(context: ssl.SSLContext, config: ConsumerConfig) -> None:
 # --- trust ---
 
 
-def _set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
+def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
+    """Trust whom the options name; without one of them whom the system trusts."""
     if config.ssl_truststore_password is not None:
         _refuse_store_password("ssl_truststore_password")
     source = _one_of(

@@ -191,6 +191,9 @@ class Issuer:
                 "sasl_login_retry_backoff_max_ms": 10_000,
                 "ssl_context": None,
                 "ssl_cafile": None,
+                "ssl_truststore_location": None,
+                "ssl_truststore_certificates": None,
+                "ssl_truststore_password": None,
                 "secret": lambda name: SECRET,
                 **options,
             }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.net.link import exponential_ms
 from kconsumer.net.sasl.mechanism import MechanismError
+from kconsumer.net.tls_context import set_trust
 
 if TYPE_CHECKING:
     from kconsumer.clock import Clock
@@ -108,8 +109,7 @@ class Endpoint:
         if isinstance(config.ssl_context, ssl.SSLContext):
             return config.ssl_context
         context = ssl.create_default_context()
-        if config.ssl_cafile:
-            context.load_verify_locations(cafile=config.ssl_cafile)
+        set_trust(context, config)
         return context
 
     def _authorization(self) -> str:
