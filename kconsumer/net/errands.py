@@ -1,4 +1,4 @@
-"""Work that may wait for others than brokers, beside the event loop: credentials to be fetched, tickets to be had.
+"""Work that may wait for others than brokers, beside the event loop: names to be resolved, credentials to be fetched.
 
 Decides who does it: short-lived threads, few of them. Whose turn it is when an errand is done, and how long is waited
 for it, is the ConnectionLoop's.
@@ -9,26 +9,33 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from kconsumer.net.resolver import Start, in_thread
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+E = TypeVar("E", bound="Errand[Any]")
 
 MOST_THREADS = 4
-"""An issuer of tokens that does not answer keeps as many of one consumer; further errands wait for their turn."""
+"""A name server, or an issuer of tokens, that does not answer keeps as many; further errands wait for their turn."""
+
+Start = Callable[[Callable[[], None]], None]
+"""Runs something beside the caller."""
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """On a daemon thread: nobody waits for it, whatever it waits for."""
+    threading.Thread(target=work, name="kconsumer-errand", daemon=True).start()
 
 
 class Errand(Generic[T]):
-    """One piece of work. When `done`, `outcome()` returns what it gave or raises what it raised."""
+    """One piece of work. When `done`, `outcome()` returns what it gave or raises what it raised: `error`, if any."""
 
-    __slots__ = ("_error", "_found", "_work", "done")
+    __slots__ = ("_found", "_work", "done", "error")
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.done = False
+        self.error: Exception | None = None
         self._work: Callable[[], T] | None = work
         self._found: T | None = None
-        self._error: Exception | None = None
 
     def run(self) -> None:
         """Do it; what goes wrong is kept."""
@@ -37,13 +44,13 @@ class Errand(Generic[T]):
         try:
             self._found = work()
         except Exception as error:
-            self._error = error
+            self.error = error
         self.done = True
 
     def outcome(self) -> T:
         """What came of it."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         found: T = self._found  # type: ignore[assignment]  # of a T that may be None
         return found
 
@@ -57,14 +64,17 @@ class Errands:
         self._wake = wake
         self._start = start
         self._lock = threading.Lock()  # guards these two
-        self._waiting: deque[Errand[object]] = deque()
+        self._waiting: deque[Errand[Any]] = deque()
         self._threads = 0
 
     def begin(self, work: Callable[[], T]) -> Errand[T]:
         """Have it done beside the caller."""
-        errand = Errand(work)
+        return self.send(Errand(work))
+
+    def send(self, errand: E) -> E:
+        """The same for an errand of a kind of its own."""
         with self._lock:
-            self._waiting.append(errand)  # type: ignore[arg-type]  # nobody here looks at what comes of it
+            self._waiting.append(errand)
             another = self._threads < MOST_THREADS
             self._threads += another
         if another:

@@ -12,7 +12,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import TimeoutError
-from kconsumer.net.resolver import MOST_THREADS
+from kconsumer.net.errands import MOST_THREADS
 
 BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MOST_THREADS)]
 SOON_S = 5.0  # long for a loaded machine, short for a name server that does not answer
@@ -61,5 +61,5 @@ def test_few_threads_wait(asked: list[str], engine: str) -> None:
             consumer.poll(0.05)
         consumer.poll(0.5)
         threads = [thread for thread in threading.enumerate() if thread not in before]
-    assert MOST_THREADS == len([thread for thread in threads if thread.name == "kconsumer-resolver"])
+    assert MOST_THREADS == len([thread for thread in threads if thread.name == "kconsumer-errand"])
     assert MOST_THREADS == len(set(asked)) == len(asked)

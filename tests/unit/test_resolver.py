@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.net.resolver import MOST_THREADS, Lookup, Resolver
+from kconsumer.net.errands import MOST_THREADS
+from kconsumer.net.resolver import Lookup, Resolver
 from kconsumer.net.transport import Address
 
 
