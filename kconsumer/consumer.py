@@ -89,7 +89,12 @@ class Consumer:
         self._closing = False
         self._guard = Guard()
         if topics:
-            self.subscribe(topics)
+            try:
+                self.subscribe(topics)
+            except BaseException:  # nobody gets this consumer, to close it
+                self._guard.closed = True
+                self._engine.abandon()
+                raise
 
     # --- subscription ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kconsumer import Consumer, RangeClient
-from kconsumer.errors import AuthenticationError
+from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.groups import GroupClient
 from support.certificates import DAY, Authority, Certificate, broker_properties
 from support.kafka import DEFAULT_VERSION, KafkaCluster
@@ -253,3 +253,35 @@ def test_the_command_line(secured: Secured, topic_name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
     assert (0, "") == (done.returncode, done.stderr)
     assert topic_name in done.stdout
+
+
+def test_stores_of_java_become_pem_by_the_command_in_the_error(
+    secured: Secured, consume: Callable[..., Consumer]
+) -> None:
+    """What the error says to run makes files that a broker's client can use; only passwords are added here."""
+    folder, given = secured.folder, "-storepass sesame -noprompt"
+    (folder / "identity.pem").write_text(secured.authority.issue("reader", hosts=()).both)
+
+    def run(command: str) -> None:
+        done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+        assert 0 == done.returncode, done.stdout + done.stderr
+
+    run(f"keytool -importcert -file ca.pem -alias ca -keystore trust.jks -storetype JKS {given}")
+    run("openssl pkcs12 -export -in identity.pem -out own.p12 -passout pass:sesame")
+    run(
+        "keytool -importkeystore -srckeystore own.p12 -srcstoretype PKCS12 -srcstorepass sesame "
+        "-destkeystore own.jks -deststoretype JKS -deststorepass sesame -noprompt"
+    )
+    for trust, own in (("trust.jks", "own.jks"), ("trust.jks", "own.p12")):
+        for option, store in (("ssl_truststore_location", trust), ("ssl_keystore_location", own)):
+            with pytest.raises(ConfigError) as caught:
+                consume(listener="SSL", **{option: str(folder / store), "ssl_cafile": None})
+            command = str(caught.value).splitlines()[1]
+            command = command.replace("-list", f"-list {given}")
+            command = command.replace("-importkeystore", "-importkeystore -srcstorepass sesame -deststorepass sesame")
+            run(command.replace("openssl pkcs12", "openssl pkcs12 -passin pass:sesame -passout pass:sesame"))
+        converted = {"ssl_cafile": "truststore.pem", "ssl_certfile": "keystore.pem"}
+        options = {name: str(folder / file) for name, file in converted.items()}
+        consume(listener="MTLS", ssl_password="sesame", **options).list_topics(timeout=20)
+        for file in (*converted.values(), "keystore.p12"):
+            (folder / file).unlink(missing_ok=True)

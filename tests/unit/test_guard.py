@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kconsumer import Consumer
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 from kconsumer.guard import Guard, fork_count, public
 from support.threads import elsewhere
@@ -151,3 +153,11 @@ def test_fork_while_another_thread_is_inside() -> None:
     leave.set()
     thread.join()
     assert 0 == os.waitstatus_to_exitcode(status)
+
+
+def test_a_consumer_that_was_not_made_need_not_be_closed(recwarn: pytest.WarningsRecorder) -> None:
+    """When the constructor raises, nobody has anything to close."""
+    with pytest.raises(StateError, match="group_id"):
+        Consumer("t", bootstrap_servers="127.0.0.1:1")
+    gc.collect()
+    assert [] == [str(warning.message) for warning in recwarn]
