@@ -93,7 +93,7 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("listener", ["SSL", "MTLS"])
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.consumer_protocol)])
 def test_a_group_reads(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, listener: str, protocol: str
 ) -> None:
@@ -109,7 +109,8 @@ def test_a_group_reads(
     assert [b"more"] == read(consume(topic_name, listener=listener, **group), 1)
 
 
-ENGINES = [{"engine": "classic"}, {"engine": "threaded"}, {"group_protocol": "consumer"}]
+ENGINES = [{"engine": "classic"}, {"engine": "threaded"}]
+CONSUMER = {"group_protocol": "consumer"}
 
 
 FAILURES = {
@@ -128,21 +129,21 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(
-    ("engine", "listener", "changes", "reason"),
+    ("driven", "listener", "changes", "reason"),
     [pytest.param(ENGINES[0], *failure, id=name) for name, failure in FAILURES.items()]
+    + [pytest.param(ENGINES[1], *FAILURES[name], id=f"{name}, threaded") for name in ("no certificate", "TLS")]
     + [
-        pytest.param(engine, *FAILURES[name], id=f"{name}, {engine}")
-        for engine in ENGINES[1:]
+        pytest.param(CONSUMER, *FAILURES[name], id=f"{name}, consumer", marks=pytest.mark.consumer_protocol)
         for name in ("no certificate", "TLS")
     ],
 )
 def test_failures_are_raised_at_once(
-    secured: Secured, topic_name: str, engine: dict[str, str], listener: str, changes: dict[str, Any], reason: str
+    secured: Secured, topic_name: str, driven: dict[str, str], listener: str, changes: dict[str, Any], reason: str
 ) -> None:
     """From poll() and from a look-up, saying what to change; and again, but not in a tight loop."""
     if changes.get("ssl_certfile"):
         changes = {"ssl_certfile": Authority("stranger").issue().write(secured.folder / "stranger.pem")}
-    options = {**secured.options("SSL" if listener == "PLAINTEXT" else listener), **changes, **engine}
+    options = {**secured.options("SSL" if listener == "PLAINTEXT" else listener), **changes, **driven}
     if listener == "PLAINTEXT":
         options["bootstrap_servers"] = secured.cluster.bootstrap_servers
     chosen = {name: value for name, value in options.items() if value is not None}
