@@ -18,7 +18,7 @@ from kconsumer.config import ALIASES, FOREIGN, OPTIONS, REQUIRED
 from kconsumer.errors import CODES
 from kconsumer.fetching.reactions import REACTIONS as FETCH
 from kconsumer.membership.epoch_heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
-from kconsumer.net.connection import TRANSITIONS as CONNECTION
+from kconsumer.net.states import TRANSITIONS as CONNECTION
 from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
     EPOCH_COMMIT_REACTIONS,
@@ -221,7 +221,7 @@ back, and `partition_states()` tells which.
 """
 
 CONNECTION_TEXT = """
-The life of one connection (`kconsumer/net/connection.py`).
+The life of one connection (`kconsumer/net/states.py`).
 An event that does not fit the state raises `StateError`.
 
 - AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are looked for, then

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError
-from kconsumer.net.connection import Connection, ConnectionState
+from kconsumer.net.connection import Connection
 from kconsumer.net.errands import Start, in_thread
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
+from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Connect, Resolve, connector, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node

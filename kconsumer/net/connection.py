@@ -15,7 +15,6 @@ REAUTHENTICATING, and another login goes out behind the requests in flight, whos
 
 from __future__ import annotations
 
-import enum
 import random
 import struct
 from collections import deque
@@ -35,6 +34,7 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api, response_plan
 
@@ -48,42 +48,6 @@ UNSUPPORTED_VERSION = 35
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
 _EARLIEST, _LATEST = 0.85, 0.95  # when a session is prolonged, as shares of its lifetime
 _HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions answer of any version
-
-
-class ConnectionState(enum.Enum):
-    """Where a connection is in its life."""
-
-    CONNECTING = "connecting"
-    AUTHENTICATING = "authenticating"
-    CHECKING_VERSIONS = "checking versions"
-    READY = "ready"
-    REAUTHENTICATING = "authenticating again"
-    CLOSED = "closed"
-
-
-class ConnectionEvent(enum.Enum):
-    """What moves a connection on."""
-
-    TRANSPORT_READY = "transport ready"
-    LOGIN_BEGINS = "login begins"
-    LOGGED_IN = "logged in"
-    VERSIONS_KNOWN = "versions known"
-    CLOSE = "close"
-
-
-TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
-    (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
-    (ConnectionState.CONNECTING, ConnectionEvent.LOGIN_BEGINS): ConnectionState.AUTHENTICATING,
-    (ConnectionState.AUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.CHECKING_VERSIONS,
-    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
-    (ConnectionState.READY, ConnectionEvent.LOGIN_BEGINS): ConnectionState.REAUTHENTICATING,
-    (ConnectionState.REAUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.READY,
-    (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.REAUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-}
 
 
 class InFlight:

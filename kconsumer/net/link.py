@@ -10,9 +10,10 @@ import random
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
-from kconsumer.net.connection import Connection, ConnectionState
+from kconsumer.net.connection import Connection
 from kconsumer.net.messages import broker_name, os_reason
 from kconsumer.net.resolver import Lookup
+from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Address, Transport
 from kconsumer.types import Node
 

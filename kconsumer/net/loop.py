@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from kconsumer._core.receiver import Receiver
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
-from kconsumer.net.connection import Connection, ConnectionState, InFlight
+from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.errands import Errands, Start
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
 from kconsumer.net.resolver import Resolver
+from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport
 from kconsumer.net.wakeup import Waker
 

@@ -16,14 +16,9 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.net.connection import (
-    MAX_FIRST_FRAME_BYTES,
-    TRANSITIONS,
-    Connection,
-    ConnectionEvent,
-    ConnectionState,
-)
+from kconsumer.net.connection import MAX_FIRST_FRAME_BYTES, Connection
 from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
 from support.scripted_broker import Received, api_versions, read_request, response_bytes
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
-from kconsumer.net.connection import ConnectionState
 from kconsumer.net.link import FOREVER
+from kconsumer.net.states import ConnectionState
 from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fake_network import World
 from support.login_world import LoginWorld

@@ -1,0 +1,42 @@
+"""The life of a connection as a table; `connection.py` tells its story."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class ConnectionState(enum.Enum):
+    """Where a connection is in its life."""
+
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    CHECKING_VERSIONS = "checking versions"
+    READY = "ready"
+    REAUTHENTICATING = "authenticating again"
+    CLOSED = "closed"
+
+
+class ConnectionEvent(enum.Enum):
+    """What moves a connection on."""
+
+    TRANSPORT_READY = "transport ready"
+    LOGIN_BEGINS = "login begins"
+    LOGGED_IN = "logged in"
+    VERSIONS_KNOWN = "versions known"
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
+    (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CONNECTING, ConnectionEvent.LOGIN_BEGINS): ConnectionState.AUTHENTICATING,
+    (ConnectionState.AUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
+    (ConnectionState.READY, ConnectionEvent.LOGIN_BEGINS): ConnectionState.REAUTHENTICATING,
+    (ConnectionState.REAUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.READY,
+    (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.REAUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+}

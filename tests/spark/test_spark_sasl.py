@@ -1,0 +1,84 @@
+"""The source with a login: Java's keys pass through to the clients of driver and tasks, and secrets show nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kafka import KafkaCluster
+from support.polling import numbered
+from support.sasl import MODULES, sasl_properties, set_password, write_secret
+from support.spark_parity import OURS, failure
+
+PASSWORD = "sesame-4711"
+
+
+def entry(password: str) -> str:
+    """Java's form of a user and a password."""
+    return f'{MODULES}scram.ScramLoginModule required username="spark" password="{password}";'
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    """Of a topic of two partitions with 30 and 20 records, on a broker of this module's own that wants logins."""
+    properties = sasl_properties("SASL", ("SCRAM-SHA-256",), {})
+    with KafkaCluster(properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as kafka:
+        set_password(kafka, "spark", PASSWORD, ("SCRAM-SHA-256",))
+        kafka.create_topic("secured", 2)
+        for partition, count in enumerate((30, 20)):
+            kafka.produce("secured", numbered(count), partition=partition)
+        yield {
+            "kafka.bootstrap.servers": kafka.servers("SASL"),
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.jaas.config": entry(PASSWORD),
+            "subscribe": "secured",
+        }
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_reference: bool) -> None:
+    """Every record is read, and neither the plan nor the query's description tells the password; an entry may be in a
+    file that executors read themselves."""
+    if by_reference:
+        options = {**options, "kafka.sasl.jaas.config": write_secret(tmp_path / "jaas", entry(PASSWORD))}
+    frame = spark.read.format(OURS).options(**options).load()
+    assert 50 == frame.count()
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain(mode="extended")
+    told = shown.getvalue() + str(frame._jdf.queryExecution().toString())
+    assert "kconsumer" in told
+    assert PASSWORD not in told
+
+
+def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """The same of a stream, its progress and its checkpoint."""
+    frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
+    query = frame.writeStream.format("memory").queryName("logged_in").trigger(availableNow=True)
+    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    running.awaitTermination(120)
+    assert running.exception() is None
+    assert 50 == spark.sql("select count(*) from logged_in").first()[0]
+    written = "".join(path.read_text() for path in (tmp_path / "checkpoint").rglob("[0-9]*") if path.is_file())
+    assert PASSWORD not in f"{running.lastProgress} {running.recentProgress} {running.status} {written}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kafka.sasl.jaas.config": entry("hunter2")}, "refused the login by SCRAM-SHA-256"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "is for sasl_mechanism=SCRAM-SHA-256 or SCRAM-SHA-512, not PLAIN"),
+        ({"kafka.security.protocol": "PLAINTEXT"}, "a listener with SASL does so to a client that does not log in"),
+    ],
+)
+def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
+    """They say what to change, at once, and tell no password."""
+    told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
+    assert reason in told
+    assert [] == [secret for secret in (PASSWORD, "hunter2") if secret in told]
