@@ -7,6 +7,7 @@ below. Its authorizer lets everybody do everything but the users of the tests ab
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
 import time
@@ -73,7 +74,8 @@ def kafka(authority: tuple[str, str]) -> Iterator[KafkaCluster]:
         properties[f"listener.name.short.{mechanism}.connections.max.reauth.ms"] = str(SESSION_MS)
     plain = "SASL_PLAINTEXT"
     listeners = {"SASL": plain, "SHORT": plain, "LONG": plain, "SECURE": "SASL_SSL"}
-    with KafkaCluster(DEFAULT_VERSION, properties=properties, listeners=listeners) as cluster:
+    version = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
+    with KafkaCluster(version, properties=properties, listeners=listeners) as cluster:
         for user in ("bob", "dora"):
             set_password(cluster, user, "builder")
         yield cluster
