@@ -115,6 +115,8 @@ class Connection:
         self._login: Login | None = None  # that is under way
         self._login_again_at = float("inf")
         self._held_from = float("inf")  # a request sent later might find the session over
+        self._login_began = 0.0
+        self.login_ms = 0.0  # that the last login took
         self.used = False  # a caller's request was answered
         self.recv_view = self._frames.recv_view
         self.ahead_view = self._frames.ahead_view
@@ -321,6 +323,7 @@ class Connection:
 
     def _log_in(self, new_login: NewLogin, now: float) -> None:
         """Begin. Raises AuthenticationError if it cannot even begin."""
+        self._login_began = now
         self._login = new_login(self)
         self._login.begin(now)
         self._find_deadline()
@@ -388,6 +391,7 @@ class Connection:
     def logged_in(self, lifetime_ms: int, now: float) -> None:
         """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
         self._login = None
+        self.login_ms = now - self._login_began
         self._held_from = float("inf")
         if lifetime_ms > 0:
             self._login_again_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)

@@ -440,11 +440,15 @@ class ConnectionLoop:
         self._worked = self._changed = True
         if before is REAUTHENTICATING:
             log.debug("%s has prolonged the session", link.name)
+            if self._metrics is not None:
+                self._metrics.authenticated(connection.login_ms, now)
             return
         link.established()
         log.debug("%s is ready (%s)", link.name, link.address)
         if self._metrics is not None:
             self._metrics.connected(link.node, now)
+            if self._config.security_protocol != "PLAINTEXT":
+                self._metrics.authenticated(None, now)
 
     def _watch_on(self, link: Link, connection: Connection, transport: Transport) -> None:
         """Wait for what an open connection can go on with."""
@@ -478,6 +482,8 @@ class ConnectionLoop:
         culprit: InFlight | None = None,
     ) -> None:
         """End a connection with an error, fail its requests and back off."""
+        if self._metrics is not None and isinstance(error, AuthenticationError):
+            self._metrics.refused(connection.established, now)
         self._done += connection.close(error, now, culprit)
         self._detach(link, now)
         link.untried.clear()  # the name may mean other addresses by now

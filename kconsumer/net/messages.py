@@ -76,6 +76,14 @@ class NetworkMetrics(Protocol):
         """A connection ended, or an attempt failed."""
         ...
 
+    def authenticated(self, again_ms: float | None, now: float) -> None:
+        """A broker took us for who we say we are; `again_ms`: over a connection in use, and how long that took."""
+        ...
+
+    def refused(self, again: bool, now: float) -> None:
+        """A broker, or we, refused a TLS handshake or a login; `again`: over a connection in use."""
+        ...
+
     def sent(self, node: str, size: int, request: int, now: float) -> None:
         """Bytes left; `request` is the whole size of the request that they complete, 0 if they complete none."""
         ...

@@ -22,6 +22,25 @@ CLOSED: tuple[Row, ...] = (
     ("connection-close-rate", Stat.COUNT_RATE, "Connections closed per second"),
     ("connection-close-total", Stat.COUNT, "Connections closed"),
 )
+LOGINS: tuple[Row, ...] = (
+    ("successful-authentication-rate", Stat.COUNT_RATE, "TLS handshakes and logins that succeeded, per second"),
+    ("successful-authentication-total", Stat.COUNT, "TLS handshakes and logins that succeeded"),
+    ("successful-authentication-no-reauth-total", Stat.COUNT, "The same: clients cannot ask others to log in again"),
+)
+LOGINS_AGAIN: tuple[Row, ...] = (
+    ("successful-reauthentication-rate", Stat.COUNT_RATE, "Sessions prolonged per second"),
+    ("successful-reauthentication-total", Stat.COUNT, "Sessions prolonged"),
+    ("reauthentication-latency-avg", Stat.AVG, "Mean time to prolong a session, ms"),
+    ("reauthentication-latency-max", Stat.MAX, "Longest time to prolong a session, ms"),
+)
+REFUSED: tuple[Row, ...] = (
+    ("failed-authentication-rate", Stat.COUNT_RATE, "TLS handshakes and logins that failed, per second"),
+    ("failed-authentication-total", Stat.COUNT, "TLS handshakes and logins that failed"),
+)
+REFUSED_AGAIN: tuple[Row, ...] = (
+    ("failed-reauthentication-rate", Stat.COUNT_RATE, "Sessions that a broker refused to prolong, per second"),
+    ("failed-reauthentication-total", Stat.COUNT, "Sessions that a broker refused to prolong"),
+)
 IO: tuple[Row, ...] = (
     ("network-io-rate", Stat.COUNT_RATE, "Reads and writes of connections per second"),
     ("network-io-total", Stat.COUNT, "Reads and writes of connections"),
@@ -86,6 +105,9 @@ class ConnectionMetrics:
         self._created, self._closed, self._io, self._outgoing, self._incoming = (
             metrics.sensor(GROUP, rows) for rows in (CREATED, CLOSED, IO, OUTGOING, INCOMING)
         )
+        self._logins, self._logins_again, self._refused, self._refused_again = (
+            metrics.sensor(GROUP, rows) for rows in (LOGINS, LOGINS_AGAIN, REFUSED, REFUSED_AGAIN)
+        )
         self._requests: Sensor = metrics.sensor(GROUP, REQUESTS)
         self._responses = metrics.sensor(GROUP, RESPONSES)
         self._waits = metrics.sensor(GROUP, WAITS)
@@ -106,6 +128,17 @@ class ConnectionMetrics:
         if node in self._open:
             self._open.remove(node)
             self._closed.record(1, now)
+
+    def authenticated(self, again_ms: float | None, now: float) -> None:
+        """A broker knows us."""
+        if again_ms is None:
+            self._logins.record(1, now)
+        else:
+            self._logins_again.record(again_ms, now)
+
+    def refused(self, again: bool, now: float) -> None:
+        """A broker does not."""
+        (self._refused_again if again else self._refused).record(1, now)
 
     def sent(self, node: str, size: int, request: int, now: float) -> None:
         """Bytes left."""

@@ -23,21 +23,6 @@ Name = tuple[str, str, str]  # group, name, keys of the tags
 
 SOURCE = Path(__file__).parent.parent / "support" / "java" / "MetricNames.java"
 
-# Logging in is not part of this version, so nothing counts logins. (Java shows zeros without SASL.)
-LACKING = {
-    ("consumer-metrics", f"{what}-{stat}", "client-id")
-    for what in (
-        "successful-authentication",
-        "failed-authentication",
-        "successful-reauthentication",
-        "failed-reauthentication",
-    )
-    for stat in ("rate", "total")
-} | {
-    ("consumer-metrics", "successful-authentication-no-reauth-total", "client-id"),
-    ("consumer-metrics", "reauthentication-latency-avg", "client-id"),
-    ("consumer-metrics", "reauthentication-latency-max", "client-id"),
-}
 # A metric's value is a number here, so what is a text in Java is a tag.
 TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client-id")}
 AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
@@ -74,7 +59,7 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
     ours = {(m.group, m.name, ",".join(sorted(dict(m.tags)))) for m in consumer.metrics()}
     protocol = engine.get("group_protocol", "classic")
     java = java_names(kafka, topic_name, protocol)
-    assert [] == sorted(java - LACKING - TEXTS - ours)
+    assert [] == sorted(java - TEXTS - ours)
     if engine.get("engine") != "threaded":  # in Java only the consumer protocol has a network thread to measure
         assert [] == sorted(ours - AS_TAGS - java)
 

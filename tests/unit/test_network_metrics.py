@@ -9,9 +9,10 @@ import pytest
 
 from kconsumer.metrics import Metrics
 from kconsumer.net.metrics import GROUP, NODE_GROUP, ConnectionMetrics
-from kconsumer.schema import METADATA
+from kconsumer.schema import METADATA, SASL_AUTHENTICATE
 from kconsumer.types import Node
 from support.fake_network import World
+from support.login_world import LoginWorld
 from support.scripted_broker import SILENCE
 
 
@@ -115,3 +116,43 @@ def test_waiting_and_working() -> None:
     assert pytest.approx(3e9 / (selects + 1)) == world.metric("io-wait-time-ns-avg")
     assert [0, 0, 0] == [world.metric(name) for name in ("io-time-ns-total", "io-time-ns-avg", "io-ratio")]
     assert world.metric("select-rate") > 0
+
+
+def logins(world: Measured) -> tuple[float, ...]:
+    """Logins that succeeded and failed, then those over a connection in use."""
+    kinds = (
+        "successful-authentication",
+        "failed-authentication",
+        "successful-reauthentication",
+        "failed-reauthentication",
+    )
+    return tuple(world.metric(f"{kind}-total") for kind in kinds)
+
+
+class MeasuredLogins(LoginWorld, Measured):
+    """A client that logs in, and is measured."""
+
+
+def test_logins() -> None:
+    """The first login, one that prolongs the session, one that is refused, and one refused from the start."""
+    world = MeasuredLogins(lifetime_ms=10_000)
+    world.log_in()
+    assert (1, 0, 0, 0) == logins(world)
+    world.clock.advance(9_600)
+    world.log_in()
+    assert (1, 0, 1, 0) == logins(world)
+    assert world.metric("reauthentication-latency-max") >= 0
+    world.broker.on(SASL_AUTHENTICATE, SASL_AUTHENTICATE.response(error_code=58))
+    for expected in ((1, 0, 1, 1), (1, 1, 1, 1)):
+        world.clock.advance(9_600)
+        world.ready()
+        for _ in range(6):
+            world.poll()
+        assert expected == logins(world)
+
+
+def test_without_security_there_are_no_logins() -> None:
+    """A plain connection counts as none, as in Java."""
+    world = Measured()
+    world.connect()
+    assert (0, 0, 0, 0) == logins(world)
