@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import ssl
 import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from kconsumer import Consumer, RangeClient
+from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.groups import GroupClient
 from support.certificates import DAY, Authority, Certificate, broker_properties
@@ -155,9 +157,7 @@ def test_failures_are_raised_at_once(
         with pytest.raises(AuthenticationError, match=reason):
             consumer.list_topics(timeout=20)
         assert time.monotonic() - began < 10
-        attempts = consumer.metrics()
-        created = sum(value for name, value in attempts.items() if name.name == "connection-creation-total")
-        assert 0 == created  # none became ready
+        assert 0 == connections(consumer)  # none became ready
 
 
 def test_certificates_change_while_one_consumes(
@@ -203,6 +203,40 @@ def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic
         )
         assert values == read(reader, len(values))
         reader.close()
+
+
+def test_a_forked_child_leaves_the_connection_alone(
+    secured: Secured, consume: Callable[..., Consumer], topic_name: str
+) -> None:
+    """Its close says no goodbye in the name of its parent, who goes on reading over the same connections."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    secured.cluster.produce(topic_name, [b"one"])
+    for driven in ENGINES:
+        reader = consume(**driven)
+        reader.assign([TopicPartition(topic_name, 0)])
+        while not reader.poll(5):
+            pass
+        connected = connections(reader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this test is about
+            child = os.fork()
+        if child == 0:
+            try:
+                reader._engine.abandon()
+                del reader
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        secured.cluster.produce(topic_name, [b"two"])
+        assert [b"two"] == [record.value for record in reader.poll(20)]
+        assert connected == connections(reader)
+        reader.close()
+
+
+def connections(consumer: Consumer) -> float:
+    """How many were made so far."""
+    return sum(value for name, value in consumer.metrics().items() if name.name == "connection-creation-total")
 
 
 def test_500_connections_leave_nothing_behind(secured: Secured) -> None:
