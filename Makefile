@@ -18,6 +18,8 @@ CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*
 SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/test_packaging.py)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
+# Tests with brokers wait more than they work.
+BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
 # A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
 SANITIZED := build/sanitized
 SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*.py)
@@ -102,7 +104,7 @@ property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
 
 integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
-	$(PYTEST) tests/integration -n $(WORKERS) --dist loadfile $(if $(T),-k '$(T)',-m 'not long')
+	$(PYTEST) tests/integration -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
 $(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package
 	@tools/system-packages $(PYTHON) kerberos

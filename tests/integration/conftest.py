@@ -18,12 +18,28 @@ from support.kafka_shared import shared_kafka
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
 
+# These go first, so that in the end no worker is left alone with one of them; each takes one to three minutes.
+LONGEST = (
+    "test_chaos.py",
+    "test_truncation.py",
+    "test_every_record.py",
+    "test_mixed_groups.py",
+    "test_failover.py",
+    "test_close_states.py",
+    "test_who_serves.py",
+    "test_soak.py",
+    "test_transactions.py",
+    "test_partition_states.py",
+    "test_many_partitions.py",
+)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything here needs a broker, and may have to wait for one to start. What the chosen version of Kafka does not
     have is not among its tests."""
     here = Path(__file__).parent
     absent = []
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.broker)

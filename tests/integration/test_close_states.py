@@ -578,14 +578,14 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("state", "engine"), CELLS)
-def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, engine: str) -> None:
+@pytest.mark.parametrize(("state", "column"), CELLS)
+def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column: str) -> None:
     """Closing in this state does what the row says, in time, and leaves nothing behind."""
     kafka.group_state(topic)  # the admin client has its connections
     groups.list()
     before = descriptors()
     with ExitStack() as others:
-        scene = Scene(kafka, topic, engine, groups, others)
+        scene = Scene(kafka, topic, column, groups, others)
         bring, _ = ROWS[state]
         expected = bring(scene)
         began = time.monotonic()
