@@ -395,7 +395,8 @@ FOREIGN = {
     "sasl_oauthbearer_expected_issuer": "brokers check tokens; leave it out",
     "sasl_oauthbearer_jwt_retriever_class": "it configures a JVM; use sasl_oauth_token_provider",
     "sasl_login_class": "it configures a JVM; leave it out",
-    "sasl_login_callback_handler_class": "it configures a JVM; use sasl_oauth_token_provider",
+    "sasl_login_callback_handler_class": "it configures a JVM; leave it out if tokens come from an endpoint, else use "
+    "sasl_oauth_token_provider",
     "sasl_client_callback_handler_class": "it configures a JVM; leave it out",
     "share_acknowledgement_mode": "it belongs to share groups, which kconsumer does not have",
     "share_acquire_mode": "it belongs to share groups, which kconsumer does not have",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import error_for
+from kconsumer.errors import AuthenticationError, error_for
 from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.leaving import leave_request
 from kconsumer.membership.metrics import GroupMetrics
@@ -103,6 +103,8 @@ class HeartbeatManager(Heartbeats[Member]):
     def _on_reply(self, sent: Generation, reply: Reply) -> None:
         self._in_flight = False
         if reply.error is not None:
+            if isinstance(reply.error, AuthenticationError):  # the caller hears of it before the session is over
+                self._error = reply.error
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry(reply.now)
             return

@@ -26,6 +26,7 @@ from kconsumer.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
+from kconsumer.net.sasl.login import Login
 from support.certificates import Authority
 from support.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
 from support.kafka_admin import wait_until
@@ -165,6 +166,26 @@ def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
     }
     with Consumer.from_config(java) as consumer:
         assert topic_name in consumer.list_topics()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_bare_tokens(
+    kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that knows only SaslHandshake v0, and so sends tokens without a header: they get it in, or the broker
+    just closes, which is a refusal."""
+    monkeypatch.setattr(Login, "_version", lambda login, api: 0)
+    kafka.create_topic(topic_name)
+    user = {"sasl_mechanism": mechanism, "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
+    user = {"sasl_mechanism": mechanism} if mechanism == "PLAIN" else user
+    with new_consumer(group_id=topic_name, **login(kafka, **user)) as consumer:
+        assert topic_name in consumer.list_topics()
+    wrong = login(kafka, **{**user, "sasl_plain_password": "bulldozer"})
+    with (
+        new_consumer(group_id=topic_name, **wrong) as consumer,
+        pytest.raises(AuthenticationError, match="it closed the connection"),
+    ):
+        consumer.list_topics()
 
 
 # --- refusals ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.errors import BrokerConnectionError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError
 from kconsumer.requests.base import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse
 from kconsumer.state.member import Generation, MemberState
@@ -118,3 +118,14 @@ def test_idle_static_member_stops_heartbeating_without_leaving() -> None:
     group.now += 10_001
     assert [] == beat(group)
     assert MemberState.UNJOINED is group.member.state
+
+
+def test_a_refused_login_is_told_and_changes_nothing() -> None:
+    """The next poll raises it; the member stays, and looks its coordinator up again."""
+    group = stable()
+    group.now += 3000
+    error = AuthenticationError("no", code=58)
+    group.break_connection(beat(group)[0], error)
+    assert error is group.heartbeat.take_error()
+    assert MemberState.STABLE is group.member.state
+    assert group.coordinator.connection is None
