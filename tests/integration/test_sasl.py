@@ -91,6 +91,7 @@ def login(kafka: Kafka, listener: str = "SASL", **options: Any) -> dict[str, Any
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": "alice",
         "sasl_plain_password": PASSWORDS["alice"],
+        "fetch_max_wait_ms": 100,  # close() waits for the last fetch
         **options,
     }
 
