@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.tls_context import make_context, watched_files
-from kconsumer.net.tls_errors import alert_advice, handshake_advice, peer_name
+from kconsumer.net.tls_errors import alert_advice, handshake_advice, peer_name, words
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
 
 HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)  # the last is how Python's ssl finds a reset connection
+MOST_AT_ONCE = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
 LAST_WORDS_BYTES = 1 << 16  # read after a failed write, for the alert that says why
 CLOSED_IN_HANDSHAKE = (
     "it closed the connection when TLS was offered (a PLAINTEXT or SASL_PLAINTEXT listener does so: "
@@ -146,14 +147,16 @@ class TlsTransport(TcpTransport):
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypt straight into `view`, record after record while there are any."""
+        """Decrypt straight into `view`, record after record while there are any, but not for long: a broker may send as
+        fast as we decrypt, and the caller has a timeout."""
         if self._end is not False:
             return self._ended()
         if self._waits_for_write and self.crossed:
             self.crossed = False
         receive = self._ssl.recv_into
         size, filled = len(view), 0
-        while filled < size:
+        enough = min(size, MOST_AT_ONCE)
+        while filled < enough:
             try:
                 count = receive(view[filled:], size - filled)
             except ssl.SSLWantReadError:
@@ -197,7 +200,7 @@ class TlsTransport(TcpTransport):
             return 0
         advice = alert_advice(error, self._advice)
         if advice is None:
-            raise error
+            raise ConnectionError(f"TLS ended with {words(error)}") from error
         raise self._refused(advice) from error
 
     def _last_words(self) -> AuthenticationError | None:

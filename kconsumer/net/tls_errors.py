@@ -96,7 +96,7 @@ def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> 
             return known.format(host=host, trust=trust)
         return f"the broker's certificate is not accepted: {error.verify_message}"
     reason = error.reason or ""
-    return alert_advice(error, config) or REASONS.get(reason) or f"the handshake ended with {_words(error)}"
+    return alert_advice(error, config) or REASONS.get(reason) or f"the handshake ended with {words(error)}"
 
 
 def alert_advice(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
@@ -121,5 +121,6 @@ def _given(config: ConsumerConfig, *names: str) -> str:
     return ""
 
 
-def _words(error: ssl.SSLError) -> str:
+def words(error: ssl.SSLError) -> str:
+    """OpenSSL's reason, for failures that have no text here."""
     return (error.reason or error.strerror or str(error)).lower().replace("_", " ")

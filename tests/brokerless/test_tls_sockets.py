@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import re
+import select
 import socket
 import ssl
 import threading
@@ -17,6 +21,8 @@ from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.tls import MOST_AT_ONCE, TlsConnector
+from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from support.certificates import DAY, Authority
 from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
@@ -341,3 +347,66 @@ def test_renewed_certificates_are_used_by_the_next_connection(drivers: Any, tmp_
         assert isinstance(driver.attempt(), AuthenticationError)
         AUTHORITY.issue().write(own)
         driver.connect()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_garbage_in_the_handshake(drivers: Any, seed: int) -> None:
+    """Whatever answers the first bytes of TLS, it ends in one of our errors."""
+    rng = random.Random(seed)
+    records = (b"", b"\x16\x03\x03", b"\x15\x03\x03\x00\x02\x02", b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03")
+    raw = rng.choice(records) + rng.randbytes(rng.randrange(1, 300))
+    with ScriptedBroker(raw=raw) as broker:
+        error = drivers(broker.port).attempt()
+    assert isinstance(error, AuthenticationError | BrokerConnectionError)
+
+
+def test_garbage_after_the_handshake(drivers: Any, context: ssl.SSLContext) -> None:
+    """Bytes that were not encrypted with our keys cost the connection, and nothing else."""
+
+    def serve(sock: socket.socket) -> None:
+        with socket.socket(fileno=os.dup(sock.fileno())) as below, context.wrap_socket(sock, server_side=True) as tls:
+            tls.recv(1 << 16)
+            below.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+            tls.recv(1)
+
+    def serve_quietly(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            serve(sock)
+
+    with serving(serve_quietly) as port:
+        error = drivers(port).attempt()
+        assert isinstance(error, BrokerConnectionError)
+        assert re.search("TLS ended with [a-z ]*bad record mac", str(error))
+
+
+def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> None:
+    """A broker that sends as fast as we decrypt does not hold the caller; what is left is announced by the socket. And
+    close() sends nothing, not even a goodbye."""
+    ended: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True, suppress_ragged_eofs=False) as tls:
+            tls.sendall(bytes(3 * MOST_AT_ONCE))
+            with pytest.raises(ssl.SSLEOFError):
+                ended.append(tls.recv(1))
+            ended.append(b"")
+
+    with serving(serve) as port:
+        config = ConsumerConfig(
+            bootstrap_servers=f"127.0.0.1:{port}",
+            security_protocol="SSL",
+            ssl_cafile=AUTHORITY.write(tmp_path / "ca.pem"),
+        )
+        address = Address(socket.AF_INET, ("127.0.0.1", port))
+        transport = TlsConnector(config)("127.0.0.1", address, config)
+        while not transport.finish_connect():
+            ready = ([], [transport], []) if transport.wants_write() else ([transport], [], [])
+            assert any(select.select(*ready, 10))
+        view, taken = memoryview(bytearray(4 * MOST_AT_ONCE)), []
+        while sum(taken) < 3 * MOST_AT_ONCE:
+            assert not transport.pending
+            assert any(select.select([transport], [], [], 10))
+            taken.append(max(0, transport.recv_into(view)))
+        assert max(taken) < MOST_AT_ONCE + (1 << 14)
+        transport.close()
+    assert [b""] == ended
