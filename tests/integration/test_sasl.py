@@ -35,6 +35,7 @@ from support.sasl import (
     SCRAM,
     Issuer,
     allow,
+    delegation_token,
     forbid,
     sasl_properties,
     set_password,
@@ -68,6 +69,7 @@ def kafka(authority: tuple[str, str]) -> Iterator[KafkaCluster]:
         "listener.name.long.plain.connections.max.reauth.ms": str(LONG_SESSION_MS),
         "listener.name.secure.ssl.keystore.type": "PEM",
         "listener.name.secure.ssl.keystore.location": authority[1],
+        "delegation.token.secret.key": "brokers-secret",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", "alice", "bob", "carol", "dora")),
     }
@@ -167,6 +169,26 @@ def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
     }
     with Consumer.from_config(java) as consumer:
         assert topic_name in consumer.list_topics()
+
+
+def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
+    """Its id and HMAC log in by SCRAM, as an option and in Java's form; without saying that they are one's they are
+    nobody's."""
+    assert isinstance(kafka, KafkaCluster)
+    kafka.create_topic(topic_name)
+    module = f"{MODULES}scram.ScramLoginModule required"
+    entry = f'{module} username="bob" password="builder";'
+    token_id, hmac = delegation_token(kafka, "SASL", "SCRAM-SHA-256", entry)
+    token = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": token_id, "sasl_plain_password": hmac}
+    options = login(kafka, **token)
+    with Consumer(**options, sasl_scram_tokenauth=True) as consumer:
+        assert topic_name in consumer.list_topics()
+    entry = f'{module} username="{token_id}" password="{hmac}" tokenauth="true";'
+    java = {name: value for name, value in options.items() if "plain" not in name}
+    with Consumer(**java, sasl_jaas_config=entry) as consumer:
+        assert topic_name in consumer.list_topics()
+    with Consumer(**options) as consumer, pytest.raises(AuthenticationError, match="refused the login"):
+        consumer.list_topics()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -25,7 +27,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from support.kafka import KafkaCluster
 from support.kafka_admin import ADMIN_TIMEOUT_S, Kafka
+from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 MODULES = "org.apache.kafka.common.security."
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -84,6 +88,20 @@ def unsecured_token(user: str, lifetime_s: float = 60.0, **claims: Any) -> str:
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_s, **claims})
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
     return ".".join(encoded) + "."
+
+
+def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: str) -> tuple[str, str]:
+    """The id and the HMAC of a new token of the user whose JAAS entry this is; Kafka's own admin client asks for it."""
+    source = Path(__file__).parent / "java" / "DelegationToken.java"
+    command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION))), str(source)]
+    command += [kafka.servers(listener), mechanism, entry]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"no delegation token:\n{done.stdout}{done.stderr}")
+    token_id, hmac = done.stdout.split()
+    return token_id, hmac
 
 
 class Issuer:
