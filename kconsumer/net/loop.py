@@ -17,6 +17,7 @@ from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.errands import Errands, Start
+from kconsumer.net.hangups import Hangups, lost
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
 from kconsumer.net.resolver import Resolver
@@ -34,9 +35,6 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 REBOOTSTRAP_REQUIRED = 129
-
-CLOSED_UNUSED = 3
-"""A broker that closes so many connections in a row at the first request wants a login."""
 
 # Larger frames are received on a thread of the system while the caller reads the records before them. The sockets hold
 # about as much as this (of the broker's send buffer, 100 KiB by default, the system makes the double); then the broker
@@ -81,7 +79,7 @@ class ConnectionLoop:
         self._receiver = Receiver()
         self._done: list[ClientResponse] = []
         self._worked = False  # a connection has been ready
-        self._answered = False  # a connection that is gone answered a request
+        self._hangups = Hangups(config.security_protocol, self.links)
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
@@ -305,7 +303,7 @@ class ConnectionLoop:
                 if not request_size:
                     break
         except OSError as error:
-            self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
+            self.lose(link, connection, lost(link, connection, os_reason(error)), now)
             return
         except KafkaError as error:
             self._refuse(link, connection, error, now)
@@ -345,7 +343,7 @@ class ConnectionLoop:
             else:
                 count = self._received_beside(link, connection, now, *beside)
         except OSError as error:
-            self.lose(link, connection, _lost(link, connection, os_reason(error)), now)
+            self.lose(link, connection, lost(link, connection, os_reason(error)), now)
             return
         except KafkaError as error:
             self._refuse(link, connection, error, now)
@@ -354,7 +352,7 @@ class ConnectionLoop:
             self._interrupted(link, connection, error, now)
             raise
         if count == 0:
-            self.lose(link, connection, self._closed(link, connection), now)
+            self.lose(link, connection, self._hangups.meaning(link, connection), now)
             return
         if connection.throttle_ms:
             link.throttled_until = max(link.throttled_until, now + connection.throttle_ms)
@@ -498,30 +496,6 @@ class ConnectionLoop:
             self._detach(link, now)
             link.untried.clear()
 
-    def _closed(self, link: Link, connection: Connection) -> KafkaError:
-        """What it means that the broker closed."""
-        refused = connection.hung_up()
-        if refused is not None:
-            return refused
-        if connection.used:
-            link.unused = 0
-        if connection.state is not READY or connection.used or connection.oldest() is None:
-            return _lost(link, connection, "it closed the connection")
-        # Versions are told to everybody. A broker that is about to end closes then, too: once is no proof.
-        link.unused += 1
-        link.failures = link.unused
-        if link.unused < CLOSED_UNUSED or connection.logs_in or self._has_been_answered():
-            return _lost(link, connection, "it closed the connection")
-        return AuthenticationError(
-            f"{link.name} closes connections at the first request: a listener with SASL does so to a client that does "
-            f"not log in (security_protocol is {self._config.security_protocol}; check it and the port)"
-        )
-
-    def _has_been_answered(self) -> bool:
-        """Whether any broker ever answered a request of the caller's."""
-        connections = (link.connection for link in self.links.values())
-        return self._answered or any(connection is not None and connection.used for connection in connections)
-
     def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
         """The broker's bytes end the connection."""
         if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
@@ -531,13 +505,13 @@ class ConnectionLoop:
     def _interrupted(self, link: Link, connection: Connection, error: BaseException, now: float) -> None:
         """An exception came from outside (a signal handler's, no memory): bytes may be lost, so the
         connection is."""
-        self.lose(link, connection, _lost(link, connection, f"interrupted by {type(error).__name__}"), now)
+        self.lose(link, connection, lost(link, connection, f"interrupted by {type(error).__name__}"), now)
 
     def _detach(self, link: Link, now: float) -> None:
         transport = link.transport
         self.unwritten.pop(link, None)
-        if link.connection is not None and link.connection.used:
-            self._answered = True
+        if link.connection is not None:
+            self._hangups.gone(link.connection)
         if transport is not None:
             if link.job is not None:
                 self._receiver.cancel(link.job)
@@ -580,14 +554,3 @@ class ConnectionLoop:
             self.lose(link, connection, silent, now)
         else:
             self.lose(link, connection, connection.timeout_error(entry), now, entry)
-
-
-def _lost(link: Link, connection: Connection, reason: str) -> BrokerConnectionError:
-    """A lost connection in words, with a hint when it never worked."""
-    text = f"the connection to {link.name} ({link.address}) was lost: {reason}"
-    if not connection.used:
-        text += (
-            " before the first request was answered; a TLS or SASL listener does so to a PLAINTEXT "
-            "client (check security_protocol and the port)"
-        )
-    return BrokerConnectionError(text)
