@@ -74,6 +74,17 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def _server_name(host: str) -> str:
+    """What the certificate is to be for: the host without the root's dot and without the zone of an IPv6 address."""
+    name = host.rstrip(".").partition("%")[0]
+    try:
+        if name.encode("idna")[:1] not in (b"", b"."):
+            return name
+    except UnicodeError:
+        pass
+    raise OSError(f"TLS cannot be spoken to a host named {host!r}")
+
+
 class TlsTransport(TcpTransport):
     """A TLS connection that never blocks. The GIL is released while OpenSSL works."""
 
@@ -107,15 +118,12 @@ class TlsTransport(TcpTransport):
         self._end: BaseException | bool = False  # how reading ended, if bytes that came before were given first
         self.crossed = self.pending = False
         # Wrapped before it is connected: the descriptor then stays the same, which the selector relies on.
-        name = host.rstrip(".").partition("%")[0]
-        try:
-            super().__init__(
-                address,
-                *buffers,
-                lambda sock: context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False),
-            )
-        except ValueError as error:
-            raise OSError(f"TLS cannot be spoken to a host named {host!r}: {error}") from error
+        name = _server_name(host)
+        super().__init__(
+            address,
+            *buffers,
+            lambda sock: context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False),
+        )
         assert isinstance(self._sock, ssl.SSLSocket)
         self._ssl = self._sock
 

@@ -95,13 +95,12 @@ def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> 
         if known is not None:
             return known.format(host=host, trust=trust)
         return f"the broker's certificate is not accepted: {error.verify_message}"
-    reason = error.reason or ""
-    return alert_advice(error, config) or REASONS.get(reason) or f"the handshake ended with {words(error)}"
+    return alert_advice(error, config) or REASONS.get(_reason(error)) or f"the handshake ended with {words(error)}"
 
 
 def alert_advice(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
     """What to change after an alert of the broker; None for an error that says nothing of the kind."""
-    reason = (error.reason or str(error)).upper().replace(" ", "_")
+    reason = (_reason(error) or str(error)).upper().replace(" ", "_")
     _, alert, name = reason.partition("ALERT_")
     known = next((text for ending, text in ALERTS.items() if alert and name.startswith(ending)), None)
     if known is None:
@@ -123,4 +122,9 @@ def _given(config: ConsumerConfig, *names: str) -> str:
 
 def words(error: ssl.SSLError) -> str:
     """OpenSSL's reason, for failures that have no text here."""
-    return (error.reason or error.strerror or str(error)).lower().replace("_", " ")
+    return (_reason(error) or error.strerror or str(error)).lower().replace("_", " ")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """OpenSSL's name of the failure; Python's own have none."""
+    return getattr(error, "reason", None) or ""

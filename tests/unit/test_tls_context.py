@@ -36,6 +36,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         "other_key": OTHER.key,
         "encrypted": IDENTITY.encrypted("sesame"),
         "nothing": "nothing\n",
+        "broken": IDENTITY.key + IDENTITY.chain.replace("\nM", "\nN", 1),
         "damaged": AUTHORITY.certificate.replace("\nM", "\nN", 1),
         "secret": "sesame\n",
     }
@@ -166,6 +167,7 @@ def test_keys_given_as_text_leave_no_file_and_no_descriptor(tmp_path: Path, monk
             "^ssl_password: file <missing> cannot be read: No such file",
         ),
         ({"ssl_certfile": "<both>", "ssl_password": lambda: None}, "^ssl_password: .* returned a NoneType"),
+        ({"ssl_certfile": "<broken>"}, "^ssl_certfile='<broken>': the certificate or its key is damaged"),
         ({"ssl_keyfile": "<key>"}, "^ssl_keyfile is a key without a certificate; set ssl_certfile"),
         ({"ssl_keystore_key": IDENTITY.key}, "^ssl_keystore_key is a key without.*set ssl_keystore_certificate_chain"),
         ({"ssl_keystore_certificate_chain": IDENTITY.chain}, "without a key; set ssl_keystore_key"),
@@ -211,6 +213,11 @@ def test_what_cannot_be_used_is_refused_at_construction(
         (
             {"ssl_truststore_location": "<ca>", "ssl_truststore_type": "JKS"},
             "keytool -list -rfc -keystore <ca> >",
+            "ssl_cafile='truststore.pem'",
+        ),
+        (
+            {"ssl_truststore_location": "<jks>", "ssl_truststore_type": "PEM"},
+            "keytool -list -rfc -keystore <jks> >",
             "ssl_cafile='truststore.pem'",
         ),
         ({"ssl_cafile": "<jks>"}, "keytool -list -rfc -keystore <jks> >", "ssl_cafile='truststore.pem'"),

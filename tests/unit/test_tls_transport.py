@@ -1,0 +1,140 @@
+"""What a TLS transport makes of what OpenSSL says, whichever way it waits and however it fails."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kconsumer.config import ConsumerConfig
+from kconsumer.errors import AuthenticationError
+from kconsumer.net.tls import TlsConnector, TlsTransport
+from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError
+
+CONFIG = ConsumerConfig(bootstrap_servers="k:1", security_protocol="SSL")
+READ, WRITE = ssl.SSLWantReadError(), ssl.SSLWantWriteError()
+RESET = ConnectionResetError(errno.ECONNRESET, "reset")
+ALERT = ssl.SSLError(1, "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] alert")
+
+
+class ScriptedTls:
+    """In place of an SSLSocket: each call takes the next result of its kind, or raises it."""
+
+    def __init__(self, **results: list[Any]) -> None:
+        self._results = {name: iter(found) for name, found in results.items()}
+
+    def do_handshake(self) -> None:
+        self._next("handshake")
+
+    def recv_into(self, view: memoryview, size: int) -> int:
+        return self._next("received")
+
+    def send(self, data: bytes) -> int:
+        return self._next("sent")
+
+    def pending(self) -> int:
+        return 0
+
+    def _next(self, kind: str) -> int:
+        found: int | BaseException = next(self._results[kind])
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+@pytest.fixture
+def sockets() -> Iterator[Any]:
+    """Makes transports that are connected, with a script in place of OpenSSL, and closes them."""
+    made: list[TlsTransport] = []
+
+    def make(**results: list[Any]) -> TlsTransport:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, server.getsockname())
+            transport = TlsConnector(CONFIG)("k", address, CONFIG)
+        assert isinstance(transport, TlsTransport)
+        made.append(transport)
+        transport._tcp_connected = True
+        transport._ssl = ScriptedTls(**results)  # type: ignore[assignment]
+        return transport
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+def test_a_handshake_waits_either_way(sockets: Any) -> None:
+    """It says for which direction."""
+    transport = sockets(handshake=[WRITE, READ, None])
+    steps = [(transport.finish_connect(), transport.wants_write()) for _ in range(2)]
+    assert [(False, True), (False, False)] == steps
+    assert transport.finish_connect()
+
+
+@pytest.mark.parametrize(
+    ("failure", "behind", "raised"),
+    [
+        (RESET, [RESET], HandshakeClosedError),
+        (OSError(errno.ENOTCONN, "not connected"), [0], HandshakeClosedError),
+        (ssl.SSLEOFError(8, "eof"), [], HandshakeClosedError),
+        (RESET, [ALERT], AuthenticationError),
+        (ALERT, [], AuthenticationError),
+        (OSError(errno.EHOSTUNREACH, "no route"), [], OSError),
+    ],
+)
+def test_a_handshake_fails(sockets: Any, failure: OSError, behind: list[Any], raised: type[Exception]) -> None:
+    """An alert behind a reset counts; a peer that says nothing is told apart from one that refuses, and both from the
+    network's failures."""
+    with pytest.raises(raised) as caught:
+        sockets(handshake=[failure], received=behind).finish_connect()
+    assert raised is caught.type
+
+
+def test_a_read_that_waits_for_writability(sockets: Any) -> None:
+    """It says so until it goes on."""
+    transport = sockets(received=[WRITE, 5, READ])
+    view = memoryview(bytearray(100))
+    assert (WOULD_BLOCK, True, True) == (transport.recv_into(view), transport.crossed, transport.wants_write())
+    assert (5, False) == (transport.recv_into(view), transport.crossed)
+
+
+def test_a_write_that_waits_for_readability(sockets: Any) -> None:
+    """The same the other way round; one that waits for room is nothing special."""
+    transport = sockets(sent=[WRITE, READ, 3])
+    assert (0, False) == (transport.send(b"abc"), transport.crossed)
+    assert (0, True, False) == (transport.send(b"abc"), transport.crossed, transport.wants_write())
+    assert (3, False) == (transport.send(b"abc"), transport.crossed)
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [(RESET, "reset"), (0, ""), (ALERT, "client certificate"), (ssl.SSLError(1, "x"), "TLS ended with x")],
+)
+def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, told: str) -> None:
+    """What was read is given first; that there is more to say is pending, for no selector would tell."""
+    transport = sockets(received=[7, end])
+    view = memoryview(bytearray(100))
+    assert (7, True) == (transport.recv_into(view), transport.pending)
+    if end == 0:
+        assert [0, 0] == [transport.recv_into(view) for _ in range(2)]
+        return
+    with pytest.raises((OSError, AuthenticationError), match=told):
+        transport.recv_into(view)
+
+
+@pytest.mark.parametrize(("behind", "raised"), [([ALERT], AuthenticationError), ([3, 0], OSError), ([READ], OSError)])
+def test_a_write_fails(sockets: Any, behind: list[Any], raised: type[Exception]) -> None:
+    """The alert that says why is still to be read, if there is one."""
+    with pytest.raises(raised) as caught:
+        sockets(sent=[RESET], received=behind).send(b"abc")
+    assert raised is AuthenticationError or caught.value is RESET
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "." + "a"])
+def test_names_that_tls_cannot_say(host: str) -> None:
+    """They are an address that does not work, not a crash."""
+    with pytest.raises(OSError, match="TLS cannot be spoken to a host named"):
+        TlsConnector(CONFIG)(host, Address(socket.AF_INET, ("127.0.0.1", 1)), CONFIG)
