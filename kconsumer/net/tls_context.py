@@ -97,17 +97,17 @@ def _set_versions(context: ssl.SSLContext, config: ConsumerConfig) -> None:
 
 def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
     """Trust whom the options name; without one of them whom the system trusts."""
-    if config.ssl_truststore_password is not None:
-        _refuse_store_password("ssl_truststore_password")
     source = _one_of(
         ssl_cafile=config.ssl_cafile,
         ssl_truststore_location=config.ssl_truststore_location,
         ssl_truststore_certificates=config.ssl_truststore_certificates,
     )
+    certificates = [] if source is None else _certificates(source, _Store.of_trust(config))  # or it is none in PEM form
+    _check_no_password("ssl_truststore_password", config.ssl_truststore_password)
     if source is None:
         context.load_default_certs()
         return
-    for number, certificate in enumerate(_certificates(source, _Store.of_trust(config)), start=1):
+    for number, certificate in enumerate(certificates, start=1):
         try:
             context.load_verify_locations(cadata=certificate)
         except (ssl.SSLError, ValueError) as error:
@@ -120,14 +120,15 @@ def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
 
 
 def _set_identity(context: ssl.SSLContext, config: ConsumerConfig) -> None:
-    if config.ssl_keystore_password is not None:
-        _refuse_store_password("ssl_keystore_password")
     chain = _one_of(
         ssl_certfile=config.ssl_certfile,
         ssl_keystore_location=config.ssl_keystore_location,
         ssl_keystore_certificate_chain=config.ssl_keystore_certificate_chain,
     )
     key = _one_of(ssl_keyfile=config.ssl_keyfile, ssl_keystore_key=config.secret("ssl_keystore_key"))
+    store = _Store.of_key(config)
+    certificates = [] if chain is None else _certificates(chain, store)
+    _check_no_password("ssl_keystore_password", config.ssl_keystore_password)
     if chain is None:
         if key is not None:
             needed = "ssl_certfile" if key.is_path else "ssl_keystore_certificate_chain"
@@ -135,8 +136,6 @@ def _set_identity(context: ssl.SSLContext, config: ConsumerConfig) -> None:
         return
     if key is None and not chain.is_path:
         raise ConfigError("ssl_keystore_certificate_chain is a certificate without a key; set ssl_keystore_key, too")
-    store = _Store.of_key(config)
-    certificates = _certificates(chain, store)
     key = key or chain
     keys = [text for label, text in _blocks(key, store) if label.endswith("PRIVATE KEY")]
     if not keys:
@@ -253,8 +252,11 @@ def _one_of(**options: str | None) -> _Source | None:
     return given[0] if given else None
 
 
-def _refuse_store_password(option: str) -> NoReturn:
-    raise ConfigError(f"{option} is for JKS and PKCS12 stores; in PEM files only keys have one, which is ssl_password")
+def _check_no_password(option: str, value: str | None) -> None:
+    if value is not None:
+        raise ConfigError(
+            f"{option} is for JKS and PKCS12 stores; in PEM files only keys have one, which is ssl_password"
+        )
 
 
 def _certificates(source: _Source, store: _Store) -> list[str]:

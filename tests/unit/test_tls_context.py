@@ -209,6 +209,16 @@ def test_what_cannot_be_used_is_refused_at_construction(
     ("options", "command", "instead"),
     [
         ({"ssl_truststore_location": "<jks>"}, "keytool -list -rfc -keystore <jks> >", "ssl_cafile='truststore.pem'"),
+        (
+            {"ssl_truststore_location": "<jks>", "ssl_truststore_password": "x"},
+            "keytool -list -rfc -keystore <jks> >",
+            "ssl_cafile='truststore.pem'",
+        ),
+        (
+            {"ssl_keystore_location": "<jks>", "ssl_keystore_password": "x", "ssl_key_password": "x"},
+            "keytool -importkeystore -srckeystore <jks>",
+            "ssl_certfile='keystore.pem'",
+        ),
         ({"ssl_truststore_location": "<p12>"}, "keytool -list -rfc -keystore <p12> >", "ssl_cafile='truststore.pem'"),
         (
             {"ssl_truststore_location": "<ca>", "ssl_truststore_type": "JKS"},
