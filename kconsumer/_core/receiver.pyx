@@ -41,7 +41,7 @@ cdef class Receiver:
     cdef kc_receiver* state
     cdef int pid
     cdef Py_buffer[KC_JOBS] views
-    cdef int64_t[KC_JOBS] names   # of the jobs by their place in `state`
+    cdef int64_t[KC_JOBS] names   # of the jobs by their place in `state`; 0: there is none
     cdef int64_t last_name
     cdef dict jobs                # name -> (place, tag, whether it is framed)
 
@@ -112,6 +112,7 @@ cdef class Receiver:
         place, tag, framed = self.jobs.pop(name)
         with nogil:
             kc_job_collect(state, place, &job)
+        self.names[place] = 0
         PyBuffer_Release(&self.views[place])
         prefix = PyBytes_FromStringAndSize(<char*> job.prefix, <Py_ssize_t> job.prefixed) if framed else None
         return tag, prefix, <Py_ssize_t> job.filled, job.error
@@ -128,9 +129,12 @@ cdef class Receiver:
         if state != NULL:
             with nogil:
                 kc_receiver_free(state, alive)
-        for place, _, _ in self.jobs.values():
-            PyBuffer_Release(&self.views[place])
-        self.jobs.clear()
+        for place in range(KC_JOBS):
+            if self.names[place]:
+                self.names[place] = 0
+                PyBuffer_Release(&self.views[place])
+        if self.jobs is not None:  # the collector of cycles may have emptied or taken it
+            self.jobs.clear()
         return 0
 
     def __repr__(self):

@@ -557,6 +557,12 @@ def test_ranges_groups_and_the_command(
     ]
     assert 0 == main([*command, "-f", "%s"])
     assert "one" in capsys.readouterr().out
+    wrong = ["sasl_plain_password=bulldozer" if part.startswith("sasl_plain_password=") else part for part in command]
+    assert 1 == main(wrong)
+    told = capsys.readouterr().err
+    assert "refused the login by PLAIN" in told
+    assert 1 == len(told.strip().splitlines())
+    assert "bulldozer" not in told
 
 
 @pytest.mark.parametrize("right", [True, False])

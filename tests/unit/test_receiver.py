@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -189,3 +191,21 @@ def test_a_forked_child_closes_without_a_thread(receiver: Receiver, pair: Pair) 
     assert 0 == os.waitpid(child, 0)[1]
     far.sendall(b"abc")
     assert (None, None, 3, 0) == taken(receiver)
+
+
+def test_one_that_was_never_closed_goes_with_the_cycle_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector may take its table away before its turn comes: memory is given back all the same, and nothing is
+    raised."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: unraisable.append(problem.exc_value))
+    receiver = Receiver()
+    memory = bytearray(8)
+    here, there = socket.socketpair()
+    with here, there:
+        receiver.begin(here.fileno(), memoryview(memory), None, False)
+        holder: list[object] = [receiver]
+        holder.append(holder)
+        del receiver, holder
+        gc.collect()
+    memory.append(0)  # which a view of it would forbid
+    assert [] == unraisable
