@@ -127,13 +127,21 @@ class ThreadedDriver(Driver):
         self._handled.record(took_ms, now)
 
     def news(self, timeout_ms: float) -> bool:
-        """What the network thread says; it fetches on, and knows who waits."""
+        """What the network thread says. It fetches on, knows who waits, and goes on with all that needs no caller: only
+        what does ends the wait."""
         if timeout_ms <= 0:
             return self._signal.given
-        event = self._asked
+        event, callbacks = self._asked, self._callbacks
+        until = self._clock.now() + timeout_ms
         event.open = True
         try:
-            return self._signal.wait(timeout_ms)
+            while self._signal.wait(timeout_ms):
+                if self._parts.buffer.has_data() or self.woken or callbacks.due or callbacks.commits_wait:
+                    return True
+                if self._failure is not None:
+                    return True
+                timeout_ms = until - self._clock.now()
+            return False
         finally:
             event.open = False
 

@@ -105,7 +105,7 @@ def read_with_kconsumer(kafka: Kafka, topic: str, **engine: str) -> list[tuple[i
     """What we read, through a group."""
     digests = [PartitionDigest() for _ in range(PARTITIONS)]
     count = 0
-    group = "-".join([topic, *engine.values()])
+    group = "-".join([topic, "ours", *engine.values()])
     servers = kafka.bootstrap_servers
     with Consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", **engine) as consumer:
         while count < RECORDS:
