@@ -45,6 +45,8 @@ class Errand(Generic[T]):
             self._found = work()
         except Exception as error:
             self.error = error
+        except BaseException as error:  # sys.exit() of a user's callable: the thread has more to do
+            self.error = RuntimeError(f"{type(error).__name__} was raised")
         self.done = True
 
     def outcome(self) -> T:

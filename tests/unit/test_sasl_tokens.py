@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -311,6 +312,17 @@ def test_an_errand_keeps_what_went_wrong() -> None:
         failing.outcome()
     errands.close()
     assert not forgotten.done
+
+
+def test_an_errand_that_wants_to_end_the_program() -> None:
+    """The thread goes on to what waits behind it."""
+    started: list[Callable[[], None]] = []
+    errands = Errands(lambda: None, started.append)
+    leaving, next_ = errands.begin(sys.exit), errands.begin(lambda: 1)
+    started[0]()
+    with pytest.raises(RuntimeError, match="SystemExit was raised"):
+        leaving.outcome()
+    assert 1 == next_.outcome()
 
 
 def test_without_threads_the_caller_does_it() -> None:
