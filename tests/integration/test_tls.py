@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import ssl
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from kconsumer.groups import GroupClient
 from support.certificates import DAY, Authority, Certificate, broker_properties
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
+from support.proxy import Conditions, Proxy
 
 
 class Secured:
@@ -35,11 +37,15 @@ class Secured:
         self.ca = self.authority.write(folder / "ca.pem")
         self.client = self.authority.issue("reader", hosts=()).write(folder / "client.pem")
         self.broker = self.authority.issue("broker")
-        properties = broker_properties(folder, self.authority, self.broker, ("SSL", "MTLS"), asking=("MTLS",))
+        self.proxy = Proxy()
+        encrypted = ("SSL", "MTLS", "PROXIED")
+        properties = broker_properties(folder, self.authority, self.broker, encrypted, asking=("MTLS",))
+        properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:SSL"
         properties |= {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true", "message.max.bytes": "12000000"}
         self.cluster = KafkaCluster(
             os.environ.get("KAFKA_VERSION", DEFAULT_VERSION),
             properties=properties,
+            proxy=self.proxy.listen_for,
             listeners={"SSL": "SSL", "MTLS": "SSL"},
         )
 
@@ -55,7 +61,9 @@ class Secured:
     def options(self, listener: str = "SSL", **more: Any) -> dict[str, Any]:
         """Of a client that may connect there."""
         options: dict[str, Any] = {
-            "bootstrap_servers": self.cluster.servers(listener),
+            "bootstrap_servers": self.cluster.proxied_servers
+            if listener == "PROXIED"
+            else self.cluster.servers(listener),
             "security_protocol": "SSL",
             "ssl_cafile": self.ca,
             "auto_offset_reset": "earliest",
@@ -69,7 +77,7 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """One broker for this module."""
     found = Secured(tmp_path_factory.mktemp("tls"))
-    with found.cluster:
+    with found.proxy, found.cluster:
         yield found
 
 
@@ -203,6 +211,33 @@ def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic
         )
         assert values == read(reader, len(values))
         reader.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("driven", ENGINES, ids=str)
+def test_bad_weather(
+    secured: Secured, consume: Callable[..., Consumer], topic_name: str, driven: dict[str, str]
+) -> None:
+    """Connections that trickle, and are cut in a handshake, a record or an answer, cost nothing but time."""
+    secured.cluster.create_topic(topic_name, partitions=1)
+    values = [b"%06d" % number * 100 for number in range(80)]
+    for start in range(0, len(values), 10):  # small batches, for a batch comes whole
+        secured.cluster.produce(topic_name, values[start : start + 10])
+    options = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 10_000, "reconnect_backoff_max_ms": 50}
+    reader = consume(listener="PROXIED", **options, **driven)
+    reader.list_topics(timeout=20)  # once TLS has worked, hanging up is weather
+    reader.assign([TopicPartition(topic_name, 0)])
+    [port] = [node.behind_port for node in secured.cluster.nodes]
+    rng, taken = random.Random(7), list[bytes | None]()
+    try:
+        while len(taken) < len(values):
+            climate = Conditions(trickle=rng.choice((0, 0, 700)), cut_after=rng.choice((50, 3_000, 20_000, 40_000)))
+            secured.proxy.set_climate(climate, port)
+            taken += (record.value for record in reader.poll(rng.choice((0.1, 0.5))))
+    finally:
+        secured.proxy.calm()
+    assert values == taken
+    assert connections(reader) > 3
 
 
 def test_a_forked_child_leaves_the_connection_alone(
