@@ -11,11 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from kconsumer.errors import StateError
+
 T = TypeVar("T")
 E = TypeVar("E", bound="Errand[Any]")
 
 MOST_THREADS = 4
 """A name server, or an issuer of tokens, that does not answer keeps as many; further errands wait for their turn."""
+
+LONGEST_NAP_S = 0.1
 
 Start = Callable[[Callable[[], None]], None]
 """Runs something beside the caller."""
@@ -63,6 +67,7 @@ class Errands:
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
         self.ended = False
+        self._closed = False
         self._wake = wake
         self._start = start
         self._lock = threading.Lock()  # guards these two
@@ -88,7 +93,15 @@ class Errands:
 
     def close(self) -> None:
         """Begin nothing more; what is under way ends unheard. Takes no lock: a forked child may call it."""
+        self._closed = True
         self._waiting.clear()
+
+    def pause(self, seconds: float) -> None:
+        """For an errand that is to wait: raises StateError soon after `close`, when nobody wants its outcome."""
+        for _ in range(max(1, round(seconds / LONGEST_NAP_S))):
+            if self._closed:
+                raise StateError("the consumer was closed")
+            threading.Event().wait(min(seconds, LONGEST_NAP_S))
 
     def _work(self) -> None:
         """Do one after the other, until none waits."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer.errors import StateError
 from kconsumer.net.errands import MOST_THREADS, Errands
 from kconsumer.net.sasl import endpoint
 from kconsumer.net.sasl.endpoint import Endpoint
@@ -67,7 +68,7 @@ class Source:
             sasl_login_refresh_min_period_seconds=0,
             sasl_login_refresh_buffer_seconds=0,
         )
-        self.tokens = Tokens(config, self.clock, rng=random.Random(7))
+        self.tokens = Tokens(config, self.clock, lambda _seconds: None, random.Random(7))
 
     def now_s(self) -> float:
         return self.clock.wall_ms() / 1000
@@ -333,3 +334,12 @@ def test_without_threads_the_caller_does_it() -> None:
 
     errands = Errands(lambda: None, none_left)
     assert 7 == errands.begin(lambda: 7).outcome()
+
+
+def test_who_pauses_is_sent_home_by_close() -> None:
+    """An errand that waits to ask again goes on after a pause that is over, and not after close()."""
+    errands = Errands(lambda: None)
+    errands.pause(0.01)
+    errands.close()
+    with pytest.raises(StateError, match="closed"):
+        errands.pause(3600)

@@ -38,15 +38,15 @@ class Accounts:
         self.errands = errands
         self._kind = MECHANISMS[self.name]
         self._config = config
-        self._tokens = self._token_source(config, clock) if self.name == "OAUTHBEARER" else None
+        self._tokens = self._token_source(config, clock, errands) if self.name == "OAUTHBEARER" else None
         secrets = ("sasl_plain_username", "sasl_plain_password", "sasl_jaas_config")
         self.waits = self._tokens is not None or self._kind.blocks or any(map(config.refers, secrets))
 
     @staticmethod
-    def _token_source(config: ConsumerConfig, clock: Clock) -> Tokens:
+    def _token_source(config: ConsumerConfig, clock: Clock, errands: Errands) -> Tokens:
         from kconsumer.net.sasl.tokens import Tokens
 
-        return Tokens(config, clock)
+        return Tokens(config, clock, errands.pause)
 
     @property
     def advice(self) -> str:

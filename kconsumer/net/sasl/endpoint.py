@@ -11,7 +11,6 @@ import json
 import logging
 import random
 import ssl
-import threading
 import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -39,12 +38,13 @@ class _Trouble(Exception):
 
 
 class Endpoint:
-    """One endpoint with one client's credentials. `pause` is for tests."""
+    """One endpoint with one client's credentials. `pause` waits so many seconds, or raises when nobody wants a token
+    any more."""
 
-    def __init__(self, config: ConsumerConfig, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
+    def __init__(self, config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> None:
         self._config = config
         self._clock = clock
-        self._pause = pause or threading.Event().wait
+        self._pause = pause
         self._rng = random.Random()
         url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
         self._secure = url.scheme == "https"

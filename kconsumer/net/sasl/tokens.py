@@ -55,18 +55,18 @@ class Window(NamedTuple):
 
 
 class Tokens:
-    """One client's token. `issue` is for tests."""
+    """One client's token. `pause` is for an endpoint that is asked again."""
 
     def __init__(
         self,
         config: ConsumerConfig,
         clock: Clock,
-        issue: Callable[[], object] | None = None,
+        pause: Callable[[float], object],
         rng: random.Random | None = None,
     ) -> None:
         self._clock = clock
         self._rng = rng or random.Random()
-        self._issue = issue or config.sasl_oauth_token_provider or _endpoint(config, clock)
+        self._issue = config.sasl_oauth_token_provider or _endpoint(config, clock, pause)
         self._window = Window(
             config.sasl_login_refresh_window_factor,
             config.sasl_login_refresh_window_jitter,
@@ -130,7 +130,7 @@ def _claims(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _endpoint(config: ConsumerConfig, clock: Clock) -> Callable[[], object]:
+def _endpoint(config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> Callable[[], object]:
     from kconsumer.net.sasl.endpoint import Endpoint
 
-    return Endpoint(config, clock).issue
+    return Endpoint(config, clock, pause).issue
