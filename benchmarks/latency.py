@@ -21,11 +21,11 @@ from typing import Self
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.compare import report  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import SCRIPTS, Reading, run  # noqa: E402  # the path is set above
-from benchmarks.compare.run import machine  # noqa: E402  # the path is set above
-from benchmarks.data import compile_sources  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
+from benchmarks.compare import report
+from benchmarks.compare.catalog import SCRIPTS, Reading, run
+from benchmarks.compare.run import machine
+from benchmarks.data import compile_sources
+from support.kafka import JVM_FULL, Kafka, KafkaCluster
 
 RATE = 200
 REFERENCE = "kconsumer"

@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.compare import report  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import SCRIPTS  # noqa: E402  # the path is set above
-from benchmarks.compare.run import machine  # noqa: E402  # the path is set above
-from benchmarks.data import compile_sources, java_command  # noqa: E402  # the path is set above
-from benchmarks.latency import Pulse  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
-from support.kafka_jars import TOOLS_VERSION  # noqa: E402  # the path is set above
+from benchmarks.compare import report
+from benchmarks.compare.catalog import SCRIPTS
+from benchmarks.compare.run import machine
+from benchmarks.data import compile_sources, java_command
+from benchmarks.latency import Pulse
+from support.kafka import JVM_FULL, Kafka, KafkaCluster
+from support.kafka_jars import TOOLS_VERSION
 
 PARTITIONS, RATE = 6, 100
 HEARTBEAT_MS, SESSION_MS = 500, 6000

@@ -26,9 +26,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.data import Corpus, compile_sources, load  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, Kafka, KafkaCluster  # noqa: E402  # the path is set above
-from support.spark_jars import spark_kafka_jars  # noqa: E402  # the path is set above
+from benchmarks.data import Corpus, compile_sources, load
+from support.kafka import JVM_FULL, Kafka, KafkaCluster
+from support.spark_jars import spark_kafka_jars
 
 SOURCES = ("kafka", "kconsumer")
 OUT = Path(tempfile.mkdtemp(prefix="kconsumer-bench-spark-"))

@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "assignors")]
 
-from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, load, validate  # noqa: E402
-from kconsumer.testing.assignors import cluster  # noqa: E402
-from kconsumer.types import GroupMetadata  # noqa: E402
-from support.assignor_oracle import AssignorOracle  # noqa: E402
+from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, load, validate
+from kconsumer.testing.assignors import cluster
+from kconsumer.types import GroupMetadata
+from support.assignor_oracle import AssignorOracle
 
 GENERATION = 5
 STICKY = ("sticky", "cooperative-sticky")

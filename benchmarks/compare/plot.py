@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 matplotlib.rcParams["svg.hashsalt"] = "kconsumer"  # the same figures give the same file
 
-from matplotlib import pyplot  # noqa: E402  # the backend is chosen above
+from matplotlib import pyplot  # the backend is chosen above
 
 OURS, PEERS, LIMITS = "#2563eb", "#94a3b8", "#cbd5e1"
 INK, FAINT = "#0f172a", "#64748b"

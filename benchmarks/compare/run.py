@@ -22,8 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.compare import report, scenarios  # noqa: E402  # the path is set above
-from benchmarks.compare.catalog import (  # noqa: E402  # the path is set above
+from benchmarks.compare import report, scenarios
+from benchmarks.compare.catalog import (
     CA,
     CLIENTS,
     ENGINES,
@@ -33,9 +33,9 @@ from benchmarks.compare.catalog import (  # noqa: E402  # the path is set above
     read_once,
     reads,
 )
-from benchmarks.data import CORPORA, Corpus, compile_sources, load  # noqa: E402  # the path is set above
-from support.certificates import Authority, broker_properties  # noqa: E402  # the path is set above
-from support.kafka import JVM_FULL, KafkaCluster  # noqa: E402  # the path is set above
+from benchmarks.data import CORPORA, Corpus, compile_sources, load
+from support.certificates import Authority, broker_properties
+from support.kafka import JVM_FULL, KafkaCluster
 
 SETTLING_READINGS = 2
 
