@@ -181,8 +181,15 @@ def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
     token_id, hmac = delegation_token(kafka, "SASL", "SCRAM-SHA-256", entry)
     token = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": token_id, "sasl_plain_password": hmac}
     options = login(kafka, **token)
-    with Consumer(**options, sasl_scram_tokenauth=True) as consumer:
-        assert topic_name in consumer.list_topics()
+
+    def let_in() -> bool:
+        with Consumer(**options, sasl_scram_tokenauth=True) as consumer:
+            try:
+                return topic_name in consumer.list_topics()
+            except AuthenticationError:
+                return False
+
+    wait_until(let_in, PATIENCE_S, "the broker to know the token")  # its controller knew it first
     entry = f'{module} username="{token_id}" password="{hmac}" tokenauth="true";'
     java = {name: value for name, value in options.items() if "plain" not in name}
     with Consumer(**java, sasl_jaas_config=entry) as consumer:
