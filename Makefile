@@ -119,7 +119,7 @@ $(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandI
 	touch $@
 
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
-	$(PYTEST) tests/spark -q $(if $(T),-k '$(T)',-m 'not long')
+	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
 test: setup lint types unit slower threads sanitized integration kerberos spark  ## everything, from a fresh clone
 

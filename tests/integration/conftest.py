@@ -14,11 +14,12 @@ import pytest
 from kconsumer import Consumer
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.kafka_shared import shared_kafka
+from support.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
 
-# These go first, so that in the end no worker is left alone with one of them; each takes one to three minutes.
+# Each takes one to three minutes.
 LONGEST = (
     "test_chaos.py",
     "test_truncation.py",
@@ -39,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     have is not among its tests."""
     here = Path(__file__).parent
     absent = []
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    longest_first(items, LONGEST)
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.broker)

@@ -13,12 +13,22 @@ import pytest
 
 from support.kafka import DEFAULT_VERSION, Kafka
 from support.kafka_shared import shared_kafka
+from support.ordering import longest_first
 from support.spark_jars import spark_kafka_jars
+
+LONGEST = (
+    "test_pipeline_kill.py",
+    "test_spark_parity_stream.py",
+    "test_pipeline.py",
+    "test_spark_recovery.py",
+    "test_spark_cluster.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here waits for a JVM now and then, and pyspark warns of things that are not ours."""
     here = Path(__file__).parent
+    longest_first(items, LONGEST)
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.broker)
