@@ -335,7 +335,8 @@ def _parse_http_url(value: object) -> str:
         raise ValueError
     if parts.username or parts.password:
         raise ValueError("credentials do not belong into the address")
-    parts.port  # noqa: B018  # raises ValueError for one that is none
+    if parts.port == 0:  # asking for it raises ValueError for what is no port at all
+        raise ValueError("0 is no port to connect to")
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kconsumer.errors import StateError
 
@@ -57,8 +57,7 @@ class Errand(Generic[T]):
         """What came of it."""
         if self.error is not None:
             raise self.error
-        found: T = self._found  # type: ignore[assignment]  # of a T that may be None
-        return found
+        return cast(T, self._found)  # which may be None by right
 
 
 class Errands:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from support.kafka import KafkaCluster
 from support.polling import numbered
 from support.sasl import MODULES, sasl_properties, set_password, write_secret
 from support.spark_parity import OURS, failure
+from support.spark_told import plan_of, run_stream
 
 PASSWORD = "sesame-4711"
 
@@ -49,10 +48,7 @@ def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_referen
         options = {**options, "kafka.sasl.jaas.config": write_secret(tmp_path / "jaas", entry(PASSWORD))}
     frame = spark.read.format(OURS).options(**options).load()
     assert 50 == frame.count()
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        frame.explain(mode="extended")
-    told = shown.getvalue() + str(frame._jdf.queryExecution().toString())
+    told = plan_of(frame)
     assert "kconsumer" in told
     assert PASSWORD not in told
 
@@ -60,13 +56,9 @@ def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_referen
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     """The same of a stream, its progress and its checkpoint."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
-    query = frame.writeStream.format("memory").queryName("logged_in").trigger(availableNow=True)
-    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    running.awaitTermination(120)
-    assert running.exception() is None
+    told = run_stream(frame, "logged_in", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from logged_in").first()[0]
-    written = "".join(path.read_text() for path in (tmp_path / "checkpoint").rglob("[0-9]*") if path.is_file())
-    assert PASSWORD not in f"{running.lastProgress} {running.recentProgress} {running.status} {written}"
+    assert PASSWORD not in told
 
 
 @pytest.mark.parametrize(

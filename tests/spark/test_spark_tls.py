@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from support.certificates import Authority, broker_properties
 from support.kafka import KafkaCluster
 from support.polling import numbered
 from support.spark_parity import OURS, failure
+from support.spark_told import plan_of, run_stream
 
 PASSWORD = "sesame-4711"
 
@@ -50,11 +49,7 @@ def test_a_batch(spark: Any, options: dict[str, str]) -> None:
     """Every record is read, and neither the plan nor the query's description tells a secret."""
     frame = spark.read.format(OURS).options(**options).load()
     assert 50 == frame.count()
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        frame.explain(mode="extended")
-        frame.explain(mode="formatted")
-    told = shown.getvalue() + str(frame._jdf.queryExecution().toString())
+    told = plan_of(frame)
     assert "kconsumer" in told
     assert [] == [secret for secret in secrets(options) if secret in told]
 
@@ -62,13 +57,8 @@ def test_a_batch(spark: Any, options: dict[str, str]) -> None:
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     """The same of a stream and its progress."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
-    query = frame.writeStream.format("memory").queryName("secured").trigger(availableNow=True)
-    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    running.awaitTermination(120)
-    assert running.exception() is None
+    told = run_stream(frame, "secured", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from secured").first()[0]
-    written = "".join(path.read_text() for path in (tmp_path / "checkpoint").rglob("[0-9]*") if path.is_file())
-    told = f"{running.lastProgress} {running.recentProgress} {running.status} {written}"
     assert [] == [secret for secret in secrets(options) if secret in told]
 
 

@@ -231,6 +231,12 @@ def test_throttling_starts_with_api_versions(peer: Peer) -> None:
 # --- what answers is no broker ---
 
 
+def deliver_in_steps(peer: Peer, data: bytes, step: int) -> None:
+    """So many bytes at a time."""
+    for at in range(0, len(data), step):
+        peer.deliver(data[at : at + step])
+
+
 @pytest.mark.parametrize(
     ("first_bytes", "cause"),
     [
@@ -245,9 +251,8 @@ def test_throttling_starts_with_api_versions(peer: Peer) -> None:
 def test_another_protocol_is_recognised(peer: Peer, first_bytes: bytes, cause: str, step: int) -> None:
     """The first four bytes decide, however they arrive; nothing is allocated for an absurd size."""
     peer.connection.transport_ready(0.0)
-    with pytest.raises(ProtocolError, match=f"k3:9092 is not a Kafka broker: it.*{cause}"):  # noqa: PT012
-        for at in range(0, len(first_bytes), step):
-            peer.deliver(first_bytes[at : at + step])
+    with pytest.raises(ProtocolError, match=f"k3:9092 is not a Kafka broker: it.*{cause}"):
+        deliver_in_steps(peer, first_bytes, step)
 
 
 @pytest.mark.parametrize("first_bytes", [b"\x15\x03\x03\x00\x02\x02\x0a", b"\x16\x03\x01\x02\x00\x01"])
@@ -255,9 +260,8 @@ def test_another_protocol_is_recognised(peer: Peer, first_bytes: bytes, cause: s
 def test_tls_is_recognised(peer: Peer, first_bytes: bytes, step: int) -> None:
     """An alert or a hello of TLS where plain Kafka was expected is for the user to mend, who is told how."""
     peer.connection.transport_ready(0.0)
-    with pytest.raises(AuthenticationError, match="k3:9092 speaks TLS; set security_protocol to SSL"):  # noqa: PT012
-        for at in range(0, len(first_bytes), step):
-            peer.deliver(first_bytes[at : at + step])
+    with pytest.raises(AuthenticationError, match="k3:9092 speaks TLS; set security_protocol to SSL"):
+        deliver_in_steps(peer, first_bytes, step)
 
 
 # --- requests and answers ---

@@ -7,6 +7,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,7 +291,7 @@ def test_errands_share_few_threads() -> None:
     started: list[Callable[[], None]] = []
     woken: list[None] = []
     errands = Errands(lambda: woken.append(None), started.append)
-    begun = [errands.begin(lambda number=number: number) for number in range(MOST_THREADS + 2)]  # type: ignore[misc]
+    begun = [errands.begin(partial(int, number)) for number in range(MOST_THREADS + 2)]
     assert MOST_THREADS == len(started)
     assert not errands.ended
     started[0]()
