@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.records import ConsumerRecords
-from kconsumer.types import IsolationLevel, OffsetAndMetadata, TopicPartition
+from kconsumer.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -52,5 +52,7 @@ def decode_batches(
         return ConsumerRecords()
     runs = []
     while not fetch.exhausted:
-        runs.append(fetch.take(sys.maxsize))
-    return ConsumerRecords(runs, {where: OffsetAndMetadata(fetch.next_offset, leader_epoch=fetch.next_leader_epoch)})
+        run = fetch.take(sys.maxsize)
+        if len(run):
+            runs.append(run)
+    return ConsumerRecords(runs, {where: (fetch.next_offset, fetch.next_leader_epoch)})

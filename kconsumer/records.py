@@ -6,6 +6,7 @@ Holds runs of records and where each partition goes on; makes record objects onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch, Table
 
 
+Position = tuple[int, int | None] | tuple[int, int | None, Any]
+NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
 class ConsumerRecords:
     """Records of several partitions, each partition's in offset order (Java `ConsumerRecords`).
 
@@ -27,22 +32,26 @@ class ConsumerRecords:
     keeps the received bytes it came from in memory, with its neighbours; keep its value if it is to be kept for long.
     """
 
-    __slots__ = ("_count", "_next_offsets", "_runs", "_skipped")
+    __slots__ = ("_count", "_positions", "_runs", "_skipped")
 
     EMPTY: ClassVar[ConsumerRecords]
 
     def __init__(
         self,
         runs: Iterable[RecordRun] = (),
-        next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] | None = None,
+        positions: Mapping[TopicPartition, Position] = NONE,
+        skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
     ) -> None:
-        self._runs = tuple(run for run in runs if len(run))
-        self._next_offsets = dict(next_offsets or {})
-        self._skipped = skipped or {}
-        self._count = sum(map(len, self._runs))
+        """Each of the `runs` has records, and will not be taken again. `positions`: where partitions go on, offset and
+        leader epoch first. Whoever calls changes none of it later: a poll has no time for copies."""
+        self._runs = tuple(runs)
+        self._positions = positions
+        self._skipped = skipped
+        count = 0
         for run in self._runs:
+            count += len(run)
             run.detach()
+        self._count = count
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
@@ -84,7 +93,7 @@ class ConsumerRecords:
         A partition has an entry also if it gave no record but its position moved over control records or
         gaps.
         """
-        return dict(self._next_offsets)
+        return {tp: OffsetAndMetadata(position[0], "", position[1]) for tp, position in self._positions.items()}
 
     def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
         """What was passed over on the way: first offset, the one after the last, "control" or "aborted"."""
@@ -100,7 +109,7 @@ class ConsumerRecords:
         """
         from kconsumer.arrow import RecordBatch  # a third of all compiled modules: for those who want columns
 
-        return RecordBatch.of(self._runs, columns, self._next_offsets, ends)
+        return RecordBatch.of(self._runs, columns, self.next_offsets(), ends)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """All columns as a stream of Arrow batches, for pyarrow, polars, duckdb and others (PyCapsule interface)."""

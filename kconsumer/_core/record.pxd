@@ -24,6 +24,8 @@ cdef class ConsumerRecord:
     cdef object key_object
     cdef object value_object
     cdef object headers_object
+    # The bytes that `value_object` was made with room for; 0: it is not ours to fill again.
+    cdef Py_ssize_t value_room
     # The bytes the rest is made from; they are valid as long as `owner` lives.
     cdef object owner
     cdef const unsigned char* key_at
@@ -34,3 +36,13 @@ cdef class ConsumerRecord:
 cdef ConsumerRecord blank_record()
 cdef object changed()
 cdef tuple read_headers(Span span)
+
+
+cdef inline int forget(ConsumerRecord record) except -1:
+    """Undo what was made of a record that will be filled again."""
+    if record.made & MADE_VALUE and not record.value_room:
+        record.value_object = None
+    if record.made & ~MADE_VALUE:
+        record.key_object = record.headers_object = None
+    record.made = 0
+    return 0

@@ -9,7 +9,7 @@ from sys import intern
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
@@ -22,6 +22,14 @@ from kconsumer.types import TimestampType, TopicPartition
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void* op)
     object PyObject_GenericGetAttr(object op, object name)
+
+
+cdef extern from "refill.h":
+    enum:
+        KC_LEAST_REFILLED
+        KC_LONGEST_REFILLED
+
+    bint kc_refill(PyObject* data, Py_ssize_t room, const char* source, Py_ssize_t size) noexcept
 
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
@@ -152,10 +160,19 @@ cdef inline object key_of(ConsumerRecord self):
 
 cdef inline object value_of(ConsumerRecord self):
     if not self.made & MADE_VALUE:
-        if self.serialized_value_size >= 0:
-            self.value_object = PyBytes_FromStringAndSize(<const char*> self.value_at, self.serialized_value_size)
-        self.made |= MADE_VALUE
+        make_value(self)
     return self.value_object
+
+
+cdef inline int make_value(ConsumerRecord self) except -1:
+    """Make bytes of the value: of the object that the record had for another value, if nobody kept that."""
+    cdef Py_ssize_t size = self.serialized_value_size
+    cdef const char* source = <const char*> self.value_at
+    if not (self.value_room and kc_refill(<PyObject*> self.value_object, self.value_room, source, size)):
+        self.value_object = PyBytes_FromStringAndSize(source, size) if size >= 0 else None
+        self.value_room = size if KC_LEAST_REFILLED <= size <= KC_LONGEST_REFILLED else 0
+    self.made |= MADE_VALUE
+    return 0
 
 
 cdef ConsumerRecord blank_record():

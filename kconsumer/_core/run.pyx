@@ -10,7 +10,7 @@ from cpython.ref cimport PyObject
 from libc.stdlib cimport free, realloc
 
 from kconsumer._core.batch cimport Record, offset_at
-from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed
+from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed, forget
 from kconsumer.errors import RecordDeserializationError
 
 
@@ -274,11 +274,7 @@ cdef class RecordIterator:
         # Two references: the iterator's and the local variable. A record that anybody else can see has more.
         if Py_REFCNT(<PyObject*> record) == 2 and record is not None:
             if record.made:
-                if record.made & MADE_VALUE:
-                    record.value_object = None
-                if record.made & ~MADE_VALUE:
-                    record.key_object = record.headers_object = None
-                record.made = 0
+                forget(record)
             return record
         record = blank_record()
         if self.turn:
@@ -294,6 +290,7 @@ cdef class RecordIterator:
             record.made |= MADE_KEY
         if self.run.values is not None:
             record.value_object = self.run.values[self.index]
+            record.value_room = 0
             record.made |= MADE_VALUE
         # Such an object may come to refer to the record, so the garbage collector has to know both.
         if not PyObject_GC_IsTracked(<PyObject*> record):

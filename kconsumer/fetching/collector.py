@@ -19,7 +19,7 @@ from kconsumer.fetching.reactions import RESET, fetch_error, reaction_to
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState, truncation_error
-from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._core.run import RecordRun
@@ -62,7 +62,7 @@ class Collector:
         if fetch is None:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
-        following: dict[TopicPartition, OffsetAndMetadata] = {}
+        following: dict[TopicPartition, FetchPosition] = {}
         skipped: Skipped = {}
         left = max_records
         self._output_left = output_room = buffer.memory.output_room
@@ -103,7 +103,7 @@ class Collector:
         limit: int,
         room: int,
         runs: list[RecordRun],
-        following: dict[TopicPartition, OffsetAndMetadata],
+        following: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
         """Take records from the head of the buffer; how many."""
@@ -145,11 +145,9 @@ class Collector:
             chain.position = data.next_offset
             if chain.leader is not position.leader and chain.leader != position.leader:
                 chain.outdated = True  # these came from another log than the next ones: see Targets
-            epoch = data.next_leader_epoch
             self._before.setdefault(tp, position)
-            self._subscription.set_position(tp, FetchPosition(chain.position, epoch, position.leader))
+            state.position = following[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.topic_id = fetch.topic_id
-            following[tp] = OffsetAndMetadata(chain.position, "", epoch)
             passed = data.take_skipped()
             if passed:
                 skipped[tp] = [*skipped.get(tp, ()), *passed]

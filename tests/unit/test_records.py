@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import io
 import sys
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -30,7 +33,7 @@ def run_of(tp: TopicPartition, *values: bytes, base: int = 0) -> RecordRun:
 
 def test_counts_iterates_and_groups() -> None:
     """Several runs, two of one partition: everything a caller may ask."""
-    positions = {A: OffsetAndMetadata(3, leader_epoch=1), B: OffsetAndMetadata(1), C: OffsetAndMetadata(9)}
+    positions = {A: (3, 1), B: (1, None), C: (9, None)}
     records = ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3"), run_of(A, b"4", base=2)], positions)
     assert (4, 4, True) == (len(records), records.count, bool(records))
     assert [(A, 0, b"1"), (A, 1, b"2"), (B, 0, b"3"), (A, 2, b"4")] == [
@@ -40,7 +43,11 @@ def test_counts_iterates_and_groups() -> None:
     assert [b"1", b"2", b"4"] == [r.value for r in records.records(A)]
     assert [] == records.records(C)
     assert {A: [0, 1, 2], B: [0]} == {tp: [r.offset for r in rs] for tp, rs in records.by_partition().items()}
-    assert positions == records.next_offsets()
+    assert {
+        A: OffsetAndMetadata(3, leader_epoch=1),
+        B: OffsetAndMetadata(1),
+        C: OffsetAndMetadata(9),
+    } == records.next_offsets()
     assert "4 records of 2 partitions" in repr(records)
 
 
@@ -61,8 +68,7 @@ def test_empty() -> None:
 
 def test_positions_without_records() -> None:
     """A poll that only moved over markers is falsy and still says where to go on."""
-    run = PartitionFetch(A, control_batch("commit", 4), 4).take(10)
-    records = ConsumerRecords([run], {A: OffsetAndMetadata(5)})
+    records = decode_batches(control_batch("commit", 4), topic="a", start_offset=4)
     assert (False, frozenset(), {A: OffsetAndMetadata(5)}) == (
         bool(records),
         records.partitions(),
@@ -72,7 +78,7 @@ def test_positions_without_records() -> None:
 
 def test_what_is_returned_cannot_change_it() -> None:
     """next_offsets() is a copy."""
-    records = ConsumerRecords([], {A: OffsetAndMetadata(5)})
+    records = ConsumerRecords([], {A: (5, None)})
     records.next_offsets().clear()
     assert {A: OffsetAndMetadata(5)} == records.next_offsets()
 
@@ -165,6 +171,67 @@ def test_reused_records_forget_what_was_read() -> None:
         (b"l", None, ()),
         (None, None, (("i", None),)),
     ] * 3 == seen
+
+
+# --- values whose bytes are used again
+
+
+@pytest.mark.parametrize(
+    "sizes", [[100], [100, 99, 80, 100], [3, 300, 30, 3_000], [0, 1, 2], [5_000, 100], [100, -1, 100]], ids=str
+)
+def test_values_of_any_size_follow_each_other(sizes: list[int]) -> None:
+    """What a value's object was used for before leaves no trace: contents, length, hash, the byte behind the end."""
+    expected = [None if size < 0 else bytes([65 + n % 26]) * size for n in range(30) for size in sizes]
+    for record, value in zip(decode_batches(build_batch(list(expected))), expected, strict=True):
+        assert value == record.value
+        assert hash(value) == hash(record.value)
+        if record.value is not None:
+            assert value == bytes(bytearray(record.value))
+            assert b"\0" == ctypes.string_at(record.value, len(record.value) + 1)[-1:]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(lambda value: value, id="itself"),
+        pytest.param(memoryview, id="memoryview"),
+        pytest.param(lambda value: memoryview(value)[3:], id="slice"),
+        pytest.param(lambda value: {value: value}, id="dict"),
+        pytest.param(io.BytesIO, id="BytesIO"),
+    ],
+)
+def test_a_value_that_is_kept_never_changes(keep: Callable[[bytes], object]) -> None:
+    """Whatever way a value is kept, its bytes are not used again: of every second record here."""
+    values = [b"value %03d" % n for n in range(60)]
+    kept = []
+    for record in decode_batches(build_batch(values)):
+        assert values[record.offset] == record.value
+        if record.offset % 2:
+            kept.append(keep(record.value))
+    expected = [keep(value) for value in values[1::2]]
+    if keep is io.BytesIO:
+        assert [one.read() for one in expected] == [one.read() for one in kept]
+    else:
+        assert expected == kept
+
+
+def test_a_loop_over_values_makes_two_of_them() -> None:
+    """That is the point: values nobody keeps take no memory of their own; neither record has one that it shares."""
+    run = run_of(A, *(b"value %03d" % n for n in range(100)))
+    assert 2 == len({id(record.value) for record in ConsumerRecords([run])})
+
+
+def test_large_values_are_let_go_of() -> None:
+    """A value too large to be worth keeping is freed as soon as its record is used again."""
+    large = 1 << 20
+    records = iter(decode_batches(build_batch([b"x" * large, b"y", b"z", b"z"])))
+    tracemalloc.start()
+    try:
+        for record in records:
+            held = tracemalloc.get_traced_memory()[0] if record.offset == 3 else large + len(record.value or b"")
+        assert held < large
+    finally:
+        tracemalloc.stop()
 
 
 # --- memory
