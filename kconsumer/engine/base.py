@@ -70,8 +70,9 @@ class Engine:
         now = parts.subscription.now = self._clock.now()
         if driver.woken:
             driver.raise_wakeup()
-        unread = driver.receives and parts.client.arrived
-        quiet = now < driver.service_at and not unread and self._group_idle()  # no manager has anything to do
+        if driver.urgent:
+            driver.see_to_it()
+        quiet = now < driver.service_at and self._group_idle()  # no manager has anything to do
         if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)

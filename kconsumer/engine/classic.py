@@ -60,6 +60,10 @@ class ClassicDriver(Driver):
         with self._parts.lock:
             return self._parts.dispatcher.step(timeout_ms)
 
+    def see_to_it(self) -> None:
+        """This poll makes a step."""
+        self.service_at = 0.0
+
     def send_soon(self, *managers: RequestManager) -> None:
         """Poll these managers now."""
         with Uninterrupted():

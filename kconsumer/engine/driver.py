@@ -27,7 +27,6 @@ class Driver(ABC):
     `wakeup`, and if `wakeup_enabled` a call must raise it.
     """
 
-    receives = True  # whether the caller's thread looks at what has arrived
     leave_wait_ms = 0.0  # that unsubscribe() waits for the coordinator to take note
 
     def __init__(self, parts: Parts, callbacks: Callbacks) -> None:
@@ -69,6 +68,15 @@ class Driver(ABC):
     @abstractmethod
     def news(self, timeout_ms: float) -> bool:
         """Whether something came since the last step, or comes within this time; no manager is polled meanwhile."""
+
+    @property
+    def urgent(self) -> int:
+        """Whether a large answer has been received that nobody has looked at, so that no other is asked for."""
+        return self._parts.client.arrived
+
+    @abstractmethod
+    def see_to_it(self) -> None:
+        """Have done what is urgent before the caller is busy with his records."""
 
     @abstractmethod
     def send_soon(self, *managers: RequestManager) -> None:

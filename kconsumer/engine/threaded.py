@@ -37,13 +37,12 @@ from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 log = logging.getLogger(__name__)
 
 IDLE = ApplicationEvent(open=False)
-GIVE_WAY_MS = 1.0  # to a caller who waits for what has come
+GIVE_WAY_MS = 1.0  # to the other thread, which has something urgent to do
 
 
 class ThreadedDriver(Driver):
     """The caller waits while a thread, started by the first call that needs it, drives."""
 
-    receives = False
     leave_wait_ms = 1000.0
 
     def __init__(self, parts: Parts, callbacks: Callbacks) -> None:
@@ -62,6 +61,7 @@ class ThreadedDriver(Driver):
         self._network: NetworkThread | None = None
         self._asked = IDLE  # by the caller's last poll
         self._event = IDLE  # the last one taken from the queue
+        self._unsent = False  # a fetch that the caller's thread has made
         self._round_began: float | None = None
         self._fetch_until = 0.0  # the caller polls: fetch ahead until then, without being asked again
 
@@ -145,6 +145,18 @@ class ThreadedDriver(Driver):
         finally:
             event.open = False
 
+    @property
+    def urgent(self) -> int:
+        """Whether a large answer has come, or a fetch is to be sent."""
+        return self._unsent or self._parts.client.arrived
+
+    def see_to_it(self) -> None:
+        """Let go of the GIL until the network thread has done it: that would wait 5 ms for the GIL, and then, for
+        nothing, the broker for the next fetch or the receiver for where to put its answer."""
+        self._signal.wait(0.0)  # an older one says nothing of this
+        self._signal.wait(GIVE_WAY_MS)
+        self._signal.give()  # it may be of something else, too
+
     def send_soon(self, *managers: RequestManager) -> None:
         """The network thread polls them as soon as it is awake. It is not woken for a fetch unless there is one to
         send."""
@@ -156,6 +168,7 @@ class ThreadedDriver(Driver):
                 requests = fetch.poll(now).requests
                 if requests:
                     self.submit(requests, now)
+                    self._unsent = True
         else:
             self._parts.client.wakeup()
 
@@ -201,6 +214,7 @@ class ThreadedDriver(Driver):
             self._round_began = now
             wait_ms = self._poll_managers(now)
         client = self._parts.client
+        self._write(now)
         if self._take_answers(client.poll(wait_ms, self._clock.now())):
             self._take_answers(client.poll(GIVE_WAY_MS, self._clock.now()))
 
@@ -218,13 +232,20 @@ class ThreadedDriver(Driver):
                 self._poll_safely(parts.fetch, now)
         try:
             # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
-            parts.client.flush(now)
+            self._write(now)
         finally:
             if ended:
                 self._signal.give()
         if not responses:
             return False
         return self._event.open and self._event.fetching and parts.buffer.has_data()
+
+    def _write(self, now: float) -> None:
+        """Hand sockets what is to be sent; tell the caller if he gave way for it."""
+        self._parts.client.flush(now)
+        if self._unsent:
+            self._unsent = False
+            self._signal.give()
 
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send; how long the network may wait."""

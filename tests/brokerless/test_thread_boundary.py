@@ -348,6 +348,33 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
     assert rounds <= min(polls, 0.5 / 0.05 + 5)
 
 
+@network_thread
+def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consumer) -> None:
+    """The fetch that a poll made leaves with the next one, also if that has records: the network thread need not wait
+    until the interpreter takes the processor from the caller, which it never does here."""
+    driver: Any = consumer._engine._driver
+    dispatcher = consumer._engine.parts.dispatcher
+    reader = Reader(consumer)
+    reader.poll(10)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)
+    try:
+        made = 0
+        while made < 5:
+            assert max(reader.next.values()) < RECORDS
+            reader.poll(1)
+            if not driver.urgent:
+                continue
+            made += 1
+            polls = 0
+            while driver.urgent or dispatcher.waiting:
+                assert polls < 20  # 1 ms each, on a machine that has other work
+                reader.poll(0)
+                polls += 1
+    finally:
+        sys.setswitchinterval(before)
+
+
 # --- what fails ----------------------------------------------------------------------------------------------------
 
 
