@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer import errors
-from kconsumer._core.codec import decode, decode_response, encode_request
+from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.errors import (
     AuthenticationError,
@@ -30,19 +30,17 @@ from kconsumer.errors import (
     KafkaError,
     ProtocolError,
     StateError,
-    UnsupportedVersionError,
     error_for,
 )
+from kconsumer.net.greeting import BYTES, known
 from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
+from kconsumer.net.versions import common_version, lower_version
 from kconsumer.schema import API_VERSIONS
-from kconsumer.schema.dsl import Api, response_plan
+from kconsumer.schema.dsl import Api
 
 if TYPE_CHECKING:
     from kconsumer.net.sasl.login import Login, NewLogin
-
-MAX_FIRST_FRAME_BYTES = 1 << 20
-"""The first answer is to ApiVersions (or a login step): a few kB. What announces more is not Kafka."""
 
 UNSUPPORTED_VERSION = 35
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
@@ -171,13 +169,7 @@ class Connection:
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
         """The version to speak. Raises UnsupportedVersionError, naming both ranges, if there is none."""
-        theirs = (self.api_versions or {}).get(api.key)
-        if theirs is not None:
-            low = max(theirs[0], api.min_version, min_version)
-            high = min(theirs[1], api.max_version, max_version)
-            if low <= high:
-                return high
-        raise self._no_common_version(api, min_version, max_version)
+        return common_version(self.name, self.api_versions or {}, api, min_version, max_version)
 
     def send(self, request: ClientRequest, now: float) -> None:
         """Encode a request and put it behind what is yet to be sent."""
@@ -231,7 +223,7 @@ class Connection:
         Raises ProtocolError (not Kafka, or out of step) or another KafkaError that ends the connection.
         """
         if self._greeting is not None:
-            self._check_greeting(count)
+            self._check_greeting(self._greeting, count)
         try:
             frames = self._frames.received(count)
         except ProtocolError as error:
@@ -302,22 +294,11 @@ class Connection:
         if self._login is not None:
             self.next_deadline = min(self.next_deadline, self._login.deadline)
 
-    def _check_greeting(self, count: int) -> None:
-        """Look at the first four bytes ever received before believing that they are a frame's size."""
-        greeting = self._greeting
-        assert greeting is not None
-        greeting += bytes(self._frames.recv_view()[: min(count, 16)])
-        if len(greeting) < 4:
-            return
-        size = int.from_bytes(greeting[:4], signed=True)
-        if greeting.startswith((b"\x15\x03", b"\x16\x03")):  # a record of TLS
-            raise AuthenticationError(
-                f"what answers for {self.name} speaks TLS; set security_protocol to SSL or SASL_SSL, "
-                "or use the port of a listener without TLS"
-            )
-        if not 4 <= size <= MAX_FIRST_FRAME_BYTES:
-            raise ProtocolError(f"what answers for {self.name} is not a Kafka broker: {_likely_cause(bytes(greeting))}")
-        self._greeting = None
+    def _check_greeting(self, greeting: bytearray, count: int) -> None:
+        """Look at the first bytes ever received before believing what they say."""
+        greeting += bytes(self._frames.recv_view()[: min(count, BYTES)])
+        if known(self.name, bytes(greeting)):
+            self._greeting = None
 
     # --- login ---
 
@@ -422,7 +403,7 @@ class Connection:
             raise ProtocolError(f"{self.name} answered ApiVersions with {len(frame)} bytes")
         _, code = _HEAD.unpack_from(frame)
         if code == UNSUPPORTED_VERSION and entry.version > 0:
-            self._ask_versions(self._lower_version(entry, frame), now)
+            self._ask_versions(lower_version(entry.api, entry.version, frame), now)
             return
         if code:
             raise error_for(code, f"{self.name} refused ApiVersions v{entry.version}")
@@ -433,32 +414,6 @@ class Connection:
         self._note_throttle(entry, message)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         self.handle(ConnectionEvent.VERSIONS_KNOWN)
-
-    def _lower_version(self, entry: InFlight, frame: Frame) -> int:
-        """What to ask next after error 35: the broker's own maximum if its answer, in the layout of version
-        0, says so (Kafka 2.4 and later), else 0. Always below the version refused, so asking ends."""
-        api = entry.api
-        try:
-            message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)
-        except ProtocolError:
-            return 0
-        for row in message.api_keys:
-            if row.api_key == api.key and 0 <= row.max_version < entry.version:
-                return int(row.max_version)
-        return 0
-
-    def _no_common_version(self, api: Api, min_version: int, max_version: int) -> UnsupportedVersionError:
-        theirs = (self.api_versions or {}).get(api.key)
-        low, high = max(api.min_version, min_version), min(api.max_version, max_version)
-        if theirs is None:
-            return UnsupportedVersionError(
-                f"{self.name} lacks {api.name} (needed: v{low} to v{high}); is it older than Kafka 2.1?"
-            )
-        age = "older" if theirs[1] < low else "newer"
-        return UnsupportedVersionError(
-            f"{self.name} supports {api.name} v{theirs[0]} to v{theirs[1]}, needed is v{low} to v{high}; "
-            f"the broker is {age} than what this client supports"
-        )
 
     # --- endings ---
 
@@ -494,10 +449,3 @@ class Connection:
         """What to tell the caller of a request that was not answered in time."""
         waited = entry.deadline - entry.sent_at
         return errors.TimeoutError(f"{self.name} did not answer {entry.api.name} within {waited:.0f} ms")
-
-
-def _likely_cause(greeting: bytes) -> str:
-    """What the first bytes of an answer look like."""
-    if greeting.startswith(b"HTTP"):
-        return "it speaks HTTP (a proxy, a REST interface or another web server; check host and port)"
-    return f"its answer starts with {greeting!r} (another server or a proxy in between? check host and port)"

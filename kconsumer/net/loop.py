@@ -12,9 +12,9 @@ import selectors
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kconsumer._core.receiver import Receiver
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
+from kconsumer.net.beside import BESIDE_BYTES, Beside
 from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.errands import Errands, Start
 from kconsumer.net.hangups import Hangups, lost
@@ -24,22 +24,17 @@ from kconsumer.net.resolver import Resolver
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport
 from kconsumer.net.wakeup import Waker
+from kconsumer.net.watch import READ, WRITE, Watch
 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
 
-Beside = tuple[bytes | None, int, int]
+Taken = tuple[bytes | None, int, int]
 """What the Receiver took: the size before the frame, bytes of the frame, and an errno."""
 
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 REBOOTSTRAP_REQUIRED = 129
-
-# Larger frames are received on a thread of the system while the caller reads the records before them. The sockets hold
-# about as much as this (of the broker's send buffer, 100 KiB by default, the system makes the double); then the broker
-# waits until somebody receives.
-BESIDE_BYTES = 1 << 18
 
 log = logging.getLogger("kconsumer.net")
 
@@ -68,15 +63,14 @@ class ConnectionLoop:
         self._clock = clock
         self._policy = policy
         self._new_connection = new_connection
-        self._selector_factory = selector_factory
         self._connect_to = connect
         self._resolver = Resolver(resolve, self.waker.nudge, beside)
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
-        self._selector: selectors.BaseSelector | None = None
+        self._watch = Watch(selector_factory, self.waker)
         self.errands = Errands(self.waker.nudge, beside)
-        self._receiver = Receiver()
+        self._beside = Beside(self._watch)
         self._done: list[ClientResponse] = []
         self._worked = False  # a connection has been ready
         self._hangups = Hangups(config.security_protocol, self.links)
@@ -86,12 +80,12 @@ class ConnectionLoop:
     @property
     def arrived(self) -> int:
         """How many large frames have been received that `poll` has not looked at. Costs next to nothing."""
-        return self._receiver.ended
+        return self._beside.ended
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
         timeout."""
-        selector = self._selector or self._open()
+        selector = self._watch.selector or self._open()
         if self.unwritten:
             self.flush(now)
         deadline = now + timeout_ms
@@ -112,7 +106,7 @@ class ConnectionLoop:
             for key, mask in found:
                 if key.data is None:
                     self.waker.drain()
-                elif key.data is self._receiver:
+                elif key.data is self._beside.receiver:
                     self._take_all(woken)
                 else:
                     self._serve(key.data, mask, woken)
@@ -139,14 +133,10 @@ class ConnectionLoop:
     def close(self) -> None:
         """Give every descriptor back; sends nothing and never blocks."""
         self.closed = True
-        # The selector goes first and nothing is unregistered: after a fork the epoll set is the parent's,
-        # too.
-        if self._selector is not None:
-            self._selector.close()
-            self._selector = None
+        self._watch.close()  # first: nothing may be unregistered
         self._resolver.close()
         self.errands.close()
-        self._receiver.close()  # before the descriptors that it receives from
+        self._beside.close()
         for link in self.links.values():
             if link.transport is not None:
                 link.transport.close()
@@ -159,16 +149,13 @@ class ConnectionLoop:
     def _open(self) -> selectors.BaseSelector:
         if self.closed:
             raise StateError("the network client is closed")
-        self._selector = self._selector_factory()
-        self._selector.register(self.waker.open(), READ, None)
-        return self._selector
+        return self._watch.open()
 
     # --- connecting ---
 
     def connect(self, link: Link, now: float) -> None:
         """Try the next address of the broker's name, resolving it first when all were tried."""
-        if self._selector is None:
-            self._open()
+        self._open()
         if not link.untried:
             setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
             link.resolving(self._resolver.look_up(link.host, link.port), now, setup_timeout_ms)
@@ -185,7 +172,6 @@ class ConnectionLoop:
 
     def _try_addresses(self, link: Link, now: float) -> None:
         """Begin to connect to the first address that does not fail at once."""
-        selector = self._selector or self._open()
         if link.lookup is not None:
             link.resolved(link.lookup)
         while link.untried:
@@ -197,8 +183,7 @@ class ConnectionLoop:
                 continue
             setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
             link.attempting(address, transport, self._new_connection(link), now, setup_timeout_ms)
-            link.mask = WRITE if transport.wants_write() else READ
-            selector.register(transport.fileno(), link.mask, link)
+            self._watch.connecting(link, transport)
             self._next_timer = min(self._next_timer, link.setup_deadline)
             return
         self._gave_up(link, now)
@@ -220,7 +205,7 @@ class ConnectionLoop:
             self.lose(link, connection, error, now)
             return
         if not finished:
-            self._watch(link, transport, WRITE if transport.wants_write() else READ)
+            self._watch.connecting(link, transport)
             return
         link.setup_failures = 0
         try:
@@ -312,7 +297,7 @@ class ConnectionLoop:
             self._interrupted(link, connection, error, now)
             raise
         self._receive_ahead(link, connection)
-        self._watch_on(link, connection, transport)
+        self._watch.connected(link, connection, transport)
 
     def _serve(self, link: Link, mask: int, now: float) -> None:
         """The selector reported a link. Writing comes first: what ends a connection there is seen reading,
@@ -329,10 +314,10 @@ class ConnectionLoop:
         if (mask & READ or crossed) and link.connection is connection:
             self._read(link, connection, transport, now)
         if (crossed or transport.crossed) and link.connection is connection:
-            self._watch_on(link, connection, transport)
+            self._watch.connected(link, connection, transport)
 
     def _read(
-        self, link: Link, connection: Connection, transport: Transport, now: float, beside: Beside | None = None
+        self, link: Link, connection: Connection, transport: Transport, now: float, beside: Taken | None = None
     ) -> None:
         """Take what has arrived, or what the Receiver took, and see what it means for the connection."""
         state = connection.state
@@ -365,8 +350,8 @@ class ConnectionLoop:
         closed."""
         while True:
             view = connection.recv_view()
-            if len(view) > BESIDE_BYTES and self._receive_beside(link, view, framed=False):
-                self._watch_on(link, connection, transport)
+            if len(view) > BESIDE_BYTES and self._beside.begin(link, view, framed=False):
+                self._watch.connected(link, connection, transport)
                 return WOULD_BLOCK
             count = transport.recv_into(view)
             if count <= 0:
@@ -382,36 +367,20 @@ class ConnectionLoop:
     # --- beside the caller ---
 
     def _receive_ahead(self, link: Link, connection: Connection) -> None:
-        """Have the Receiver wait for the next answer if it will be large: nobody else looks at the socket while the
-        caller is busy with the records of the answer before."""
-        if link.job is None and connection.expecting and connection.state is READY:
-            view = connection.ahead_view(BESIDE_BYTES)
-            if view is not None and not self._receive_beside(link, view, framed=True):
-                connection.received_ahead(b"", 0, 0.0, self._done)
-
-    def _receive_beside(self, link: Link, view: memoryview, *, framed: bool) -> bool:
-        """Have the Receiver fill the view; False if it cannot."""
-        transport, selector = link.transport, self._selector
-        if transport is None or selector is None or not transport.plain:
-            return False
-        try:
-            if self._receiver.fileno() not in selector.get_map():
-                selector.register(self._receiver.fileno(), READ, self._receiver)
-            link.job = self._receiver.begin(transport.fileno(), view, link, framed)
-        except OSError as error:  # no thread, or no descriptors: it goes without
-            log.debug("large answers are not received in the background: %s", error)
-        return link.job is not None
+        """Have the next answer received beside, if that is worth it and possible."""
+        if not self._beside.ahead(link, connection):
+            connection.received_ahead(b"", 0, 0.0, self._done)
 
     def _take_all(self, now: float) -> None:
         """The Receiver has ended with some frames: go on with their connections."""
-        while (taken := self._receiver.take()) is not None:
+        while (taken := self._beside.receiver.take()) is not None:
             link, prefix, count, code = taken
             connection, transport = link.connection, link.transport
             link.job = None
             self._read(link, connection, transport, now, (prefix, count, code))
             if link.connection is connection:
                 self._receive_ahead(link, connection)
-                self._watch_on(link, connection, transport)
+                self._watch.connected(link, connection, transport)
 
     def _received_beside(
         self, link: Link, connection: Connection, now: float, prefix: bytes | None, count: int, code: int
@@ -447,27 +416,6 @@ class ConnectionLoop:
             self._metrics.connected(link.node, now)
             if self._config.security_protocol != "PLAINTEXT":
                 self._metrics.authenticated(None, now)
-
-    def _watch_on(self, link: Link, connection: Connection, transport: Transport) -> None:
-        """Wait for what an open connection can go on with."""
-        if transport.crossed:
-            self._watch(link, transport, WRITE if transport.wants_write() else READ)
-            return
-        reads = READ if link.job is None else 0
-        self._watch(link, transport, reads | WRITE if connection.outgoing else reads)
-
-    def _watch(self, link: Link, transport: Transport, mask: int) -> None:
-        """Tell the selector what to wait for, if that changed."""
-        selector, before = self._selector, link.mask
-        if mask == before or selector is None:
-            return
-        link.mask = mask
-        if not before:
-            selector.register(transport.fileno(), mask, link)
-        elif not mask:
-            selector.unregister(transport.fileno())
-        else:
-            selector.modify(transport.fileno(), mask, link)
 
     # --- endings ---
 
@@ -513,10 +461,8 @@ class ConnectionLoop:
         if link.connection is not None:
             self._hangups.gone(link.connection)
         if transport is not None:
-            if link.job is not None:
-                self._receiver.cancel(link.job)
-                link.job = None
-            self._watch(link, transport, 0)
+            self._beside.cancel(link)
+            self._watch.set(link, transport, 0)
             transport.close()
         link.detached()
         if self._metrics is not None:
