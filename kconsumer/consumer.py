@@ -301,7 +301,9 @@ class Consumer:
         self, offsets: Offsets | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
-        `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`)."""
+        `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
+
+        While ten are under way, further ones wait and are sent together: faster than the broker is no use."""
         self._engine.commit_async(self._offsets(offsets), callback)
 
     @public

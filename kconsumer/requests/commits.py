@@ -54,7 +54,7 @@ UNKNOWN_TOPIC_ID = 100
 TOPIC_GONE = (3, UNKNOWN_TOPIC_ID)  # UNKNOWN_TOPIC_OR_PARTITION, or by its id
 
 # Answers come in the order of requests, and heartbeats go the same way: one behind thousands of commits that nobody
-# waits for would be answered too late.
+# waits for would be answered too late. What does not fit waits, and is sent as one: see `_waiting_commit`.
 MAX_IN_FLIGHT = 10
 
 
@@ -74,11 +74,20 @@ class _Ask:
 
 @dataclass(slots=True, eq=False)
 class _Commit(_Ask):
-    offsets: Offsets = field(default_factory=dict)
-    ids: Ids = field(default_factory=dict)  # of the topics read, at the moment of the commit; or none
+    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    ids: dict[TopicPartition, bytes] = field(
+        default_factory=dict
+    )  # of the topics read, at the moment of the commit; or none
     before_rebalance: bool = False  # the member must know how it went before it gives partitions up
     automatic: bool = False
     awaited: bool = False  # somebody does nothing else until it is done
+
+    def join(self, promise: Promise[Any], offsets: Offsets, ids: Ids) -> None:
+        """Commit these, too; later offsets of a partition take the place of earlier ones."""
+        own = dict(offsets)
+        self.offsets.update(own)
+        self.ids.update(ids)
+        self.promise.when_done(lambda ours: promise.keep(own) if ours.error is None else promise.fail(ours.error))
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +140,7 @@ class CommitManager:
         """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
 
         `automatic`: not asked for by the caller, so that a topic that is gone holds up nothing.
+        What is tried once while many are under way may be sent together with others, and fare as they do.
         To commit nothing with a deadline is to wait for the commits before it that are tried once.
         """
         promise: Promise[Offsets] = Promise()
@@ -142,13 +152,18 @@ class CommitManager:
             else:
                 promise.keep({})
             return promise
+        ids: Ids = {} if self._ids is None else self._ids.consumed(offsets)
+        waiting = self._waiting_commit()
+        if waiting is not None and deadline is None and not automatic:
+            waiting.join(promise, offsets, ids)
+            return promise
         self._commits.append(
             _Commit(
                 promise,
                 self._new_backoff(),
                 deadline,
                 offsets=dict(offsets),
-                ids={} if self._ids is None else self._ids.consumed(offsets),
+                ids=dict(ids),
                 automatic=automatic,
                 before_rebalance=before_rebalance,
                 awaited=deadline is not None,
@@ -246,6 +261,14 @@ class CommitManager:
                 requests.append(request)
         self._drop_done()
         return PollResult(requests, wait_ms)
+
+    def _waiting_commit(self) -> _Commit | None:
+        """The one commit that is tried once and waits because others are under way: who commits faster than the broker
+        answers has a short queue, not a long one. A commit that somebody waits for has its own request."""
+        last = self._commits[-1] if len(self._commits) > MAX_IN_FLIGHT else None
+        if last is None or last.in_flight or last.automatic or last.awaited or last.promise.done:
+            return None
+        return last
 
     def _commits_to_send(self) -> list[_Commit]:
         """The first few; but all up to the last one that somebody waits for."""

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -274,6 +275,30 @@ def test_close_finishes_commit_async(kafka: Kafka, ten: TopicPartition, member: 
         consumer.close()
         assert [{ten: OffsetAndMetadata(offset)}] == done.offsets
         assert {0: offset} == kafka.committed(ten.topic, ten.topic)
+
+
+def test_a_flood_of_commits_does_not_cost_the_membership(
+    kafka: Kafka, ten: TopicPartition, member: New, engine: dict[str, Any]
+) -> None:
+    """One that commits thousands of times in a row, longer than its session lasts, stays a member: no heartbeat waits
+    behind them. Every callback runs, in order, and the last commit stays."""
+    recorder = Recorder()
+    session = {} if "group_protocol" in engine else {"session_timeout_ms": 6_000}
+    consumer = member(**session)
+    consumer.subscribe([ten.topic], listener=recorder)
+    await_assignment(consumer, ten)
+    before, done, sent = consumer.group_metadata(), Outcomes(), 0
+    began = time.monotonic()
+    while time.monotonic() - began < 8:
+        for _ in range(500):
+            sent += 1
+            consumer.commit_async({ten: OffsetAndMetadata(1, str(sent))}, done)
+        consumer.poll(0)
+    consumer.commit({ten: 2})
+    assert [] == done.errors
+    assert [str(number) for number in range(1, sent + 1)] == [offsets[ten].metadata for offsets in done.offsets]
+    assert 2 == consumer.committed([ten])[ten].offset
+    assert (["assigned"], before) == (recorder.kinds, consumer.group_metadata())
 
 
 def test_failed_commit_async_tells_its_callback(ten: TopicPartition, member: New) -> None:

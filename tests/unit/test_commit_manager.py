@@ -158,27 +158,65 @@ def committed_by(requests: list[UnsentRequest]) -> list[int]:
 
 
 def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
-    """Of many asynchronous commits a few are under way at a time, in order; each answer sends the next one."""
+    """Of many asynchronous commits a few are under way at a time, in order; an answer sends all that wait, as one: the
+    last offset of each partition. They end in order."""
     group = member()
-    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in range(MAX_IN_FLIGHT + 2)]
+    done: list[int] = []
+    for n in range(MAX_IN_FLIGHT + 7):
+        promise = group.commits.commit({TopicPartition(T0.topic, n % 2): OffsetAndMetadata(n)})
+        promise.when_done(lambda kept, n=n: done.append(n if kept.error is None else -1))
     requests = sent(group)
     assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
     assert [] == sent(group)
-    for number in range(2):
-        group.answer(requests[number], committed(requests[number]))
-        requests += sent(group)
-    assert [*range(MAX_IN_FLIGHT + 2)] == committed_by(requests)
-    for request in requests[2:]:
+    group.answer(requests[0], committed(requests[0]))
+    (last,) = sent(group)
+    assert {0: 16, 1: 15} == {
+        partition.partition_index: partition.committed_offset
+        for topic in last.message.topics
+        for partition in topic.partitions
+    }
+    promise = group.commits.commit({T0: OffsetAndMetadata(99)})
+    assert [] == sent(group), "what is under way takes nobody in"
+    for request in [*requests[1:], last]:
         group.answer(request, committed(request))
-    assert all(promise.done and promise.error is None for promise in promises)
+    assert [*range(MAX_IN_FLIGHT + 7)] == done
+    assert [99] == committed_by(sent(group))
+    assert not promise.done
+
+
+def test_commits_that_were_sent_as_one_fail_together() -> None:
+    """Each of them is told why."""
+    group = member()
+    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in range(MAX_IN_FLIGHT + 3)]
+    requests = sent(group)
+    group.answer(requests[0], committed(requests[0]))
+    (last,) = sent(group)
+    group.answer(last, committed(last, 12))
+    assert ["OFFSET_METADATA_TOO_LARGE"] * 3 == [getattr(p.error, "name", "") for p in promises[-3:]]
+
+
+def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
+    """One with a deadline joins no other, and none joins it or overtakes it; nor does an automatic one join."""
+    group = member()
+    for n in range(MAX_IN_FLIGHT + 1):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    group.commits.commit({T0: OffsetAndMetadata(50)}, group.now + 1000)
+    group.commits.commit({T0: OffsetAndMetadata(51)})
+    group.commits.commit({T0: OffsetAndMetadata(52)})
+    group.commits.commit({T0: OffsetAndMetadata(53)}, automatic=True)
+    requests = sent(group)
+    assert [*range(MAX_IN_FLIGHT + 1), 50] == committed_by(requests)
+    for request in requests:
+        group.answer(request, committed(request))
+    assert [52, 53] == committed_by(sent(group))
 
 
 @pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
 def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -> None:
     """A commit with a deadline, an empty one and a rebalance send all commits before them at once."""
     group = member(enable_auto_commit=False)
-    expected = [*range(MAX_IN_FLIGHT + 2)]
-    for number in expected:
+    expected = [*range(MAX_IN_FLIGHT), MAX_IN_FLIGHT + 1]
+    for number in range(MAX_IN_FLIGHT + 2):
         group.commits.commit({T0: OffsetAndMetadata(number)})
     if waiting == "rebalance":
         assert group.commits.auto_commit_before_rebalance(group.now + 1000) is None
