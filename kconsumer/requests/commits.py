@@ -75,9 +75,7 @@ class _Ask:
 @dataclass(slots=True, eq=False)
 class _Commit(_Ask):
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    ids: dict[TopicPartition, bytes] = field(
-        default_factory=dict
-    )  # of the topics read, at the moment of the commit; or none
+    ids: dict[TopicPartition, bytes] = field(default_factory=dict)  # of the topics read, when it was made; or none
     before_rebalance: bool = False  # the member must know how it went before it gives partitions up
     automatic: bool = False
     awaited: bool = False  # somebody does nothing else until it is done
