@@ -49,10 +49,10 @@ class ClassicDriver(Driver):
                 wait_ms = min(wait_ms, self._poll_manager(group.membership, now))
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
+            self.service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
             if self._callbacks.due or (fetching and parts.buffer.has_data()) or (promise and promise.done):
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
-            self.service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
             parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else min(wait_ms, timeout_ms))
 
     def news(self, timeout_ms: float) -> bool:
