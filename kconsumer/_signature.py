@@ -28,7 +28,7 @@ class ConsumerOptions(TypedDict, total=False):
     bootstrap_resolve_timeout_ms: int
     """How long names may stay unresolved (KIP-909)."""
     client_dns_lookup: str
-    """Try every address of a name in turn."""
+    """Try every address of a name in turn; or give bootstrap servers their canonical names, too."""
     group_instance_id: str | None
     """Static membership: a restart within session_timeout_ms moves no partition (KIP-345)."""
     group_protocol: str

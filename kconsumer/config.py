@@ -45,8 +45,7 @@ class _Table:
     )
     client_dns_lookup: str = _option(
         kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",
-        "Try every address of a name in turn.",
-        later=("expanding names to canonical ones (for Kerberos)", "use use_all_dns_ips")
+        "Try every address of a name in turn; or give bootstrap servers their canonical names, too."
     )
     group_id: str | None = _option(
         kinds.text(allow_empty=False), None, "The consumer group. Without one: assign() only, no commits."

@@ -333,7 +333,7 @@ class NetworkClient:
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=introduction,
             max_frame_bytes=config.receive_message_max_bytes,
-            new_login=self._new_login(link.host),
+            new_login=self._new_login(link.known_as),
             rng=self._rng,
         )
 

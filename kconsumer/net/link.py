@@ -100,6 +100,16 @@ class Link:
         self.last_attempt = -FOREVER
         self.last_used = 0.0
 
+    @property
+    def is_bootstrap(self) -> bool:
+        """Whether it is one of `bootstrap_servers`, and not a broker that metadata told of."""
+        return self.node.startswith("-")
+
+    @property
+    def known_as(self) -> str:
+        """What the broker is called where names matter: in certificates, and by Kerberos."""
+        return (self.address and self.address.host) or self.host
+
     def move(self, node: Node) -> None:
         """The broker has a new address: what was learnt of the old one no longer counts."""
         if (node.host, node.port) == (self.host, self.port):

@@ -22,7 +22,7 @@ from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
 from kconsumer.net.resolver import Resolver
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport
+from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport, resolve_canonical
 from kconsumer.net.wakeup import Waker
 from kconsumer.net.watch import READ, WRITE, Watch
 
@@ -35,6 +35,7 @@ Taken = tuple[bytes | None, int, int]
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 REBOOTSTRAP_REQUIRED = 129
+CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
 log = logging.getLogger("kconsumer.net")
 
@@ -64,7 +65,8 @@ class ConnectionLoop:
         self._policy = policy
         self._new_connection = new_connection
         self._connect_to = connect
-        self._resolver = Resolver(resolve, self.waker.nudge, beside)
+        self._resolve = resolve
+        self._resolver = Resolver(self.waker.nudge, beside)
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
@@ -158,10 +160,16 @@ class ConnectionLoop:
         self._open()
         if not link.untried:
             setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
-            link.resolving(self._resolver.look_up(link.host, link.port), now, setup_timeout_ms)
+            lookup = self._resolver.look_up(self._how_to_resolve(link), link.host, link.port)
+            link.resolving(lookup, now, setup_timeout_ms)
             self._next_timer = min(self._next_timer, link.setup_deadline)
         if link.lookup is None or link.lookup.done:
             self._try_addresses(link, now)
+
+    def _how_to_resolve(self, link: Link) -> Resolve:
+        """Names that the user gave may stand for others; those that brokers advertise are right."""
+        canonical = self._config.client_dns_lookup == CANONICAL and link.is_bootstrap
+        return resolve_canonical if canonical else self._resolve
 
     def _go_on_resolved(self, now: float) -> None:
         """Some names have been resolved."""
@@ -175,9 +183,9 @@ class ConnectionLoop:
         if link.lookup is not None:
             link.resolved(link.lookup)
         while link.untried:
-            address = link.untried.pop(0)
+            address = link.address = link.untried.pop(0)
             try:
-                transport = self._connect_to(link.host, address, self._config)
+                transport = self._connect_to(link.known_as, address, self._config)
             except OSError as error:
                 link.reasons.append(f"{os_reason(error)} ({address})")
                 continue

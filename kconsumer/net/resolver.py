@@ -1,4 +1,4 @@
-"""Names into addresses without waiting for the system's resolver, which may take half a minute.
+"""Names into addresses (and back) without waiting for the system's resolver, which may take half a minute.
 
 Decides that each name is asked for once at a time, and that numeric addresses need nobody. Whose turn it is when the
 answer comes, and how long is waited for it, is the ConnectionLoop's.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kconsumer.net.errands import Errand, Errands, Start, in_thread
-from kconsumer.net.transport import Address, Resolve
+from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 
 class Lookup(Errand[list[Address]]):
@@ -26,25 +26,25 @@ class Lookup(Errand[list[Address]]):
 
 
 class Resolver(Errands):
-    """Asks `resolve`. One thread calls `look_up`; `ended` tells it that some lookups are done since it last reset it,
-    and `wake` ends its waiting."""
+    """Asks the resolver it is given. One thread calls `look_up`; `ended` tells it that some lookups are done since it
+    last reset it, and `wake` ends its waiting."""
 
-    def __init__(self, resolve: Resolve, wake: Callable[[], None], start: Start = in_thread) -> None:
+    def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
         super().__init__(wake, start)
-        self._resolve = resolve
-        self._asked: dict[tuple[str, int], Lookup] = {}
+        self._asked: dict[tuple[Resolve, str, int], Lookup] = {}
 
-    def look_up(self, host: str, port: int) -> Lookup:
-        """Begin to ask, or go on waiting for whom was asked before. A numeric address is done at once."""
+    def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
+        """Begin to ask, or go on waiting for whom was asked before. A numeric address is done at once, unless its name
+        is wanted."""
         self._asked = {key: lookup for key, lookup in self._asked.items() if not lookup.done}
-        lookup = self._asked.get((host, port))
+        lookup = self._asked.get((resolve, host, port))
         if lookup is not None:
             return lookup
-        lookup = Lookup(partial(self._resolve, host, port))
-        if _numeric(host):
+        lookup = Lookup(partial(resolve, host, port))
+        if _numeric(host) and resolve is not resolve_canonical:
             lookup.run()
             return lookup
-        self._asked[host, port] = lookup
+        self._asked[resolve, host, port] = lookup
         return self.send(lookup)
 
 

@@ -20,10 +20,11 @@ WOULD_BLOCK = -1
 
 
 class Address(NamedTuple):
-    """One resolved address of a broker's name."""
+    """One resolved address of a broker's name; `host`: the canonical name to call it by, if that was asked for."""
 
     family: int
     sockaddr: tuple[Any, ...]
+    host: str | None = None
 
     def __str__(self) -> str:
         return str(self.sockaddr[0])
@@ -91,6 +92,15 @@ def resolve(host: str, port: int) -> list[Address]:
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(Address(family, sockaddr) for family, _, _, _, sockaddr in found))
+
+
+def resolve_canonical(host: str, port: int) -> list[Address]:
+    """The same, each with the name that the system has for the address, as Kerberos and certificates may want it; the
+    address itself if there is none."""
+    return [
+        address._replace(host=socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0])
+        for address in resolve(host, port)
+    ]
 
 
 class TcpTransport:

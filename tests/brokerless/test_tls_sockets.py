@@ -24,6 +24,7 @@ from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.net.tls import MOST_AT_ONCE, TlsConnector
 from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from kconsumer.types import Node
 from support.certificates import DAY, Authority
 from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.tls_peer import server_context, serving
@@ -49,16 +50,16 @@ class Driver:
         if error is not None:
             raise error
 
-    def attempt(self) -> KafkaError | None:
+    def attempt(self, node: str = "-1") -> KafkaError | None:
         """Wait for the backoff, then poll until ready, or why not."""
         deadline = self.clock.now() + 10_000
         while (now := self.clock.now()) < deadline:
-            wait_ms = self.client.delay_ms("-1", now)
-            if self.client.ready("-1", now):
+            wait_ms = self.client.delay_ms(node, now)
+            if self.client.ready(node, now):
                 return None
             self.poll(10_000 if wait_ms == float("inf") else wait_ms)
-            if self.client.failed("-1", self.clock.now()) is not None:
-                return self.client.failed("-1", self.clock.now())
+            if self.client.failed(node, self.clock.now()) is not None:
+                return self.client.failed(node, self.clock.now())
         raise AssertionError("neither ready nor failed")
 
     def send(self, api: Any = METADATA, **fields: Any) -> ClientRequest:
@@ -347,6 +348,20 @@ def test_renewed_certificates_are_used_by_the_next_connection(drivers: Any, tmp_
         assert isinstance(driver.attempt(), AuthenticationError)
         AUTHORITY.issue().write(own)
         driver.connect()
+
+
+def test_a_certificate_for_the_canonical_name(drivers: Any, tmp_path: Path) -> None:
+    """With client_dns_lookup a bootstrap server given by an alias or address is known by the name of its address; a
+    broker that metadata told of is known by what it is called there."""
+    name = socket.getnameinfo(("127.0.0.1", 0), 0)[0]
+    assert "127.0.0.1" != name, "this machine has no name for its loopback address (/etc/hosts)"
+    with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(hosts=(name,)))) as broker:
+        with pytest.raises(AuthenticationError, match=r"not for the host '127\.0\.0\.1'"):
+            drivers(broker.port).connect()
+        driver = drivers(broker.port, client_dns_lookup="resolve_canonical_bootstrap_servers_only")
+        driver.connect()
+        driver.client.set_nodes([Node(1, "127.0.0.1", broker.port)])
+        assert isinstance(driver.attempt("1"), AuthenticationError)
 
 
 @pytest.mark.parametrize("seed", range(40))

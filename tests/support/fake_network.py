@@ -23,6 +23,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 def config(**changes: Any) -> Any:
     """The options a NetworkClient reads, with Kafka's defaults."""
     options: dict[str, Any] = {
+        "client_dns_lookup": "use_all_dns_ips",
         "client_id": "test",
         "bootstrap_servers": (("boot", 9092),),
         "request_timeout_ms": 30_000,

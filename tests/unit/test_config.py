@@ -288,7 +288,6 @@ def test_contradictions_name_both(options: dict[str, object], first: str, second
 
 LATER = {
     "bootstrap_resolve_timeout_ms": 1,
-    "client_dns_lookup": "resolve_canonical_bootstrap_servers_only",
     "metric.reporters": "com.example.Reporter",
     "metrics_recording_level": "debug",
 }

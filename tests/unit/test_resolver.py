@@ -9,7 +9,7 @@ import pytest
 
 from kconsumer.net.errands import MOST_THREADS
 from kconsumer.net.resolver import Lookup, Resolver
-from kconsumer.net.transport import Address
+from kconsumer.net.transport import Address, resolve_canonical
 
 
 class Jobs:
@@ -19,7 +19,7 @@ class Jobs:
         self.waiting: list[Callable[[], None]] = []
         self.asked: list[str] = []
         self.wakes = 0
-        self.resolver = Resolver(self.resolve, self.wake, self.waiting.append)
+        self.resolver = Resolver(self.wake, self.waiting.append)
 
     def resolve(self, host: str, port: int) -> list[Address]:
         self.asked.append(host)
@@ -38,7 +38,7 @@ def jobs() -> Jobs:
 
 def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
     """It is not done before its thread ran, and then wakes who waits."""
-    lookup = jobs.resolver.look_up("a", 1)
+    lookup = jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert (False, False, 0) == (lookup.done, jobs.resolver.ended, jobs.wakes)
     jobs.waiting.pop()()
     assert (True, True, 1) == (lookup.done, jobs.resolver.ended, jobs.wakes)
@@ -48,7 +48,7 @@ def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
 
 def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
     """The resolver's error is kept for whom it concerns."""
-    lookup = jobs.resolver.look_up("nobody", 1)
+    lookup = jobs.resolver.look_up(jobs.resolve, "nobody", 1)
     jobs.waiting.pop()()
     assert isinstance(lookup.error, socket.gaierror)
     assert [] == lookup.found
@@ -56,34 +56,44 @@ def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
 
 def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
     """Whoever asks meanwhile waits for the same answer; afterwards it is asked for anew."""
-    first = jobs.resolver.look_up("a", 1)
-    assert first is jobs.resolver.look_up("a", 1)
+    first = jobs.resolver.look_up(jobs.resolve, "a", 1)
+    assert first is jobs.resolver.look_up(jobs.resolve, "a", 1)
     jobs.waiting.pop()()
-    assert first is not jobs.resolver.look_up("a", 1)
+    assert first is not jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert 1 == len(jobs.waiting)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
 def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
     """It is done at once."""
-    assert jobs.resolver.look_up(host, 1).done
+    assert jobs.resolver.look_up(jobs.resolve, host, 1).done
     assert [] == jobs.waiting
+
+
+def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> None:
+    """A thread asks for it; who wants the address alone does not wait for that."""
+    named = jobs.resolver.look_up(resolve_canonical, "127.0.0.1", 7)
+    assert jobs.resolver.look_up(jobs.resolve, "127.0.0.1", 7).done
+    assert not named.done
+    jobs.waiting.pop()()
+    name = socket.getnameinfo(("127.0.0.1", 7), 0)[0]
+    assert [Address(socket.AF_INET, ("127.0.0.1", 7), name)] == named.found
 
 
 def test_threads_are_few(jobs: Jobs) -> None:
     """However many names hang, so many threads wait for them; each goes on with the names that wait."""
-    lookups = [jobs.resolver.look_up(f"host{i}", 1) for i in range(3 * MOST_THREADS)]
+    lookups = [jobs.resolver.look_up(jobs.resolve, f"host{i}", 1) for i in range(3 * MOST_THREADS)]
     assert MOST_THREADS == len(jobs.waiting)
     jobs.waiting.pop()()
     assert all(lookup.done for lookup in lookups)
     assert [f"host{i}" for i in range(3 * MOST_THREADS)] == jobs.asked
-    jobs.resolver.look_up("another", 1)
+    jobs.resolver.look_up(jobs.resolve, "another", 1)
     assert MOST_THREADS == len(jobs.waiting)
 
 
 def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
     """Names that wait for their turn are dropped."""
-    jobs.resolver.look_up("a", 1)
+    jobs.resolver.look_up(jobs.resolve, "a", 1)
     jobs.resolver.close()
     jobs.waiting.pop()()
     assert [] == jobs.asked
@@ -95,7 +105,10 @@ def test_without_a_thread_the_caller_asks() -> None:
     def refuse(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    resolver = Resolver(lambda host, port: [Address(2, (host, port))], lambda: None, refuse)
-    lookup: Lookup = resolver.look_up("a", 1)
+    def resolve(host: str, port: int) -> list[Address]:
+        return [Address(2, (host, port))]
+
+    resolver = Resolver(lambda: None, refuse)
+    lookup: Lookup = resolver.look_up(resolve, "a", 1)
     assert lookup.done
-    assert not resolver.look_up("b", 1).error
+    assert not resolver.look_up(resolve, "b", 1).error
