@@ -12,6 +12,7 @@ from kconsumer.consumer import Consumer
 from kconsumer.decode import decode_batches
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
+from kconsumer.reporters import Metric, MetricsReporter
 from kconsumer.types import (
     GroupMetadata,
     IsolationLevel,
@@ -40,7 +41,9 @@ __all__ = [
     "ConsumerRecords",
     "GroupMetadata",
     "IsolationLevel",
+    "Metric",
     "MetricName",
+    "MetricsReporter",
     "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

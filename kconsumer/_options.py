@@ -223,10 +223,6 @@ def _parse_words(value: object) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
-def _parse_objects(value: object) -> tuple[object, ...]:
-    return tuple(split_list(value))
-
-
 def _parse_interceptors(value: object) -> tuple[object, ...]:
     if _intercepts(value):
         value = [value]  # one interceptor, not a list of them
@@ -236,6 +232,16 @@ def _parse_interceptors(value: object) -> tuple[object, ...]:
             raise ValueError(f"pass an instance of {entry.__name__}, not the class")
         if not _intercepts(entry):
             raise ValueError(f"{entry!r} has neither on_consume() nor on_commit()")
+    return tuple(entries)
+
+
+def _parse_reporters(value: object) -> tuple[object, ...]:
+    entries = [value] if hasattr(value, "metric_change") else split_list(value)
+    for entry in entries:
+        if isinstance(entry, type):
+            raise ValueError(f"pass an instance of {entry.__name__}, not the class")
+        if not callable(getattr(entry, "metric_change", None)):
+            raise ValueError(f"{entry!r} has no metric_change()")
     return tuple(entries)
 
 
@@ -453,12 +459,12 @@ PROVIDER = Kind("a callable, or an object with token()", "Callable[..., object] 
 PAIRS = Kind('a mapping of str to str (or "name=value,name=value")', "Mapping[str, str] | str", _parse_pairs)
 OBJECT = Kind("an object", "object", lambda value: value)
 WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_words)
-OBJECTS = Kind("a list of objects", "Sequence[object]", _parse_objects)
 INTERCEPTORS = Kind(
     "a list of objects with on_consume(records) -> records, on_commit(offsets), or both",
     "Sequence[object]",
     _parse_interceptors,
 )
+REPORTERS = Kind("a list of objects with metric_change(metric)", "Sequence[object]", _parse_reporters)
 SERVERS = Kind(
     'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
 )

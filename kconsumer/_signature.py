@@ -126,7 +126,7 @@ class ConsumerOptions(TypedDict, total=False):
     interceptors: Sequence[object]
     """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metrics_reporters: Sequence[object]
-    """Objects told of every metric. Alias: metric_reporters."""
+    """Told of every metric there is (MetricsReporter). Alias: metric_reporters."""
     security_protocol: str
     """How connections are protected."""
     ssl_context: object
@@ -220,7 +220,7 @@ class ConsumerOptions(TypedDict, total=False):
     interceptor_classes: Sequence[object]
     """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metric_reporters: Sequence[object]
-    """Objects told of every metric. Alias: metric_reporters."""
+    """Told of every metric there is (MetricsReporter). Alias: metric_reporters."""
     sasl_mechanisms: str
     """How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
 

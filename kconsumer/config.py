@@ -213,8 +213,7 @@ class _Table:
         own=True
     )
     metrics_reporters: tuple[Any, ...] = _option(
-        kinds.OBJECTS, (), "Objects told of every metric. Alias: metric_reporters.", own=True,
-        later=("pushing metrics to reporters", "read metrics() between polls")
+        kinds.REPORTERS, (), "Told of every metric there is (MetricsReporter). Alias: metric_reporters.", own=True
     )
 
     # --- security: names as in kafka-python, and Java's PEM keys ---

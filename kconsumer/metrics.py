@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf, nan
 
+from kconsumer.reporters import Reporters
 from kconsumer.types import MetricName
 
 
@@ -133,6 +134,12 @@ class Metrics:
         self._window_ms = max(1.0, window_ms)
         self._tags = tags
         self._measures: dict[MetricName, Callable[[float], float]] = {}
+        self._reporters: Reporters | None = None
+
+    def report_to(self, reporters: Reporters) -> None:
+        """Have the user's reporters told of what is there, and of every change."""
+        reporters.begin(self._measures.items())
+        self._reporters = reporters
 
     def name(self, name: str, group: str, description: str = "", *tags: tuple[str, str]) -> MetricName:
         """A full name: the common tags, then these."""
@@ -149,11 +156,11 @@ class Metrics:
         for name, stat, description in rows:
             metric = self.name(name, group, description, *tags)
             sensor.names.append(metric)
-            self._measures[metric] = partial(sensor.measure, stat)
+            self._add(metric, partial(sensor.measure, stat))
 
     def gauge(self, name: MetricName, read: Callable[[float], float]) -> None:
         """A metric read when asked: `read(now)`."""
-        self._measures[name] = read
+        self._add(name, read)
 
     def seconds_since(self, name: MetricName, moment: Callable[[], float | None]) -> None:
         """Whole seconds since `moment()` (ms) as Java shows them; -1 while that is None."""
@@ -162,13 +169,24 @@ class Metrics:
             at = moment()
             return -1.0 if at is None else (now - at) // 1000
 
-        self._measures[name] = read
+        self._add(name, read)
+
+    def _add(self, name: MetricName, measure: Callable[[float], float]) -> None:
+        self._measures[name] = measure
+        if self._reporters is not None:
+            self._reporters.added(name, measure)
 
     def remove(self, *gone: Sensor | MetricName) -> None:
         """Forget sensors with all their names, or single names; unknown ones are ignored."""
         for item in gone:
             for name in item.names if isinstance(item, Sensor) else (item,):
-                self._measures.pop(name, None)
+                if self._measures.pop(name, None) is not None and self._reporters is not None:
+                    self._reporters.removed(name)
+
+    def close(self) -> None:
+        """Tell reporters that this is the end."""
+        if self._reporters is not None:
+            self._reporters.close()
 
     def snapshot(self, now: float) -> dict[MetricName, float]:
         """Every metric's value at `now`."""

@@ -24,6 +24,7 @@ TOOLS = FACTS | {
     "assignors",
     "listener",
     "metrics",
+    "reporters",
     "deserializers",
 }
 MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
@@ -60,7 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     "arrow": FACTS | {"_core"},
     "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},
-    "metrics": FACTS | {"_core"},
+    "metrics": FACTS | {"reporters"},
+    "reporters": FACTS,
     "deserializers": FACTS,
     "guard": FACTS,
     "iteration": FACTS | {"_core", "records"},

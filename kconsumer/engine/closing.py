@@ -65,6 +65,7 @@ class Closing:
                 self._parts.client.close()
             if self._engine.interceptors is not None:
                 self._engine.interceptors.close()
+            self._parts.metrics.close()
         if trouble is not None:
             raise trouble
 

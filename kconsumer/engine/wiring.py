@@ -24,6 +24,7 @@ from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.reporters import Reporters
 from kconsumer.requests.base import RequestManager
 from kconsumer.requests.commit_messages import TopicIds
 from kconsumer.requests.commits import CommitManager
@@ -85,6 +86,8 @@ class Parts:
         self.collector = Collector(config, self.subscription, self.buffer)
         self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()
+        if config.metrics_reporters:
+            self.metrics.report_to(Reporters(config.metrics_reporters, clock.now))
 
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
         if group_id is None:

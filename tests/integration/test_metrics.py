@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
+from kconsumer import (
+    Consumer,
+    ConsumerRecords,
+    Metric,
+    MetricName,
+    MetricsReporter,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from kconsumer.errors import TimeoutError
 from support.kafka import Kafka
 from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 from support.polling import numbered, poll_until, read, tps
+from support.threads import meanwhile
 
 New = Callable[..., Consumer]
 Name = tuple[str, str, str]  # group, name, keys of the tags
@@ -26,6 +36,30 @@ SOURCE = Path(__file__).parent.parent / "support" / "java" / "MetricNames.java"
 # A metric's value is a number here, so what is a text in Java is a tag.
 TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client-id")}
 AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
+
+
+class Keeper(MetricsReporter):
+    """Has the metrics that there are."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[MetricName, Metric] = {}
+        self.closed = False
+
+    def init(self, metrics: Sequence[Metric]) -> None:
+        """Those there are already."""
+        self.metrics = {metric.name: metric for metric in metrics}
+
+    def metric_change(self, metric: Metric) -> None:
+        """One more."""
+        self.metrics[metric.name] = metric
+
+    def metric_removal(self, metric: Metric) -> None:
+        """One less."""
+        del self.metrics[metric.name]
+
+    def close(self) -> None:
+        """The end."""
+        self.closed = True
 
 
 def java_names(kafka: Kafka, topic: str, protocol: str) -> set[Name]:
@@ -45,6 +79,41 @@ def metric(consumer: Consumer, name: str, group: str = "consumer-coordinator-met
     """The one metric of this name and group that has no tags but the client's."""
     (value,) = (v for m, v in consumer.metrics().items() if (m.name, m.group, len(m.tags)) == (name, group, 1))
     return value
+
+
+def test_a_reporter_reads_beside_the_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+    """A thread of the reporter's own reads values while the consumer polls; at rest they are those of `metrics()`.
+    Metrics of a partition and of connections come with these, and go with them."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(10))
+    reporter = Keeper()
+    consumer = new_consumer(topic_name, group_id=topic_name, metrics_reporters=[reporter])
+    seen: set[float] = set()
+
+    def watch(ended: threading.Event) -> None:
+        while not ended.wait(0.001):
+            seen.update(
+                metric.value()
+                for name, metric in list(reporter.metrics.items())
+                if name.name == "records-consumed-total"
+            )
+
+    with meanwhile(watch):
+        read(consumer, 10)
+        poll_until(consumer, lambda: 10.0 in seen)
+        consumer.commit()
+    assert set(reporter.metrics) == set(consumer.metrics())
+    lag = next(
+        name for name in reporter.metrics if name.name == "records-lag" and dict(name.tags)["topic"] == topic_name
+    )
+    assert 0 == reporter.metrics[lag].value() == consumer.metrics()[lag]
+    consumer.unsubscribe()
+    consumer.subscribe([topic_name + "-none"])
+    consumer.poll(0.1)
+    assert lag not in reporter.metrics
+    assert not reporter.closed
+    consumer.close()
+    assert reporter.closed
 
 
 def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:

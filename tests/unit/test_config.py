@@ -185,6 +185,8 @@ def test_key_that_is_no_text() -> None:
         ("interceptors", 3),
         ("interceptors", [object()]),
         ("interceptors", "com.example.Audit"),
+        ("metrics_reporters", [object()]),
+        ("metrics_reporters", "com.example.Reporter"),
         ("ssl_cipher_suites", [1]),
     ],
 )
@@ -288,7 +290,6 @@ def test_contradictions_name_both(options: dict[str, object], first: str, second
 
 LATER = {
     "bootstrap_resolve_timeout_ms": 1,
-    "metric.reporters": "com.example.Reporter",
     "metrics_recording_level": "debug",
 }
 
