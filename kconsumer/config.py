@@ -182,8 +182,8 @@ class _Table:
     metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample of a metric.")
     metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples that averages, extremes and rates are of.")
     metrics_recording_level: str = _option(
-        kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO", "How much to record.",
-        later=("a choice of what is recorded", "leave it out")
+        kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO",
+        "How much to record; a consumer's metrics are all of level INFO, as in Java."
     )
     enable_metrics_push: bool = _option(
         kinds.BOOLEAN, True,
