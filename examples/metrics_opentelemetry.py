@@ -1,27 +1,27 @@
 """Metrics for OpenTelemetry: python examples/metrics_opentelemetry.py localhost:9092 my-group my-topic.
 
 Reads the topic and exports its metrics, here to the screen; put your own exporter in its place. Needs
-`pip install opentelemetry-sdk`. A consumer belongs to one thread and exporters have threads of their own, so the
-numbers are taken between two polls, and an export tells the last ones taken.
+`pip install opentelemetry-sdk`. The bridge is a reporter: it knows the consumer's metrics, and the exporter's
+thread reads their values when it exports.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 
-from kconsumer import Consumer, MetricName
+from kconsumer import Consumer, Metric, MetricName, MetricsReporter
 
 EXPORT_EVERY_MS = 1000
 
 
-class Bridge:
+class Bridge(MetricsReporter):
     """One instrument for each name: a counter for what only grows (`…-total`), a gauge for the rest.
 
     Tags become attributes. What has no value yet (an average of nothing is NaN) is left out.
@@ -29,42 +29,53 @@ class Bridge:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._taken: Mapping[str, list[Observation]] = {}
-        self._known: set[str] = set()
+        self._metrics: dict[str, dict[MetricName, Metric]] = {}  # by the instrument's name
 
-    def take(self, metrics: Mapping[MetricName, float]) -> None:
-        """Take what `consumer.metrics()` says, on the consumer's thread."""
-        taken: dict[str, list[Observation]] = {}
-        for metric, value in metrics.items():
-            name = f"kconsumer.{metric.group}.{metric.name}"
-            rows = taken.setdefault(name, [])
-            if math.isfinite(value):
-                rows.append(Observation(value, dict(metric.tags)))
-            if name not in self._known:
-                self._add(name, metric.description)
-        self._taken = taken  # put in place whole: an export on another thread sees all of it or nothing
+    def init(self, metrics: Sequence[Metric]) -> None:
+        """The metrics of a new consumer."""
+        for metric in metrics:
+            self.metric_change(metric)
+
+    def metric_change(self, metric: Metric) -> None:
+        """One more: of a partition, of a connection."""
+        name = instrument(metric.name)
+        known = name in self._metrics
+        self._metrics.setdefault(name, {})[metric.name] = metric
+        if not known:
+            self._add(name, metric.name.description)
+
+    def metric_removal(self, metric: Metric) -> None:
+        """One less; its instrument stays."""
+        del self._metrics[instrument(metric.name)][metric.name]
 
     def _add(self, name: str, description: str) -> None:
-        self._known.add(name)
-
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            return self._taken.get(name, ())
+            for metric in list(self._metrics[name].values()):
+                value = metric.value()
+                if math.isfinite(value):
+                    yield Observation(value, dict(metric.name.tags))
 
         grows = name.endswith("-total")
         create = self._meter.create_observable_counter if grows else self._meter.create_observable_gauge
         create(name, [observe], description=description)
 
 
+def instrument(metric: MetricName) -> str:
+    """The name of a metric's instrument."""
+    return f"kconsumer.{metric.group}.{metric.name}"
+
+
 def main(servers: str, group: str, topic: str) -> None:
-    """Read for ever, and take the numbers after each poll."""
+    """Read for ever."""
     reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=EXPORT_EVERY_MS)
     provider = MeterProvider(metric_readers=[reader])
     bridge = Bridge(provider.get_meter("kconsumer"))
     try:
-        with Consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
+        with Consumer(
+            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", metrics_reporters=[bridge]
+        ) as consumer:
             while True:
-                consumer.poll(timeout=EXPORT_EVERY_MS / 1000)
-                bridge.take(consumer.metrics())
+                consumer.poll()
     finally:
         provider.shutdown()
 

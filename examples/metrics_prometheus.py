@@ -1,7 +1,7 @@
 """Metrics for Prometheus: python examples/metrics_prometheus.py localhost:9092 my-group my-topic [PORT].
 
-Reads the topic and serves http://127.0.0.1:PORT/metrics in the text format, with the standard library alone. A consumer
-belongs to one thread, so the numbers are taken between two polls; the server shows the last ones taken.
+Reads the topic and serves http://127.0.0.1:PORT/metrics in the text format, with the standard library alone. A reporter
+knows the consumer's metrics, and the server's threads read their values whenever they are asked.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from kconsumer import Consumer, MetricName
+from kconsumer import Consumer, Metric, MetricName, MetricsReporter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-TAKE_EVERY_S = 1.0
 
 
 def prometheus_text(metrics: Mapping[MetricName, float]) -> str:
@@ -50,13 +48,36 @@ def _number(value: float) -> str:
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value), str(float(value)))
 
 
+class Latest(MetricsReporter):
+    """Keeps the metrics that there are."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[MetricName, Metric] = {}
+
+    def init(self, metrics: Sequence[Metric]) -> None:
+        """Those of a new consumer."""
+        self._metrics.update((metric.name, metric) for metric in metrics)
+
+    def metric_change(self, metric: Metric) -> None:
+        """One more: of a partition, of a connection."""
+        self._metrics[metric.name] = metric
+
+    def metric_removal(self, metric: Metric) -> None:
+        """One less."""
+        del self._metrics[metric.name]
+
+    def values(self) -> dict[MetricName, float]:
+        """What they are now."""
+        return {name: metric.value() for name, metric in list(self._metrics.items())}
+
+
 class Page(ThreadingHTTPServer):
-    """Serves the text that was put into `text` last."""
+    """Serves what a reporter knows."""
 
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
-        self.text = ""
+    def __init__(self, port: int, reporter: Latest) -> None:
+        self.reporter = reporter
         super().__init__(("127.0.0.1", port), _Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -66,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Any path is the page."""
-        body = self.server.text.encode()
+        body = prometheus_text(self.server.reporter.values()).encode()
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
@@ -78,16 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main(servers: str, group: str, topic: str, port: str = "9404") -> None:
-    """Read for ever, and publish once a second."""
-    page = Page(int(port))
+    """Read for ever."""
+    reporter = Latest()
+    page = Page(int(port), reporter)
     print(f"http://127.0.0.1:{page.server_port}/metrics", flush=True)
-    taken_at = -TAKE_EVERY_S
-    with Consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
+    with Consumer(
+        topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", metrics_reporters=[reporter]
+    ) as consumer:
         while True:
-            consumer.poll(timeout=TAKE_EVERY_S / 2)
-            if time.monotonic() - taken_at >= TAKE_EVERY_S:
-                taken_at = time.monotonic()
-                page.text = prometheus_text(consumer.metrics())
+            consumer.poll()
 
 
 if __name__ == "__main__":
