@@ -17,6 +17,9 @@ from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import FOREVER, Promise, RequestManager, UnsentRequest
 
+BUFFERED_GAP_MS = 10.0
+"""While records are buffered the network is looked at so often, for answers too small to be `urgent`."""
+
 
 class ClassicDriver(Driver):
     """Whoever calls makes the steps; a thread sends heartbeats meanwhile."""
@@ -49,8 +52,9 @@ class ClassicDriver(Driver):
                 wait_ms = min(wait_ms, self._poll_manager(group.membership, now))
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
-            self.service_at = now + min(max(wait_ms, 1.0), LONGEST_SERVICE_GAP_MS)
-            if self._callbacks.due or (fetching and parts.buffer.has_data()) or (promise and promise.done):
+            has_data = fetching and parts.buffer.has_data()
+            self.service_at = now + min(max(wait_ms, 1.0), BUFFERED_GAP_MS if has_data else LONGEST_SERVICE_GAP_MS)
+            if self._callbacks.due or has_data or (promise and promise.done):
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else min(wait_ms, timeout_ms))
