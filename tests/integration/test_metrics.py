@@ -109,8 +109,7 @@ def test_a_reporter_reads_beside_the_consumer(kafka: Kafka, topic_name: str, new
     assert 0 == reporter.metrics[lag].value() == consumer.metrics()[lag]
     consumer.unsubscribe()
     consumer.subscribe([topic_name + "-none"])
-    consumer.poll(0.1)
-    assert lag not in reporter.metrics
+    poll_until(consumer, lambda: lag not in reporter.metrics)
     assert not reporter.closed
     consumer.close()
     assert reporter.closed
