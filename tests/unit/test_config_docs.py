@@ -10,8 +10,8 @@ from pathlib import Path
 from kconsumer.config import OPTIONS
 
 ROOT = Path(__file__).parents[2]
-# Refused with the only protocol there is; and what we never do whatever it says.
-WITHOUT_EFFECT = {"enable_metrics_push"}
+# What we never do whatever it says; and a choice among metrics that are all of the lowest level.
+WITHOUT_EFFECT = {"enable_metrics_push", "metrics_recording_level"}
 
 
 def test_pages_are_current() -> None:

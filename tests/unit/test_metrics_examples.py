@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
-from kconsumer.types import MetricName
+from kconsumer import Metric, MetricName
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -70,21 +70,29 @@ def test_prometheus_text(prometheus: ModuleType) -> None:
 
 
 def test_prometheus_page(prometheus: ModuleType) -> None:
-    """The page gives the text that was put there last, with the type that a scraper wants."""
-    with prometheus.Page(0) as page:
-        page.text = "a 1\n"
-        with urllib.request.urlopen(f"http://127.0.0.1:{page.server_port}/metrics", timeout=10) as answer:
-            assert ("a 1\n", prometheus.CONTENT_TYPE) == (answer.read().decode(), answer.headers["Content-Type"])
+    """The page gives the metrics that there are, with their values now and the type that a scraper wants."""
+    reporter, value = prometheus.Latest(), 1.0
+    come, gone = (Metric(MetricName(name, "g"), lambda _now: value, lambda: 0.0) for name in ("a", "b"))
+    reporter.init([gone])
+    reporter.metric_change(come)
+    reporter.metric_removal(gone)
+    with prometheus.Page(0, reporter) as page:
+        for value in (1.0, 2.0):
+            with urllib.request.urlopen(f"http://127.0.0.1:{page.server_port}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+                assert f"# TYPE kconsumer_g_a gauge\nkconsumer_g_a {value}\n" == text.partition("\n")[2]
+                assert prometheus.CONTENT_TYPE == answer.headers["Content-Type"]
         page.shutdown()
 
 
 def test_opentelemetry() -> None:
-    """Counters and gauges with attributes, always of the last numbers taken; what has no value is not told."""
+    """Counters and gauges with attributes, of the metrics that there are; what has no value is not told."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     bridge = example("metrics_opentelemetry").Bridge(provider.get_meter("test"))
-    bridge.take(METRICS)
-    bridge.take({**METRICS, MetricName("records-consumed-total", LAG, "Records", (("client-id", "c"),)): 13.0})
+    metrics = [Metric(name, lambda _now, value=value: value, lambda: 0.0) for name, value in METRICS.items()]
+    bridge.init(metrics[1:])
+    bridge.metric_change(metrics[0])
     told = reader.get_metrics_data()
     assert told is not None
     found = {m.name: m for r in told.resource_metrics for s in r.scope_metrics for m in s.metrics}
@@ -93,8 +101,9 @@ def test_opentelemetry() -> None:
     assert {("0", 3.0), ("1", 4.5)} == {(p.attributes["partition"], p.value) for p in lag.data.data_points}
     total = found[f"kconsumer.{LAG}.records-consumed-total"]
     assert isinstance(total.data, Sum)
-    assert (True, [13.0]) == (total.data.is_monotonic, [point.value for point in total.data.data_points])
+    assert (True, [12.0]) == (total.data.is_monotonic, [point.value for point in total.data.data_points])
     assert f"kconsumer.{LAG}.fetch-latency-avg" not in found
-    bridge.take({})
+    for metric in metrics:
+        bridge.metric_removal(metric)
     assert reader.get_metrics_data() is None
     provider.shutdown()
