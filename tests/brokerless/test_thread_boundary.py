@@ -353,14 +353,17 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
     """The fetch that a poll made leaves with the next one, also if that has records: the network thread need not wait
     until the interpreter takes the processor from the caller, which it never does here."""
     driver: Any = consumer._engine._driver
-    dispatcher = consumer._engine.parts.dispatcher
-    reader = Reader(consumer)
+    dispatcher, fetch = consumer._engine.parts.dispatcher, consumer._engine.parts.fetch
+    reader, deadline = Reader(consumer), time.monotonic() + 60
     reader.poll(10)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e6)
     try:
         made = 0
         while made < 5:
+            while fetch.has_in_flight:  # the broker cannot answer either while nobody waits, and then no poll makes one
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)
             if not driver.urgent:
