@@ -223,30 +223,22 @@ def _parse_words(value: object) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
-def _parse_interceptors(value: object) -> tuple[object, ...]:
-    if _intercepts(value):
-        value = [value]  # one interceptor, not a list of them
-    entries = split_list(value)
-    for entry in entries:
-        if isinstance(entry, type):
-            raise ValueError(f"pass an instance of {entry.__name__}, not the class")
-        if not _intercepts(entry):
-            raise ValueError(f"{entry!r} has neither on_consume() nor on_commit()")
-    return tuple(entries)
+def _plugins(*methods: str) -> Callable[[object], tuple[object, ...]]:
+    """Objects with any of these methods, or one that is not in a list."""
 
+    def fits(entry: object) -> bool:
+        return any(callable(getattr(entry, method, None)) for method in methods)
 
-def _parse_reporters(value: object) -> tuple[object, ...]:
-    entries = [value] if hasattr(value, "metric_change") else split_list(value)
-    for entry in entries:
-        if isinstance(entry, type):
-            raise ValueError(f"pass an instance of {entry.__name__}, not the class")
-        if not callable(getattr(entry, "metric_change", None)):
-            raise ValueError(f"{entry!r} has no metric_change()")
-    return tuple(entries)
+    def parse(value: object) -> tuple[object, ...]:
+        entries = [value] if fits(value) else split_list(value)
+        for entry in entries:
+            if isinstance(entry, type):
+                raise ValueError(f"pass an instance of {entry.__name__}, not the class")
+            if not fits(entry):
+                raise ValueError(f"{entry!r} has no {' or '.join(f'{method}()' for method in methods)}")
+        return tuple(entries)
 
-
-def _intercepts(value: object) -> bool:
-    return any(callable(getattr(value, method, None)) for method in ("on_consume", "on_commit"))
+    return parse
 
 
 # --- secrets ---
@@ -462,9 +454,9 @@ WORDS = Kind("a list of str (or one str with commas)", "Sequence[str]", _parse_w
 INTERCEPTORS = Kind(
     "a list of objects with on_consume(records) -> records, on_commit(offsets), or both",
     "Sequence[object]",
-    _parse_interceptors,
+    _plugins("on_consume", "on_commit"),
 )
-REPORTERS = Kind("a list of objects with metric_change(metric)", "Sequence[object]", _parse_reporters)
+REPORTERS = Kind("a list of objects with metric_change(metric)", "Sequence[object]", _plugins("metric_change"))
 SERVERS = Kind(
     'host:port addresses, as "a:9092,b:9092" or a list', "str | Sequence[str | tuple[str, int]]", _parse_servers
 )

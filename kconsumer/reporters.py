@@ -1,16 +1,14 @@
 """The `metrics_reporters` option: the user's objects that are told which metrics there are (Java `MetricsReporter`).
 
-Decides who is told, and that no reporter can break the consumer. What a metric tells is decided in `metrics.py`.
+Decides who is told. What a metric tells is decided in `metrics.py`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from kconsumer.plugins import tell
 from kconsumer.types import MetricName
-
-log = logging.getLogger(__name__)
 
 
 class Metric:
@@ -82,10 +80,4 @@ class Reporters:
 
     def _tell(self, method: str, *arguments: object) -> None:
         for reporter in self._reporters:
-            run: Callable[..., object] | None = getattr(reporter, method, None)
-            if run is None:
-                continue
-            try:
-                run(*arguments)
-            except Exception:  # as with interceptors
-                log.warning("%r: %s failed", reporter, method, exc_info=True)
+            tell(reporter, method, *arguments)

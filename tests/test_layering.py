@@ -25,6 +25,7 @@ TOOLS = FACTS | {
     "listener",
     "metrics",
     "reporters",
+    "plugins",
     "deserializers",
 }
 MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
@@ -62,7 +63,8 @@ ALLOWED: dict[str, set[str]] = {
     "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},
     "metrics": FACTS | {"reporters"},
-    "reporters": FACTS,
+    "reporters": FACTS | {"plugins"},
+    "plugins": set(),
     "deserializers": FACTS,
     "guard": FACTS,
     "iteration": FACTS | {"_core", "records"},

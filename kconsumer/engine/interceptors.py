@@ -5,9 +5,9 @@ succeeded (Java `ConsumerInterceptors`). They run on the caller's thread. What t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
+from kconsumer.plugins import NO_ANSWER, tell
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -25,33 +25,19 @@ class Interceptors:
         """What the caller gets in place of `records`: each interceptor sees what the one before it returned. One that
         fails, or returns something else than ConsumerRecords, is passed over."""
         for interceptor in self._consumers:
-            result = _call(interceptor, "on_consume", records)
+            result = tell(interceptor, "on_consume", records)
             if isinstance(result, ConsumerRecords):
                 records = result
-            elif result is not FAILED:
+            elif result is not NO_ANSWER:
                 log.warning("%r: on_consume returned %s, not ConsumerRecords; passed over", interceptor, type(result))
         return records
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit succeeded."""
         for interceptor in self._chain:
-            _call(interceptor, "on_commit", offsets)
+            tell(interceptor, "on_commit", offsets)
 
     def close(self) -> None:
         """The consumer is closed."""
         for interceptor in self._chain:
-            _call(interceptor, "close")
-
-
-FAILED = object()
-
-
-def _call(interceptor: object, method: str, *arguments: object) -> Any:
-    run: Callable[..., object] | None = getattr(interceptor, method, None)
-    if run is None:
-        return FAILED
-    try:
-        return run(*arguments)
-    except Exception:  # by contract an interceptor cannot break the consumer
-        log.warning("%r: %s failed", interceptor, method, exc_info=True)
-        return FAILED
+            tell(interceptor, "close")

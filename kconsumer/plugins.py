@@ -1,0 +1,24 @@
+"""Tells the user's objects what happens, as interceptors and metrics reporters: they may have a method for it or not,
+and what it raises is logged and goes no further."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+NO_ANSWER = object()
+
+
+def tell(plugin: object, method: str, *arguments: object) -> Any:
+    """Call a method of it; what that returns. NO_ANSWER if it has no such method, or raised an Exception."""
+    run: Callable[..., object] | None = getattr(plugin, method, None)
+    if run is None:
+        return NO_ANSWER
+    try:
+        return run(*arguments)
+    except Exception:  # by contract it cannot break the consumer
+        log.warning("%r: %s failed", plugin, method, exc_info=True)
+        return NO_ANSWER
