@@ -27,7 +27,7 @@ from support.threads import elsewhere
 pytestmark = pytest.mark.network_thread
 
 ENGINES = ["classic", "threaded"]
-RECORDS, BATCH = 4000, 10
+RECORDS, BATCH = 8000, 10
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 WAKEUPS = 100
 
