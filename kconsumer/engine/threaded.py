@@ -61,7 +61,8 @@ class ThreadedDriver(Driver):
         self._network: NetworkThread | None = None
         self._asked = IDLE  # by the caller's last poll
         self._event = IDLE  # the last one taken from the queue
-        self._unsent = False  # a fetch that the caller's thread has made
+        self._made = 0  # how often the caller's thread has made fetches; the lock is held
+        self._written = 0  # how often sockets were handed what he made; the network thread's alone
         self._round_began: float | None = None
         self._fetch_until = 0.0  # the caller polls: fetch ahead until then, without being asked again
 
@@ -148,7 +149,7 @@ class ThreadedDriver(Driver):
     @property
     def urgent(self) -> int:
         """Whether a large answer has come, or a fetch is to be sent."""
-        return self._unsent or self._parts.client.arrived
+        return self._made != self._written or self._parts.client.arrived
 
     def see_to_it(self) -> None:
         """Let go of the GIL until the network thread has done it: that would wait 5 ms for the GIL, and then, for
@@ -168,7 +169,7 @@ class ThreadedDriver(Driver):
                 requests = fetch.poll(now).requests
                 if requests:
                     self.submit(requests, now)
-                    self._unsent = True
+                    self._made += 1
         else:
             self._parts.client.wakeup()
 
@@ -213,8 +214,9 @@ class ThreadedDriver(Driver):
                 self._between.record(now - self._round_began, now)
             self._round_began = now
             wait_ms = self._poll_managers(now)
+            made = self._made
         client = self._parts.client
-        self._write(now)
+        self._write(made, now)
         if self._take_answers(client.poll(wait_ms, self._clock.now())):
             self._take_answers(client.poll(GIVE_WAY_MS, self._clock.now()))
 
@@ -230,9 +232,10 @@ class ThreadedDriver(Driver):
             now = self._clock.now()
             if responses and now < self._fetch_until and parts.fetch.wants_poll:
                 self._poll_safely(parts.fetch, now)
+            made = self._made
         try:
             # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
-            self._write(now)
+            self._write(made, now)
         finally:
             if ended:
                 self._signal.give()
@@ -240,11 +243,11 @@ class ThreadedDriver(Driver):
             return False
         return self._event.open and self._event.fetching and parts.buffer.has_data()
 
-    def _write(self, now: float) -> None:
-        """Hand sockets what is to be sent; tell the caller if he gave way for it."""
+    def _write(self, made: int, now: float) -> None:
+        """Hand sockets what is to be sent, with what the caller had `made` by then; tell him if he gave way for it."""
         self._parts.client.flush(now)
-        if self._unsent:
-            self._unsent = False
+        if self._written != made:
+            self._written = made
             self._signal.give()
 
     def _poll_managers(self, now: float) -> float:

@@ -22,7 +22,7 @@ from kconsumer.errors import UnsupportedVersionError, WakeupError
 from kconsumer.schema import API_VERSIONS
 from support.log_broker import LogBroker
 from support.scripted_broker import api_versions
-from support.threads import elsewhere
+from support.threads import elsewhere, eventually
 
 pytestmark = pytest.mark.network_thread
 
@@ -354,16 +354,15 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
     until the interpreter takes the processor from the caller, which it never does here."""
     driver: Any = consumer._engine._driver
     dispatcher, fetch = consumer._engine.parts.dispatcher, consumer._engine.parts.fetch
-    reader, deadline = Reader(consumer), time.monotonic() + 60
+    reader = Reader(consumer)
     reader.poll(10)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e6)
     try:
         made = 0
         while made < 5:
-            while fetch.has_in_flight:  # the broker cannot answer either while nobody waits, and then no poll makes one
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            # The broker cannot answer either while nobody waits, and with a fetch under way no poll makes one.
+            eventually(lambda: not fetch.has_in_flight, "the answer")
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)
             if not driver.urgent:
@@ -376,6 +375,36 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
                 polls += 1
     finally:
         sys.setswitchinterval(before)
+
+
+@network_thread
+def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network thread that hands sockets what there was knows nothing of the fetch that a poll makes meanwhile: that
+    one stays urgent until it has been written, too."""
+    engine: Any = consumer._engine
+    driver, client, fetch, dispatcher = engine._driver, engine.parts.client, engine.parts.fetch, engine.parts.dispatcher
+    reader, seen = Reader(consumer), []
+    reader.poll(10)
+    eventually(lambda: not fetch.has_in_flight, "the answer")
+    flush, inside, go_on = client.flush, threading.Event(), threading.Event()
+
+    def slow_flush(now: float) -> None:
+        seen.append((bool(driver.urgent), dispatcher.waiting))
+        inside.set()
+        assert go_on.wait(20)
+        flush(now)
+
+    monkeypatch.setattr(client, "flush", slow_flush)
+    client.wakeup()
+    assert inside.wait(20)
+    while not driver.urgent:
+        assert reader.poll(0)
+    assert [(False, 0)] == seen
+    go_on.set()
+    eventually(lambda: not driver.urgent, "the fetch to be written")
+    assert (True, 0) == seen[1]
 
 
 # --- what fails ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.metrics import Metrics
 from kconsumer.types import SubscriptionPattern
+from support.threads import eventually
 
 pytestmark = pytest.mark.network_thread
 
@@ -31,14 +32,6 @@ NAME = "kconsumer-network-g"
 def names() -> list[str]:
     """The threads that run now."""
     return [thread.name for thread in threading.enumerate()]
-
-
-def eventually(condition: Any, what: str) -> None:
-    """Wait for what another thread does."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 @contextmanager

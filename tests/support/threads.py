@@ -1,8 +1,9 @@
-"""Doing something in another thread: once, or while a block runs."""
+"""Doing something in another thread, once or while a block runs; waiting for what another thread does."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -34,3 +35,11 @@ def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def eventually(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
