@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from kconsumer import Consumer, GroupMetadata, TopicPartition
 from kconsumer.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+from support.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
 
 pytestmark = pytest.mark.classic_protocol
 
@@ -46,29 +45,6 @@ def member(topic_name: str, new_consumer: New) -> New:
         return new_consumer(*topics, **chosen)
 
     return make
-
-
-@contextmanager
-def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
-    """Poll consumers from a thread of its own while the block runs; the errors they raised."""
-    done = threading.Event()
-    errors: list[KafkaError] = []
-
-    def poll_on() -> None:
-        while not done.is_set():
-            for consumer in consumers:
-                try:
-                    consumer.poll(0.02)
-                except KafkaError as error:
-                    errors.append(error)
-
-    thread = threading.Thread(target=poll_on)
-    thread.start()
-    try:
-        yield errors
-    finally:
-        done.set()
-        thread.join()
 
 
 def still_a_member(consumer: Consumer, listener: Recorder) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from kconsumer import Assignment, Assignor, ClusterView, Consumer, Subscription, TopicPartition
 from kconsumer.assignors import load
-from kconsumer.errors import FencedInstanceIdError, KafkaError
+from kconsumer.errors import FencedInstanceIdError
 from support.kafka import Kafka
 from support.kafka_admin import wait_until
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+from support.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
 
 pytestmark = pytest.mark.classic_protocol
 
@@ -64,29 +62,6 @@ def member(topic_name: str, new_consumer: New) -> New:
         return new_consumer(*topics, **chosen)
 
     return make
-
-
-@contextmanager
-def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
-    """Poll consumers from another thread while the block runs; the errors they raised."""
-    done = threading.Event()
-    errors: list[KafkaError] = []
-
-    def poll_on() -> None:
-        while not done.is_set():
-            for consumer in consumers:
-                try:
-                    consumer.poll(0.02)
-                except KafkaError as error:
-                    errors.append(error)
-
-    thread = threading.Thread(target=poll_on)
-    thread.start()
-    try:
-        yield errors
-    finally:
-        done.set()
-        thread.join()
 
 
 def spread(*members: Consumer) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
 from kconsumer import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
+from kconsumer.errors import KafkaError
+from support.threads import meanwhile
 
 Hook = Callable[[Consumer, tuple[TopicPartition, ...]], object]
 
@@ -32,6 +35,23 @@ def poll_until(
         assert time.monotonic() < deadline, f"did not come true in {timeout_s} s; {members}, {len(records)} records"
         records.extend(consumer.poll(pause_s))
     raise AssertionError("no consumers")
+
+
+@contextmanager
+def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
+    """Poll the consumers from another thread while the block runs; the errors they raised."""
+    errors: list[KafkaError] = []
+
+    def poll_on(ended: threading.Event) -> None:
+        while not ended.is_set():
+            for consumer in consumers:
+                try:
+                    consumer.poll(0.02)
+                except KafkaError as error:
+                    errors.append(error)
+
+    with meanwhile(poll_on):
+        yield errors
 
 
 def read(consumer: Consumer, count: int, timeout_s: float = 20, **poll: Any) -> list[ConsumerRecord]:
