@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
-from kconsumer.requests.base import PollResult, Promise
+from kconsumer.requests.base import Backoff, PollResult, Promise
 from kconsumer.requests.commits import CommitManager
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
@@ -19,6 +19,8 @@ from kconsumer.state.subscription import SubscriptionState, no_offset_error
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
+
+NOT_A_MEMBER = (25, 113)  # UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
 
 
 class PositionsManager:
@@ -38,6 +40,8 @@ class PositionsManager:
         self._lookup: Promise[dict[TopicPartition, OffsetAndMetadata | None]] | None = None
         self._asked: set[TopicPartition] = set()  # by name, although something holds them back
         self._error: KafkaError | None = None
+        self._refused = False  # the last look-up, because the group has gone on without this member
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def take_error(self) -> KafkaError | None:
         """The error the next `poll` or `position` must raise; given once. Of partitions without a commit those count
@@ -52,6 +56,12 @@ class PositionsManager:
         """Start a look-up when partitions need one; it sends nothing itself."""
         if self._lookup is not None:
             return PollResult()
+        if self._refused:
+            self._refused = False
+            self._backoff.failed(now)
+        pause_ms = self._backoff.remaining_ms(now)
+        if pause_ms > 0:
+            return PollResult(wait_ms=pause_ms)
         waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_begin(tp)]
         if not waiting:
             return PollResult()
@@ -77,9 +87,14 @@ class PositionsManager:
         self._lookup = None
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
+        elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:
+            # The next heartbeat hears of it, too: on_lost, and the member joins again. Java raises this from poll().
+            log.info("%s; waiting to be told by a heartbeat", promise.error)
+            self._refused = True
         elif promise.error is not None:
             self._error = promise.error
         elif promise.value is not None:
+            self._backoff.reset()
             self._apply(promise.value)
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError
+from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
 from kconsumer.requests.base import PollResult, Promise
 from kconsumer.requests.positions import PositionsManager
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
@@ -241,3 +241,26 @@ def test_failed_look_up(timed_out: bool) -> None:
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]
     case.answer(a_0=5)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
+
+
+@pytest.mark.parametrize("code", [25, 113], ids=["UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"])
+def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
+    """What the caller hears of it is on_lost: poll raises nothing. Until a heartbeat tells the member, the broker is
+    asked again, less and less often."""
+    case = Case("a-0")
+    case.poll()
+    case.commits.promises[-1].fail(error_for(code))
+    assert case.manager.take_error() is None
+    pause_ms = case.poll(100.0).wait_ms
+    assert 80 <= pause_ms <= 120
+    case.poll(100.0 + pause_ms)
+    assert 2 == len(case.commits.asked)
+    case.commits.promises[-1].fail(error_for(code))
+    assert case.poll(300.0).wait_ms > pause_ms
+    assert 2 == len(case.commits.asked)
+    case.subscription.assign(tps("b-0"))
+    case.poll(600.0)
+    assert tps("b-0") == case.commits.asked[-1][0]
+    case.answer(b_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("b-0")
+    assert case.manager.take_error() is None
