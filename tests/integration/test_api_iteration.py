@@ -159,7 +159,7 @@ def test_body_that_raises_is_not_committed(kafka: Kafka, ten: TopicPartition, ne
     with pytest.raises(LookupError, match="cannot process"):
         process()
     assert {} == kafka.committed(ten.topic, ten.topic)
-    assert kafka.group_is_empty(ten.topic)
+    assert "EMPTY" == kafka.group_state(ten.topic)
     following = new_consumer(ten.topic, group_id=ten.topic)
     assert numbered(10) == values(read(following, 10))
 

@@ -82,7 +82,7 @@ def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer
     second.close()
     await_assignment(first, zero, one)
     first.close()
-    assert kafka39.group_is_empty(topic)
+    assert "EMPTY" == kafka39.group_state(topic)
 
 
 def test_pattern_and_new_topic(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:

@@ -80,7 +80,7 @@ def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: 
     read(consumer, 4)
     first = consumer.group_metadata()
     consumer.unsubscribe()
-    wait_until(lambda: kafka.group_is_empty(topic_name), 10, "an empty group")
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "an empty group")
     assert frozenset() == consumer.assignment()
     with pytest.raises(StateError, match="subscribe"):
         consumer.poll(0)

@@ -287,7 +287,7 @@ def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -
         [topic], on_assign=lambda _c, ps: ps and calls.append("assigned"), on_lost=lambda *_: calls.append("lost")
     )
     poll_until([consumer], lambda: calls == ["assigned"])
-    wait_until(lambda: kafka.group_is_empty(topic_name), 10, "the member to leave")
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "the member to leave")
     assert ["assigned"] == calls
     poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
 
@@ -406,7 +406,7 @@ def test_unsubscribing_inside_a_callback(kafka: Kafka, topic_name: str, member: 
     assert not consumer.poll(10)
     assert time.monotonic() - started < 8
     assert ["assigned", "revoked"] == calls
-    wait_until(lambda: kafka.group_is_empty(topic_name), 5, "the member to leave")
+    wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 5, "the member to leave")
 
 
 def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, member: New) -> None:

@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_nam
         assert 0 == process.wait()
         assert time.monotonic() - started < 1.5
     assert output.endswith("closed\n")
-    assert kafka.group_is_empty(topic_name)
+    assert "EMPTY" == kafka.group_state(topic_name)
 
 
 def test_nothing_answers_at_the_address(engine: Options) -> None:

@@ -201,11 +201,6 @@ class Kafka:
         except (KafkaException, TimeoutError):
             return "UNKNOWN"
 
-    def group_is_empty(self, group: str) -> bool:
-        """Whether nobody is in a group. A broker forgets one that has committed nothing when it looks for old offsets,
-        and before 4.0 whenever a topic is deleted: it is dead then."""
-        return self.group_state(group) in ("EMPTY", "DEAD")
-
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The offset after the last record of each partition."""
         partitions = self.metadata().topics[topic].partitions

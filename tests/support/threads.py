@@ -37,9 +37,9 @@ def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
         thread.join()
 
 
-def eventually(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def eventually(condition: Callable[[], object], what: str) -> None:
     """Wait for what another thread does."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(0.001)
+        time.sleep(0.001)  # a look without rest would keep the interpreter from it where threads rarely switch
