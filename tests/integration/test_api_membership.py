@@ -136,7 +136,7 @@ def test_poll_interval_exceeded(kafka: Kafka, topic: str, member: New) -> None:
     consumer.subscribe([topic], listener=listener)
     await_assignment(consumer, *both)
     before = consumer.group_metadata()
-    wait_until(lambda: kafka.group_is_empty(topic), 5, "the idle member to leave")
+    wait_until(lambda: kafka.group_state(topic) == "EMPTY", 5, "the idle member to leave")
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         consumer.commit({both[0]: 5})
     assert frozenset(both) == consumer.assignment(), "nothing happens behind the caller's back"
@@ -301,7 +301,7 @@ def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New
     await_assignment(consumer, *tps(topic, 0, 1))
     consumer.close(leave_group=False)
     assert "STABLE" == kafka.group_state(topic)
-    wait_until(lambda: kafka.group_is_empty(topic), 10, "the session to end")
+    wait_until(lambda: kafka.group_state(topic) == "EMPTY", 10, "the session to end")
 
 
 def test_second_consumer_with_the_same_instance_id(topic: str, member: New) -> None:
@@ -341,7 +341,7 @@ def test_static_member_that_exceeds_the_poll_interval(kafka: Kafka, topic: str, 
     await_assignment(consumer, *tps(topic, 0, 1))
     time.sleep(1.2)
     assert "STABLE" == kafka.group_state(topic)
-    wait_until(lambda: kafka.group_is_empty(topic), 10, "the session to end")
+    wait_until(lambda: kafka.group_state(topic) == "EMPTY", 10, "the session to end")
     poll_until(consumer, lambda: listener.count("assigned") == 2)
     assert ["assigned", "lost", "assigned"] == listener.kinds
     consumer.seek_to_beginning()

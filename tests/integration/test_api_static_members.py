@@ -177,9 +177,11 @@ def test_leaving_on_close(
     """close(leave_group=…) of static and dynamic members (KIP-1092): None means that only dynamic ones leave."""
     consumer = member(instance, topic)
     await_assignment(consumer, *tps(topic, 0, 1))
+    # An empty group that has committed nothing is forgotten whenever any topic is deleted, before Kafka 4.0.
+    consumer.commit({TopicPartition(topic, 0): 1})
     consumer.close(leave_group=leave_group)
     wait_until(lambda: kafka.group_state(topic) != "UNKNOWN", 10, "the group's state")
-    assert kafka.group_is_empty(topic) if leaves else kafka.group_state(topic) == "STABLE"
+    assert ("EMPTY" if leaves else "STABLE") == kafka.group_state(topic)
 
 
 def test_unsubscribing_keeps_a_static_members_place(kafka: Kafka, topic: str, member: New) -> None:
