@@ -75,8 +75,9 @@ def _draw(source: random.Random, kind: Kind, slot: int, session_s: float) -> Str
     at_s = source.uniform(0, ONSET_S)
     if kind in (Kind.KILL, Kind.STOP, Kind.CUT):
         return Strike(kind, slot, at_s, source.choice((0.0, source.uniform(0, session_s))))
-    # Shorter than a session, or longer: the member goes on as if nothing had been, or learns that it was fenced.
-    share = source.uniform(0.1, 0.7) if source.random() < 0.5 else source.uniform(1.1, 1.7)
+    # Shorter than a session, or longer: the member goes on as if nothing had been, or learns that it was fenced. Not
+    # so long that a stalled commit comes after the time in which it is looked for (DOUBT_S of the journal).
+    share = source.uniform(0.1, 0.7) if source.random() < 0.5 else source.uniform(1.1, 1.5)
     return Strike(kind, slot, at_s, share * session_s, source.choice(HALVES))
 
 
