@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
+import pytest
 
 from kconsumer import Consumer, TopicPartition
 from support.kafka import Kafka
@@ -120,6 +121,7 @@ def read_with_kconsumer(kafka: Kafka, topic: str, **engine: str) -> list[tuple[i
     return [digest.result() for digest in digests]
 
 
+@pytest.mark.timeout(900)  # two minutes' work for a whole processor
 def test_three_million_records_of_every_shape_and_codec(kafka: Kafka, topic_name: str) -> None:
     """Every record is read once, in order, equal in key, value, headers and timestamp to what confluent-kafka reads."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
