@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 import time
-from multiprocessing.synchronize import Barrier
+from contextlib import ExitStack
 
 from support.stopwatch import Stopwatch
 
 WORK_S = 0.3
+COMPETITORS = 4
+COMPETE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("ready", flush=True)
+while True:
+    pass
+"""
 
 
-def spin(seconds: float) -> float:
-    """Use a processor for so long; how long that took."""
-    began, until = time.monotonic(), time.thread_time() + seconds
+def work() -> float:
+    """Use a processor for a while; how long that took."""
+    began, until = time.monotonic(), time.thread_time() + WORK_S
     while time.thread_time() < until:
         pass
     return time.monotonic() - began
-
-
-def compete(cpus: set[int], ready: Barrier) -> None:
-    """Want one of these processors until killed."""
-    os.sched_setaffinity(0, cpus)
-    ready.wait(60)
-    spin(60)
 
 
 def test_waiting_and_working_count() -> None:
@@ -32,26 +34,23 @@ def test_waiting_and_working_count() -> None:
     watch = Stopwatch()
     time.sleep(0.1)
     assert 0.05 < watch.seconds() < 1
-    spin(WORK_S)
+    work()
     assert WORK_S < watch.seconds() < 2
 
 
 def test_waiting_for_a_processor_does_not_count() -> None:
     """Where four others want the same processor, the clock shows far more than the stopwatch."""
     before = os.sched_getaffinity(0)
-    only = {min(before)}
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(5)
-    others = [context.Process(target=compete, args=(only, ready)) for _ in range(4)]
-    for other in others:
-        other.start()
-    try:
-        os.sched_setaffinity(0, only)
-        ready.wait(60)
+    only = min(before)
+    command = [sys.executable, "-c", COMPETE, str(only)]
+    with ExitStack() as stack:
+        for _ in range(COMPETITORS):
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()
+        stack.callback(os.sched_setaffinity, 0, before)
+        os.sched_setaffinity(0, {only})
         watch = Stopwatch()
-        clock_s = spin(WORK_S)
+        clock_s = work()
         assert watch.seconds() < clock_s * 0.6
-    finally:
-        os.sched_setaffinity(0, before)
-        for other in others:
-            other.kill()
