@@ -56,9 +56,7 @@ class Callbacks:
         clock = self._parts.clock
         began = clock.now()
         trouble: Exception | None = None
-        while (callback := group.membership.due_callback) is not None:
-            with self._parts.lock:
-                group.membership.callback_began(callback)
+        while (callback := self._begin(group)) is not None:
             error = self.run(group, callback)
             with self._parts.changing():
                 group.membership.callback_done(callback, clock.now(), error)
@@ -68,6 +66,14 @@ class Callbacks:
             self.on_ran(now - began, now)
         if trouble is not None:
             raise trouble
+
+    def _begin(self, group: Group) -> RebalanceCallback | None:
+        """The callback that is due. In one step with looking: a member that is fenced in between owes another one."""
+        with self._parts.lock:
+            callback = group.membership.due_callback
+            if callback is not None:
+                group.membership.callback_began(callback)
+            return callback
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
         """Run one of them: what it raised."""

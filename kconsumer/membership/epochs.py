@@ -58,7 +58,8 @@ class EpochMembership(Membership[EpochMember]):
         self._names = names
         self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
         self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
-        self._untold: frozenset[TopicPartition] = frozenset()  # of these: on_assign has not even begun
+        # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
+        self._untold: frozenset[TopicPartition] = frozenset()
         self._left_idle = False  # leaving because the caller does not poll
         self._topics_version = -1
 
@@ -68,6 +69,8 @@ class EpochMembership(Membership[EpochMember]):
         """The listener is about to be called."""
         if callback.kind is CallbackKind.ASSIGNED:
             self._untold = frozenset()
+        elif callback.kind is CallbackKind.REVOKED:
+            self._untold |= frozenset(callback.partitions)
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
@@ -75,6 +78,7 @@ class EpochMembership(Membership[EpochMember]):
         if self._steps.due_callback is not callback:
             return  # fenced meanwhile
         if error is not None and self._member.state is EpochState.RECONCILING:
+            self._untold -= frozenset(callback.partitions)
             self._steps.clear()
         else:
             self._steps.callback_done(callback, now)
@@ -202,7 +206,7 @@ class EpochMembership(Membership[EpochMember]):
         self._metrics.left()
 
     def _told(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Those of which the listener knows: what it was never given it does not hear to be gone."""
+        """Those of which the listener knows: what it was never given, or gave up, it does not hear to be gone."""
         return tuple(sorted(set(partitions) - self._untold))
 
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:

@@ -11,6 +11,7 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
+from support.polling import Recorder, poll_until, polled, tps
 from support.proxy import STALLED, Link, Proxy
 
 WAIT_S = 60
@@ -101,3 +102,42 @@ def test_silent_fetch_connection_ends_with_the_request_timeout(
         cluster.produce(topic_name, [b"after"], partition=0)
         read += [record.value for record in wait_until(lambda: consumer.poll(0.2), WAIT_S, "the second record")]
         assert [b"before", b"after"] == read
+
+
+@pytest.mark.consumer_protocol
+@pytest.mark.network_thread
+def test_fenced_while_on_revoke_runs(proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str) -> None:
+    """A member that is cut off and fenced in the middle of its on_revoke: what that is called with is not told to be
+    lost as well, all else is."""
+    cluster = behind_proxy
+    everything = tps(cluster.create_topic(topic_name, 4), 0, 1, 2, 3)
+    options: dict[str, Any] = {"group_id": topic_name, "group_protocol": "consumer"}
+    others = Recorder()
+
+    def be_fenced(consumer: Consumer, _: tuple[TopicPartition, ...]) -> None:
+        if own.count("revoked") > 1:
+            return  # on leaving
+        proxy.set_climate(STALLED)
+        wait_until(lambda: set(everything) <= given(), WAIT_S, "the other member to get everything")
+        proxy.calm()
+        wait_until(lambda: consumer.group_metadata().generation_id < 1, WAIT_S, "the member to hear of it")
+
+    def given() -> set[TopicPartition]:
+        return {tp for kind, partitions in others.calls for tp in partitions if kind == "assigned"}
+
+    own = Recorder(revoked=be_fenced)
+    with (
+        Consumer(bootstrap_servers=cluster.proxied_servers, **options) as consumer,
+        Consumer(bootstrap_servers=cluster.bootstrap_servers, **options) as other,
+    ):
+        consumer.subscribe([topic_name], listener=own)
+        poll_until(consumer, lambda: len(consumer.assignment()) == 4)
+        other.subscribe([topic_name], listener=others)
+        with polled(other):
+            poll_until(consumer, lambda: own.count("lost"), WAIT_S)
+            (_, first), (_, gone), (_, rest) = own.calls[:3]
+            assert ["assigned", "revoked", "lost"] == own.kinds[:3]
+            assert everything == first == tuple(sorted(gone + rest))
+            assert gone
+            assert rest
+            poll_until(consumer, lambda: len(consumer.assignment()) == 2, WAIT_S)

@@ -284,22 +284,43 @@ def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> Non
     assert 0 == join.message.member_epoch
 
 
-def test_fenced_in_the_middle_of_a_reconciliation() -> None:
-    """The steps are given up: what was being revoked is lost, what was coming is not announced."""
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception | None) -> None:
+    """The steps are given up: all is lost but for what on_revoke was called with, whatever came of it; what was coming
+    is not announced."""
     group = EpochHarness()
-    group.joined({"t": [0]})
-    group.target({"t": [1]}, 2)
+    group.joined({"t": [0, 1]})
+    group.target({"t": [1, 2]}, 2)
     group.poll()
     callback = group.membership.due_callback
     assert callback is not None
+    if begun:
+        group.membership.callback_began(callback)
     group.now += INTERVAL_MS
     (beat,) = group.background()
     group.refuse(beat, 110)
-    group.membership.callback_done(callback, group.now)  # of the on_revoke that was running
+    if begun:
+        group.membership.callback_done(callback, group.now, error)
     group.calls.clear()
     group.run_callbacks()
-    assert [(LOST, tps("t", 0))] == group.calls
-    assert S.JOINING is group.state
+    assert [(LOST, tps("t", 1) if begun else tps("t", 0, 1))] == group.calls
+    assert ([], S.JOINING) == (owned(group), group.state)
+
+
+def test_fenced_after_on_revoke_had_raised() -> None:
+    """An on_revoke that raised is to be called again: until then its partitions are the listener's, and may be lost."""
+    group = EpochHarness()
+    group.joined({"t": [0, 1]})
+    group.target({"t": [1]}, 2)
+    group.poll()
+    group.run_callbacks(raising=ValueError("no"))
+    group.calls.clear()
+    group.now += INTERVAL_MS
+    (beat,) = group.background()
+    group.refuse(beat, 110)
+    group.run_callbacks()
+    assert [(LOST, tps("t", 0, 1))] == group.calls
 
 
 @pytest.mark.parametrize("begun", [False, True])
