@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 NANOSECONDS = 1e9
@@ -11,8 +12,8 @@ NANOSECONDS = 1e9
 class Stopwatch:
     """Runs from when it is made.
 
-    What the threads of this process waited for a processor while others had it is not counted. So a bound holds on a
-    busy machine, and is as strict as the clock on an idle one.
+    What this process waited for a processor while others had it is not counted: of its threads, the one that waited
+    longest. So a bound holds on a busy machine, and is as strict as the clock on an idle one.
     """
 
     def __init__(self) -> None:
@@ -20,19 +21,18 @@ class Stopwatch:
 
     def seconds(self) -> float:
         """The time until now (s), without that."""
-        return max(0.0, self.clock() - max(0.0, waited_s() - self._waited_before))
+        waited = (after - self._waited_before.get(thread, 0.0) for thread, after in waited_s().items())
+        return self.clock() - max(waited)
 
     def clock(self) -> float:
         """All the time until now (s)."""
         return time.monotonic() - self._began
 
 
-def waited_s() -> float:
-    """How long the threads of this process have been ready to run without running (s), by Linux's account."""
-    waited = 0
+def waited_s() -> dict[str, float]:
+    """How long each thread of this process has been ready to run without running (s), by Linux's account."""
+    waited = {}
     for account in Path("/proc/self/task").glob("*/schedstat"):
-        try:
-            waited += int(account.read_text().split()[1])
-        except FileNotFoundError:
-            continue  # the thread has ended
-    return waited / NANOSECONDS
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            waited[account.parent.name] = int(account.read_text().split()[1]) / NANOSECONDS
+    return waited

@@ -32,7 +32,7 @@ def work() -> float:
 def test_waiting_and_working_count() -> None:
     """A stopwatch counts what a process waits for events, and what it computes."""
     watch = Stopwatch()
-    time.sleep(0.1)
+    time.sleep(0.1)  # the waiting that is to be counted: nothing else is waited for
     assert 0.05 < watch.seconds() < 1
     work()
     assert WORK_S < watch.seconds() < 2
