@@ -284,8 +284,7 @@ def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> Non
     assert 0 == join.message.member_epoch
 
 
-@pytest.mark.parametrize("begun", [False, True])
-@pytest.mark.parametrize("error", [None, ValueError("no")])
+@pytest.mark.parametrize(("begun", "error"), [(False, None), (True, None), (True, ValueError("no"))])
 def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception | None) -> None:
     """The steps are given up: all is lost but for what on_revoke was called with, whatever came of it; what was coming
     is not announced."""
