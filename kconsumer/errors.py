@@ -56,7 +56,8 @@ class BrokerConnectionError(KafkaError, ConnectionError):
 
 
 class ProtocolError(KafkaError):
-    """A broker's answer does not parse as the protocol says (not a Kafka broker? a proxy in between?)."""
+    """Something does not fit the protocol: a response that cannot be parsed (not a Kafka broker? a proxy in between?),
+    or a value that no request can carry."""
 
 
 class CorruptRecordError(KafkaError):

@@ -203,10 +203,18 @@ class Connection:
         handler: Callable[[InFlight, Frame, float], None] | None = None,
     ) -> None:
         correlation_id = self._next_correlation_id
-        data = encode_request(api, version, correlation_id, self._client_id, message)
+        data = self._encoded(api, version, correlation_id, message)
         following = correlation_id + 1
         self._next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
         self._put(InFlight(correlation_id, api, version, now, now + timeout_ms, request, handler), data)
+
+    def _encoded(self, api: Api, version: int, correlation_id: int, message: Any) -> bytes:
+        """Encode a request before anything counts it as sent. Raises ProtocolError for a value that does not fit."""
+        try:
+            return encode_request(api, version, correlation_id, self._client_id, message)
+        except Exception as error:  # a value of the wrong type may raise anything
+            reason = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            raise ProtocolError(f"{api.name} v{version} cannot be encoded: {reason}") from error
 
     def _put(self, entry: InFlight, data: bytes) -> None:
         self._in_flight.append(entry)
@@ -349,7 +357,7 @@ class Connection:
         following = correlation_id + 1
         self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
         self._begin_again()
-        data = encode_request(api, version, correlation_id, self._client_id, message)
+        data = self._encoded(api, version, correlation_id, message)
         deadline = now + self._request_timeout_ms
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 

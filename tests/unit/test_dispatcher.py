@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from kconsumer.engine.dispatcher import Dispatcher
-from kconsumer.errors import BrokerConnectionError, StateError, TimeoutError, UnsupportedVersionError
+from kconsumer.errors import (
+    BrokerConnectionError,
+    ProtocolError,
+    StateError,
+    TimeoutError,
+    UnsupportedVersionError,
+)
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
 from kconsumer.types import Node
@@ -151,6 +157,23 @@ def test_request_of_an_api_that_the_broker_lacks() -> None:
     case.submit(case.request("-1", api=CONSUMER_GROUP_HEARTBEAT))
     case.steps()
     assert isinstance(case.replies[0].error, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize("bad", [5.0, "5", None, 2**31])
+def test_request_that_cannot_be_encoded_fails_alone(bad: Any) -> None:
+    """A value that no request can carry fails its own request; requests before and after it are answered."""
+    case = Case()
+    case.world.connect()
+    broken = case.request("-1", api=CONSUMER_GROUP_HEARTBEAT)
+    broken.message.member_epoch = bad
+    case.submit(case.request("-1"), broken, case.request("-1"))
+    case.steps()
+    (failed,) = [reply for reply in case.replies if reply.error is not None]
+    assert isinstance(failed.error, ProtocolError)
+    assert "ConsumerGroupHeartbeat" in str(failed.error)
+    assert "member_epoch" in str(failed.error)
+    assert [METADATA.response] * 2 == [type(reply.message) for reply in case.replies if reply.error is None]
+    assert case.dispatcher.idle
 
 
 def test_versions_are_kept_in_the_given_limits() -> None:
