@@ -13,8 +13,9 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from kconsumer._foreign_options import FOREIGN
 from kconsumer._options import Option
-from kconsumer.config import ALIASES, FOREIGN, OPTIONS, REQUIRED
+from kconsumer.config import ALIASES, OPTIONS, REQUIRED
 from kconsumer.errors import CODES
 from kconsumer.fetching.reactions import REACTIONS as FETCH
 from kconsumer.membership.epoch_heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
@@ -69,6 +70,16 @@ SECTIONS = {
     "security_protocol": "Security",
 }
 
+ALIASES_TEXT = """
+Java's names, and names of librdkafka (confluent-kafka), kafka-python and aiokafka for the same thing.
+
+"""
+FOREIGN_TEXT = """
+Options of librdkafka (confluent-kafka), kafka-python, aiokafka and Java that kconsumer does not have.
+Each of them raises `ConfigError` with the text in this table.
+
+"""
+
 
 def default(row: Option) -> str:
     """How the default reads."""
@@ -101,9 +112,9 @@ def options_page() -> str:
             parts.insert(1, f"\n## {SECTIONS[name]}\n\n" + table(headings, rows))
             rows = []
     aliases = [(f"`{alias}`", f"`{name}`") for alias, name in ALIASES.items()]
-    parts.append("\n## Other names of the same options\n\n" + table(("name", "option"), aliases))
-    foreign = [(f"`{name}`", advice) for name, advice in FOREIGN.items()]
-    parts.append("\n## Options of other clients\n\n" + table(("name", "what to do"), foreign))
+    parts.append("\n## Other names of the same options\n" + ALIASES_TEXT + table(("name", "option"), aliases))
+    foreign = [(f"`{name}`", advice) for name, advice in sorted(FOREIGN.items())]
+    parts.append("\n## Options of other clients\n" + FOREIGN_TEXT + table(("name", "what to do"), foreign))
     return "".join(parts)
 
 
@@ -155,7 +166,7 @@ class AllOptions(ConsumerOptions, total=False):
 def signature_page() -> str:
     """A TypedDict with a key for each option and each other name of one."""
     keys = {name: row for name, row in OPTIONS.items() if name not in ("bootstrap_servers", "group_id")}
-    keys |= {alias: OPTIONS[name] for alias, name in ALIASES.items()}
+    keys |= {alias: OPTIONS[name] for alias, name in ALIASES.items() if name in keys}
     lines = [SIGNATURE_HEAD]
     for name, row in keys.items():
         optional = " | None" if row.default is None and row.kind.annotation != "object" else ""

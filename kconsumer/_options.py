@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import operator
 import os
 import re
@@ -58,6 +59,10 @@ class Option:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+    def __repr__(self) -> str:
+        """What `help(ConsumerConfig)` shows."""
+        return f"<option: {self.meaning} Takes {self.kind.text}.>"
 
     @property
     def java_key(self) -> str:
@@ -167,6 +172,22 @@ def text(*, allow_empty: bool = True) -> Kind:
         return value
 
     return Kind("a str" if allow_empty else "a str that is not empty", "str", parse)
+
+
+def _parse_limit_ms(value: object) -> int | None:
+    """Also infinity, which is how kafka-python says that there is no limit."""
+    if value == math.inf:
+        return None
+    result: int = int64().parse(value)
+    return result
+
+
+def _parse_host_check(value: object) -> str:
+    """Also "none", which is how librdkafka says that the host is not checked."""
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word not in ("https", "", "none"):
+        raise ValueError
+    return "https" if word == "https" else ""
 
 
 def _parse_provider(value: object) -> object:
@@ -357,6 +378,10 @@ def parse_duration_ms(value: str) -> int:
     return int(-total if match["sign"] == "-" else total)
 
 
+# librdkafka's words for the same, and Java's.
+OTHER_RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
+
+
 def _parse_reset(value: object) -> OffsetReset:
     if isinstance(value, OffsetReset):
         return value
@@ -365,6 +390,8 @@ def _parse_reset(value: object) -> OffsetReset:
     named = {"latest": OffsetReset.LATEST, "earliest": OffsetReset.EARLIEST, "none": OffsetReset.NONE}
     if value in named:
         return named[value]
+    if value in OTHER_RESETS:
+        raise ValueError(f"the word here is {OTHER_RESETS[value]}")
     kind, _, duration = value.partition(":")
     if kind != "by_duration":
         raise ValueError
@@ -447,6 +474,8 @@ def _parse_deserializer(value: object) -> object:
 BOOLEAN = Kind("True or False", "bool", _parse_boolean)
 CALLABLE = Kind("a callable", "Callable[..., object]", _parse_callable)
 SECRET = Kind("a str, env:NAME, file:PATH, or a callable that returns a str", "str | Callable[[], str]", _parse_secret)
+LIMIT_MS = Kind(int64().text, "int | float", _parse_limit_ms)
+HOST_CHECK = Kind('"https" or ""', "str", _parse_host_check)
 PROVIDER = Kind("a callable, or an object with token()", "Callable[..., object] | object", _parse_provider)
 PAIRS = Kind('a mapping of str to str (or "name=value,name=value")', "Mapping[str, str] | str", _parse_pairs)
 OBJECT = Kind("an object", "object", lambda value: value)

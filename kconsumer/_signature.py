@@ -119,7 +119,7 @@ class ConsumerOptions(TypedDict, total=False):
     """Hard bound on fetched data held, in bytes, compressed and decompressed counted."""
     receive_message_max_bytes: int
     """Largest answer of a broker that is received; one that announces more ends its connection."""
-    consumer_timeout_ms: int | None
+    consumer_timeout_ms: int | float | None
     """Iterating over the consumer ends after this long without a record; None: never."""
     on_commit: Callable[..., object] | None
     """Called as (offsets, error) after each automatic or asynchronous commit."""
@@ -221,8 +221,36 @@ class ConsumerOptions(TypedDict, total=False):
     """See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes."""
     metric_reporters: Sequence[object]
     """Told of every metric there is (MetricsReporter). Alias: metric_reporters."""
+    auto_commit_enable: bool | None
+    """Commit positions every auto_commit_interval_ms. Default: True with a group, else False."""
+    fetch_wait_max_ms: int
+    """Longest time a broker holds a fetch; keep < request_timeout_ms."""
+    fetch_message_max_bytes: int
+    """Most bytes of one partition in a fetch; a first batch that is larger comes whole."""
+    ssl_ca_location: str | None
+    """PEM file of trusted certificates. Default: what the system trusts."""
+    ssl_ca_pem: str | None
+    """Trusted certificates as PEM text."""
+    ssl_certificate_location: str | None
+    """PEM file of the client's certificate, and of those that vouch for it."""
+    ssl_certificate_pem: str | None
+    """The client's certificate as PEM text, and those that vouch for it."""
+    ssl_key_location: str | None
+    """PEM file of its key, unless that is in ssl_certfile, too."""
+    ssl_key_pem: str | Callable[[], str] | None
+    """The client's key as PEM text."""
     sasl_mechanisms: str
     """How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."""
+    sasl_username: str | Callable[[], str] | None
+    """User for PLAIN and SCRAM. References are read anew for each login."""
+    sasl_password: str | Callable[[], str] | None
+    """Password for PLAIN and SCRAM. References are read anew for each login."""
+    sasl_oauthbearer_client_id: str | None
+    """Client id for it."""
+    sasl_oauthbearer_client_secret: str | Callable[[], str] | None
+    """Client secret for it. References are read anew for each token."""
+    sasl_oauthbearer_extensions: Mapping[str, str] | str | None
+    """Extensions to send with the token (OAUTHBEARER)."""
 
 
 class AllOptions(ConsumerOptions, total=False):

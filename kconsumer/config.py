@@ -200,7 +200,7 @@ class _Table:
         "Largest answer of a broker that is received; one that announces more ends its connection.", own=True
     )
     consumer_timeout_ms: int | None = _option(
-        kinds.int64(), None,
+        kinds.LIMIT_MS, None,
         "Iterating over the consumer ends after this long without a record; None: never.", own=True
     )
     on_commit: Callable[..., object] | None = _option(
@@ -249,7 +249,7 @@ class _Table:
         kinds.WORDS, (), "Ciphers allowed, by Java's names or OpenSSL's; empty: OpenSSL's choice."
     )
     ssl_endpoint_identification_algorithm: str = _option(
-        kinds.choice("https", "", ignore_case=True), "https",
+        kinds.HOST_CHECK, "https",
         'Java\'s spelling of ssl_check_hostname; "" disables the check.'
     )
     ssl_keystore_type: str = _option(
@@ -355,50 +355,29 @@ class _Table:
 
 OPTIONS: dict[str, Option] = {name: row for name, row in vars(_Table).items() if isinstance(row, Option)}
 
-# Other names of the same option.
+# Other names of the same option: Java's, and those of other clients that mean the same and take the same values.
 ALIASES = {
     "partition_assignment_strategy": "assignors",
     "interceptor_classes": "interceptors",
     "metric_reporters": "metrics_reporters",
+    "metadata_broker_list": "bootstrap_servers",
+    "auto_commit_enable": "enable_auto_commit",
+    "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "ssl_ca_location": "ssl_cafile",
+    "ssl_ca_pem": "ssl_truststore_certificates",
+    "ssl_certificate_location": "ssl_certfile",
+    "ssl_certificate_pem": "ssl_keystore_certificate_chain",
+    "ssl_key_location": "ssl_keyfile",
+    "ssl_key_pem": "ssl_keystore_key",
     "sasl_mechanisms": "sasl_mechanism",
+    "sasl_username": "sasl_plain_username",
+    "sasl_password": "sasl_plain_password",
+    "sasl_oauthbearer_client_id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl_oauthbearer_extensions": "sasl_oauth_extensions",
 }
-
-# Options that people bring along from other clients, and what to do about each.
-FOREIGN = {
-    "metadata_broker_list": "the name here is bootstrap_servers",
-    "default_offset_commit_callback": "the name here is on_commit",
-    "queued_max_messages_kbytes": "use buffer_memory (bytes)",
-    "queued_min_messages": "use buffer_memory (bytes)",
-    "enable_partition_eof": "compare position() with end_offsets(), or read current_lag()",
-    "enable_auto_offset_store": "set enable_auto_commit=False and commit(records) what you have processed",
-    "statistics_interval_ms": "read metrics() when you need them",
-    "api_version": "versions are negotiated with each broker; leave it out",
-    "broker_version_fallback": "versions are negotiated with each broker; leave it out",
-    "security_providers": "it configures a JVM; leave it out",
-    "config_providers": "it configures a JVM; leave it out",
-    "ssl_provider": "it configures a JVM; leave it out",
-    "ssl_keymanager_algorithm": "it configures a JVM; leave it out",
-    "ssl_trustmanager_algorithm": "it configures a JVM; leave it out",
-    "ssl_secure_random_implementation": "it configures a JVM; leave it out",
-    "ssl_engine_factory_class": "it configures a JVM; use ssl_context",
-    "sasl_username": "the name here is sasl_plain_username",
-    "sasl_password": "the name here is sasl_plain_password",
-    "sasl_kerberos_name": "the name here is sasl_kerberos_principal",
-    "sasl_kerberos_kinit_cmd": "no command is run; set sasl_kerberos_keytab, or keep a ticket with kinit",
-    "sasl_kerberos_ticket_renew_window_factor": "tickets are renewed outside; or set sasl_kerberos_keytab",
-    "sasl_kerberos_ticket_renew_jitter": "tickets are renewed outside; or set sasl_kerberos_keytab",
-    "sasl_kerberos_min_time_before_relogin": "tickets are renewed outside; or set sasl_kerberos_keytab",
-    "sasl_oauthbearer_jwks_endpoint_url": "brokers check tokens; leave it out",
-    "sasl_oauthbearer_expected_audience": "brokers check tokens; leave it out",
-    "sasl_oauthbearer_expected_issuer": "brokers check tokens; leave it out",
-    "sasl_oauthbearer_jwt_retriever_class": "it configures a JVM; use sasl_oauth_token_provider",
-    "sasl_login_class": "it configures a JVM; leave it out",
-    "sasl_login_callback_handler_class": "it configures a JVM; leave it out if tokens come from an endpoint, else use "
-    "sasl_oauth_token_provider",
-    "sasl_client_callback_handler_class": "it configures a JVM; leave it out",
-    "share_acknowledgement_mode": "it belongs to share groups, which kconsumer does not have",
-    "share_acquire_mode": "it belongs to share groups, which kconsumer does not have",
-}
+MIN_SIMILARITY = 0.8  # of a name to the one that a typo is taken for; lower values gave wrong advice
 
 _client_numbers = itertools.count(1)  # next() on it is atomic
 
@@ -486,8 +465,7 @@ def _canonical(options: Mapping[str, object]) -> dict[str, str]:
     """Option name -> the spelling the user gave it under. ConfigError for an unknown or a doubled one."""
     given: dict[str, str] = {}
     for spelling in options:
-        snake = spelling.replace(".", "_")
-        name = ALIASES.get(snake, snake)
+        name = canonical_name(spelling)
         if name not in OPTIONS:
             raise ConfigError(_unknown(spelling))
         if name in given:
@@ -496,15 +474,23 @@ def _canonical(options: Mapping[str, object]) -> dict[str, str]:
     return given
 
 
-def _unknown(spelling: str) -> str:
+def canonical_name(spelling: str) -> str:
+    """Return the option's name for any of its spellings; a name that is no option is returned in snake_case."""
     snake = spelling.replace(".", "_")
+    return ALIASES.get(snake, snake)
+
+
+def _unknown(spelling: str) -> str:
+    import difflib  # both for wrong names only; keeps them out of `import kconsumer`
+
+    from kconsumer._foreign_options import FOREIGN
+
+    snake = spelling.replace(".", "_").lower()
     if snake in FOREIGN:
         return f"{spelling} is not an option of kconsumer: {FOREIGN[snake]}"
-    import difflib  # for typos only; keeps it out of `import kconsumer`
-
-    near = difflib.get_close_matches(snake.lower(), [*OPTIONS, *ALIASES], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(snake, [*OPTIONS, *ALIASES], n=1, cutoff=MIN_SIMILARITY)
     if not near:
-        return f"{spelling} is not an option of kconsumer; docs/options.md lists them"
+        return f"{spelling} is not an option of kconsumer; help(kconsumer.ConsumerConfig) lists them"
     name = near[0].replace("_", ".") if "." in spelling else near[0]
     return f"{spelling} is not an option of kconsumer; did you mean {name}?"
 

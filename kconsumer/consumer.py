@@ -52,9 +52,9 @@ LATEST_TIMESTAMP = -1
 class Consumer:
     """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
 
-    Topics given are subscribed to. Options are the Java keys in snake_case (see docs/options.md). Nothing is
-    connected and no thread starts before the first use. Use it from one thread at a time; only `wakeup` may come
-    from another one. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    Topics given are subscribed to. Options are the Java keys in snake_case (`help(kconsumer.ConsumerConfig)` lists
+    them). Nothing is connected and no thread starts before the first use. Use it from one thread at a time; only
+    `wakeup` may come from another one. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range or contradicts another one.
     """

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from kconsumer.cli.properties import read_properties
+from kconsumer.config import canonical_name
 
 COMMAND_TIMEOUT_MS = 20_000  # a command gives up sooner than a library
 
@@ -89,10 +90,10 @@ def _of_file(path: str | None) -> Mapping[str, object]:
 
 
 def _names(options: Mapping[str, object]) -> set[str]:
-    return {key.replace(".", "_") for key in options}
+    return {canonical_name(key) for key in options}
 
 
 def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
-    """What is not chosen yet, under either spelling."""
+    """Add the options that are not chosen yet under any of their names."""
     named = _names(chosen)
-    chosen.update({key: value for key, value in more.items() if key.replace(".", "_") not in named})
+    chosen.update({key: value for key, value in more.items() if canonical_name(key) not in named})

@@ -61,6 +61,8 @@ def test_who_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     } == options("-F", str(file), "-X", "client_id=x", "--ask", "ssl_key_password")
     assert ["ssl_key_password: "] == asked
     assert "c:1" == options("-b", "c:1", "-F", str(file))["bootstrap_servers"]
+    file.write_text("metadata.broker.list=f:1\n")
+    assert "f:1" == options("-F", str(file))["metadata.broker.list"]
 
 
 @pytest.mark.parametrize("user", ["sasl_plain_username", "sasl.plain.username"])

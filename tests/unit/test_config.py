@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kconsumer.config import FOREIGN, OPTIONS, ConsumerConfig
+from kconsumer.config import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.types import IsolationLevel, OffsetReset
 
@@ -123,18 +123,6 @@ def test_java_keys_as_text() -> None:
 def test_unknown_option_names_the_nearest(typo: str, meant: str) -> None:
     """A typo is refused, and the error has the nearest option in the user's own spelling."""
     assert f"{typo} is not an option of kconsumer; did you mean {meant}?" == refusal(**{typo: 1})
-
-
-def test_unknown_option_like_no_other() -> None:
-    """When nothing is near, the error says where options are listed."""
-    assert "docs/options.md" in refusal(zzz=1)
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_options_of_other_clients(name: str) -> None:
-    """An option known from another client is refused with what to do instead."""
-    assert name not in OPTIONS
-    assert f"{name} is not an option of kconsumer: {FOREIGN[name]}" == refusal(**{name: "x"})
 
 
 def test_key_that_is_no_text() -> None:

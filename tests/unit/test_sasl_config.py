@@ -64,7 +64,7 @@ def refusal(mechanism: str | None = None, **options: Any) -> str:
         ("PLAINTEXT", {}, "it takes one of GSSAPI, PLAIN"),
         ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "ftp://x/"}, "an address https://"),
         ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "https://u:p@x/"}, "do not belong into the address"),
-        ("PLAIN", {"sasl_username": "u"}, "the name here is sasl_plain_username"),
+        ("PLAIN", {"sasl_username": "u"}, "needs sasl_plain_password"),
     ],
 )
 def test_what_cannot_go_together(mechanism: str | None, options: dict[str, Any], words: str) -> None:
