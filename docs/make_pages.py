@@ -222,8 +222,9 @@ An illegal change raises `StateError`.
 PARTITION_TEXT = """
 How far an assigned partition is on its way to being fetched (`kconsumer/state/partition.py`).
 A change that is not in the table comes from an answer that is late, and is ignored, as in Java.
-`paused`, `pending_revocation` and `awaiting_callback` are flags beside the state: each of them holds the partition
-back, and `partition_states()` tells which.
+`paused`, `pending_revocation`, `unsubscribed` and `awaiting_callback` are flags beside the state: each of them holds
+the partition back, and `partition_states()` says which. Two of them are computed: `pending_revocation` whenever the
+target assignment changes, `unsubscribed` whenever the subscription does.
 
 - INITIALIZING: no position yet; the group's committed offset is asked for first.
 - AWAIT_RESET: no usable offset; ListOffsets finds one by `auto_offset_reset`, or by a `seek_to_beginning/end`.

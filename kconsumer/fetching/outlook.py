@@ -124,6 +124,9 @@ def _with_details(text: str, s: Situation, *details: str) -> str:
 
 
 def _revoking(s: Situation) -> str:
+    if s.state.unsubscribed:
+        topic = s.state.topic_partition.topic
+        return f"the subscription does not contain {topic} any more; the group will take the partition away"
     return "the group is taking the partition away"
 
 
@@ -245,7 +248,7 @@ def _ready(s: Situation) -> str:
 
 C = PartitionCondition
 OUTLOOK: tuple[Row, ...] = (
-    Row(C.REVOKING, lambda s: s.state.pending_revocation, _flagged_since, _revoking),
+    Row(C.REVOKING, lambda s: s.state.pending_revocation or s.state.unsubscribed, _flagged_since, _revoking),
     Row(C.AWAIT_CALLBACK, lambda s: s.state.awaiting_callback, _flagged_since, _awaiting_callback),
     Row(C.FAILED, lambda s: s.failed, _failed_since, _failure),
     Row(C.INITIALIZING, _state_is(FetchState.INITIALIZING), _state_since, _initializing),

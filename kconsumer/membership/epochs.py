@@ -37,8 +37,6 @@ from kconsumer.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-ASSIGNABLE = frozenset({EpochState.STABLE, EpochState.JOINING, EpochState.ACKNOWLEDGING, EpochState.RECONCILING})
-
 
 class EpochMembership(Membership[EpochMember]):
     """One member's part in a group whose coordinator assigns."""
@@ -61,7 +59,6 @@ class EpochMembership(Membership[EpochMember]):
         # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
         self._untold: frozenset[TopicPartition] = frozenset()
         self._left_idle = False  # leaving because the caller does not poll
-        self._topics_version = -1
 
     # --- what the engine asks --------------------------------------------------------------------------------------
 
@@ -86,11 +83,7 @@ class EpochMembership(Membership[EpochMember]):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do: `poll` need not be called for its sake."""
-        return (
-            self._member.state is EpochState.STABLE
-            and not self._steps
-            and self._topics_version == self._subscription.topics_version
-        )
+        return self._member.state is EpochState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
         """What ended the membership; raised by every poll from then on, for nothing else will happen."""
@@ -107,7 +100,6 @@ class EpochMembership(Membership[EpochMember]):
             return PollResult()
         if self._member.state in (EpochState.UNSUBSCRIBED, EpochState.STALE):
             self._join()
-        self._give_up_unsubscribed()
         if self._member.state is EpochState.RECONCILING and self._reconcile(now):
             return PollResult(wait_ms=0.0)
         return PollResult()
@@ -118,18 +110,8 @@ class EpochMembership(Membership[EpochMember]):
         if not self._pattern_matched():
             return
         self._left_idle = False
-        self._topics_version = self._subscription.topics_version
         self._member.forget_assignment(JOIN_EPOCH)
         self._member.move(EpochState.JOINING)
-
-    def _give_up_unsubscribed(self) -> None:
-        """Topics no longer subscribed are not fetched any more, before the coordinator knows."""
-        if self._topics_version == self._subscription.topics_version or self._member.state not in ASSIGNABLE:
-            return
-        self._topics_version = self._subscription.topics_version
-        self._subscription.mark_pending_revocation(
-            [tp for tp in self._subscription.assigned() if not self._subscription.matches_subscription(tp.topic)]
-        )
 
     # --- what heartbeats tell --------------------------------------------------------------------------------------
 
@@ -212,7 +194,7 @@ class EpochMembership(Membership[EpochMember]):
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
         owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
         if owned:
-            self._subscription.mark_pending_revocation(owned)
+            self._subscription.set_target_assignment(())
             if told := self._told(owned):
                 self._steps.add(RebalanceCallback(CallbackKind.LOST, told))
             self._steps.add(lambda _now: self._subscription.assign_from_group(()))
@@ -227,6 +209,8 @@ class EpochMembership(Membership[EpochMember]):
         managers now have something to do."""
         member = self._member
         goal, wanted = self._names.resolve(member.target)
+        # Also when there is nothing else to do: on_revoke has raised before, and now the target is what is owned.
+        self._subscription.set_target_assignment(wanted)
         if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._unannounced:
             if goal.epoch == member.current.epoch:
                 return False  # the rest of the target has no name yet
@@ -235,7 +219,6 @@ class EpochMembership(Membership[EpochMember]):
         owned = frozenset(self._subscription.assigned())
         revoked = sorted(owned - wanted)
         added = sorted((wanted - owned) | (wanted & self._unannounced))
-        self._subscription.mark_pending_revocation(revoked)
         self._commit_first(now)
         if told := self._told(revoked):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))

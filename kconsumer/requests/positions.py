@@ -79,9 +79,9 @@ class PositionsManager:
         self._asked.add(tp)
 
     def _may_begin(self, tp: TopicPartition) -> bool:
-        """Not before on_assign has returned, for it may commit; and what is being revoked needs no position."""
+        """Not before on_assign has returned, for it may commit; and what goes away needs no position."""
         state = self._subscription.get(tp)
-        return tp in self._asked or not (state.awaiting_callback or state.pending_revocation)
+        return tp in self._asked or not (state.awaiting_callback or state.pending_revocation or state.unsubscribed)
 
     def _on_committed(self, promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
         self._lookup = None

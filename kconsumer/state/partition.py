@@ -85,6 +85,7 @@ class PartitionState:
         "topic_id",
         "topic_partition",
         "trouble",
+        "unsubscribed",
     )
 
     def __init__(self, tally: Tally | None = None, topic_partition: TopicPartition = _NAMELESS) -> None:
@@ -96,7 +97,9 @@ class PartitionState:
         self.topic_id: bytes | None = None  # of the topic that was read up to the position; None: nothing was read
         self.fetchable = False
         self.paused = False
+        # Both computed by SubscriptionState, from the target assignment and from the subscription.
         self.pending_revocation = False
+        self.unsubscribed = False
         self.awaiting_callback = False
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
@@ -193,24 +196,28 @@ class PartitionState:
         *,
         paused: bool | None = None,
         pending_revocation: bool | None = None,
+        unsubscribed: bool | None = None,
         awaiting_callback: bool | None = None,
     ) -> None:
         """Set or clear what holds the partition back; None leaves a flag alone."""
-        before = self.paused, self.pending_revocation, self.awaiting_callback
+        before = self._flags()
         if paused is not None:
             self.paused = paused
         if pending_revocation is not None:
             self.pending_revocation = pending_revocation
+        if unsubscribed is not None:
+            self.unsubscribed = unsubscribed
         if awaiting_callback is not None:
             self.awaiting_callback = awaiting_callback
-        if before != (self.paused, self.pending_revocation, self.awaiting_callback):
+        if before != self._flags():
             self.flagged_since = self.tally.now
         self._refresh()
 
+    def _flags(self) -> tuple[bool, bool, bool, bool]:
+        return self.paused, self.pending_revocation, self.unsubscribed, self.awaiting_callback
+
     def _refresh(self) -> None:
-        self.fetchable = self.fetch_state is FETCHING and not (
-            self.paused or self.pending_revocation or self.awaiting_callback
-        )
+        self.fetchable = self.fetch_state is FETCHING and not any(self._flags())
         self.touch()
 
     def touch(self) -> None:
@@ -264,7 +271,7 @@ class PartitionState:
         return None if start is None or self.position is None else self.position.offset - start
 
     def __repr__(self) -> str:
-        names = ("paused", "pending_revocation", "awaiting_callback")
+        names = ("paused", "pending_revocation", "unsubscribed", "awaiting_callback")
         flags = "".join(f" {name}" for name in names if getattr(self, name))
         at = "" if self.position is None else f" at {self.position.offset}"
         return f"<PartitionState {self.fetch_state.value}{at}{flags}>"

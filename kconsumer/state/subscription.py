@@ -64,6 +64,7 @@ class SubscriptionState:
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all that is assigned
         self._tally = Tally()
 
     @property
@@ -89,6 +90,7 @@ class SubscriptionState:
         if self.pattern != pattern:
             self.pattern = pattern
             self.topics_version += 1
+            self._update_fetchable()
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
         """Subscribe to what the coordinator finds the pattern to match (KIP-848). StateError with another kind."""
@@ -139,6 +141,7 @@ class SubscriptionState:
             return False
         self._topics = topics
         self.topics_version += 1
+        self._update_fetchable()
         return True
 
     # --- topics ------------------------------------------------------------------------------------------
@@ -211,6 +214,8 @@ class SubscriptionState:
                 state.tally = tally
                 tally.without_position += not state.has_valid_position
             self._states[tp] = state
+        self._target = None
+        self._update_fetchable()
         self.assignment_version += 1
 
     def assigned(self) -> tuple[TopicPartition, ...]:
@@ -437,10 +442,29 @@ class SubscriptionState:
         """The paused partitions."""
         return frozenset(tp for tp, state in self._states.items() if state.paused)
 
+    def set_target_assignment(self, partitions: Iterable[TopicPartition]) -> None:
+        """Set what the group lets this consumer keep. Every other assigned partition is neither fetched nor returned,
+        until the assignment or the target changes."""
+        self._target = frozenset(partitions)
+        self._update_fetchable()
+
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group takes these away: fetch and return nothing of them any more."""
-        for tp in partitions:
-            self.get(tp).flag(pending_revocation=True)
+        """Take these out of the target assignment: nothing of them is fetched or returned any more."""
+        revoked = {tp for tp in partitions if self.get(tp)}
+        kept = self._states.keys() if self._target is None else self._target
+        self.set_target_assignment(kept - revoked)
+
+    def _update_fetchable(self) -> None:
+        """Compute which partitions the target assignment or the subscription leaves out. Called whenever one of them,
+        or the assignment, has changed."""
+        target = self._target
+        unsubscribed = {tp.topic: False for tp in self._states}
+        if self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN):
+            unsubscribed = {topic: not self.matches_subscription(topic) for topic in unsubscribed}
+        for tp, state in self._states.items():
+            pending = target is not None and tp not in target
+            if (pending, unsubscribed[tp.topic]) != (state.pending_revocation, state.unsubscribed):
+                state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
         """Do not fetch these until on_assign has returned (then call again with False)."""

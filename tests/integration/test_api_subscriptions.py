@@ -69,6 +69,47 @@ def test_changed_subscription_returns_nothing_of_the_old_topic(kafka: Kafka, top
     assert {TopicPartition(new, 0)} == consumer.assignment()
 
 
+def test_subscribing_back_and_forth_leaves_nothing_unread(kafka: Kafka, topic_name: str, member: New) -> None:
+    """A topic that is missing from the subscription for one poll is read on, whether or not the group noticed."""
+    topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
+    both = (*tps(topic, 0), *tps(other, 0))
+    consumer = member(topic, other)
+    await_assignment(consumer, *both)
+    for number in range(5):
+        consumer.subscribe([topic])
+        consumer.poll(0)
+        consumer.subscribe([topic, other])
+        value = b"%d" % number
+        kafka.produce(topic, [value])
+        kafka.produce(other, [value])
+        assert [value, value] == values(read(consumer, 2))
+    assert set(both) == consumer.assignment()
+    states = consumer.partition_states()
+    assert "revoking" not in {status.state.value for status in states.values()}, states
+
+
+def test_unsubscribed_topic_is_not_read_while_the_group_rebalances(
+    kafka: Kafka, topic_name: str, member: New, engine: dict[str, object]
+) -> None:
+    """Nothing of it is returned during a rebalance that takes long, here because another member does not poll."""
+    names = [kafka.create_topic(f"{topic_name}-{suffix}") for suffix in ("kept", "gone", "idle")]
+    kept, gone, others = names
+    classic = "group_protocol" not in engine
+    options: dict[str, object] = {"max_poll_records": 1} | ({"assignors": ["cooperative-sticky"]} if classic else {})
+    consumer = member(kept, gone, **options)
+    await_assignment(consumer, *tps(kept, 0), *tps(gone, 0))  # first, so that it leads the group
+    idle = member(others, **options)
+    poll_until([consumer, idle], lambda: len(consumer.assignment()) == 2 and idle.assignment())
+    if classic:
+        consumer.enforce_rebalance()
+        poll_until(consumer, lambda: kafka.group_state(topic_name) == "PREPARING_REBALANCING")
+    consumer.subscribe([kept])
+    for name in (kept, gone):
+        kafka.produce(name, numbered(10))
+    returned = [record.topic for _ in range(30) for record in consumer.poll(0.05)]
+    assert {kept} == set(returned)
+
+
 @pytest.mark.classic_protocol
 def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: New) -> None:
     """unsubscribe() leaves the group at once; a later subscribe() joins anew and reads from the commits."""

@@ -146,7 +146,7 @@ def test_seek_drops_what_is_buffered() -> None:
     assert {world.tps[0]: [8, 9]} == world.collect()
 
 
-@pytest.mark.parametrize("how", ["revoke", "unassign", "reassign", "reset", "validate", "callback"])
+@pytest.mark.parametrize("how", ["revoke", "unsubscribe", "unassign", "reassign", "reset", "validate", "callback"])
 def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
     """Data of a partition that left, is leaving, or has no valid position is dropped; that of others is not."""
     world = logged(2)
@@ -155,6 +155,8 @@ def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
     match how:
         case "revoke":
             world.subscription.mark_pending_revocation([one])
+        case "unsubscribe":
+            world.subscription.get(one).flag(unsubscribed=True)
         case "unassign":
             world.subscription.assign({two})
         case "reassign":

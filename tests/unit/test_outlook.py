@@ -158,7 +158,10 @@ def test_flags() -> None:
     state.flag(pending_revocation=True)
     world.wait(100)
     assert (Condition.REVOKING, 0.1) == told(world)
-    state.flag(paused=False, awaiting_callback=False, pending_revocation=False)
+    state.flag(pending_revocation=False, unsubscribed=True)
+    assert (Condition.REVOKING, 0.0) == told(world)
+    assert "the subscription does not contain t any more" in reason(world)
+    state.flag(paused=False, awaiting_callback=False, unsubscribed=False)
     world.wait(100)
     assert Condition.BUFFERED is told(world)[0]
 

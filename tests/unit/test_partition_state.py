@@ -76,7 +76,7 @@ def test_only_fetching_is_valid(state: FetchState) -> None:
     assert (expected, expected) == (made.has_valid_position, made.fetchable)
 
 
-@pytest.mark.parametrize("flag", ["paused", "pending_revocation", "awaiting_callback"])
+@pytest.mark.parametrize("flag", ["paused", "pending_revocation", "unsubscribed", "awaiting_callback"])
 def test_each_flag_stops_fetching(flag: str) -> None:
     """Any of the flags holds the partition back, and clearing it lets it go on."""
     state = state_in(FetchState.FETCHING)
