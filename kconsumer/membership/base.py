@@ -114,9 +114,12 @@ class Membership(ABC, Generic[M]):
         return False
 
     def _commit_first(self, now: float) -> None:
-        """The steps wait for a commit of what was consumed: the next owner starts from it."""
+        """Let all queued steps wait for a commit of what was consumed: the next owner starts from it.
+
+        Only for a step that runs inside the caller's poll: there everything that was returned counts as processed.
+        """
         self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
-        self._steps.add(self._commit_finished)
+        self._steps.add_next(self._commit_finished)
 
     def _commit_finished(self, now: float) -> None:
         commit, self._steps.commit = self._steps.commit, None

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.config import ConsumerConfig
-from kconsumer.errors import ConfigError, KafkaError, error_for
+from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
 from kconsumer.membership.base import Membership
 from kconsumer.membership.heartbeat import HeartbeatManager
-from kconsumer.membership.leader import LeaderAssignment, parse_assignment
+from kconsumer.membership.leader import LeaderAssignment, parse_assignment, plugin_error
 from kconsumer.membership.leaving import leave_request
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.membership.requests import (
@@ -27,7 +27,7 @@ from kconsumer.membership.requests import (
     sync_message,
 )
 from kconsumer.membership.steps import CallbackKind, RebalanceCallback
-from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.requests.base import FOREVER, Backoff, PollResult, Reply, UnsentRequest
 from kconsumer.requests.commits import CommitManager
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import HINTS, JOIN_REACTIONS, SYNC_REACTIONS, Reaction, Table, reaction_to
@@ -37,7 +37,7 @@ from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAs
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.member import Generation, Member, MemberState
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import TopicPartition
+from kconsumer.types import GroupMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,9 @@ class ClassicMembership(Membership[Member]):
         self.rebalance_protocol = common_protocol(assignors)
         self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
         self._requests = 0
-        self._retry_at = 0.0
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._retried_at_once = False  # since the last rebalance that ended well
+        self._completed = self._group_metadata_of(Generation())
         self._joined_topics: frozenset[str] = frozenset()
         self._last_generation = -1
         self._leader: LeaderAssignment | None = None
@@ -88,6 +90,15 @@ class ClassicMembership(Membership[Member]):
         error, self._error = self._error, None
         return error
 
+    def group_metadata(self) -> GroupMetadata:
+        """The generation of the last complete rebalance, also while the next one runs and after the member was fenced:
+        a transaction must not commit in a generation whose assignment was not taken over yet, nor in none at all."""
+        return self._completed
+
+    def _group_metadata_of(self, generation: Generation) -> GroupMetadata:
+        member = self._member
+        return GroupMetadata(member.group_id, generation.id, generation.member_id, member.group_instance_id)
+
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
@@ -102,12 +113,14 @@ class ClassicMembership(Membership[Member]):
         if self._coordinator.connection is None:
             self._coordinator.wanted = True
             return PollResult()
-        if now < self._retry_at:
-            return PollResult(wait_ms=self._retry_at - now)
+        pause_ms = self._backoff.remaining_ms(now)
+        if pause_ms > 0:
+            return PollResult(wait_ms=pause_ms)
         return self._rebalance(now)
 
     def _rebalance(self, now: float) -> PollResult:
-        if self._member.state in (MemberState.UNJOINED, MemberState.STABLE):
+        # PREPARING and COMPLETING without steps: an exception ended the rebalance between two of them.
+        if not self._member.rebalancing:
             if not self._pattern_matched():
                 return PollResult()
             self._begin_prepare(now)
@@ -116,7 +129,7 @@ class ClassicMembership(Membership[Member]):
         if self._request:
             return PollResult()
         if self._member.state is MemberState.JOINING:
-            return PollResult([self._send_join(now)])
+            return self._join(now)
         if self._member.state is MemberState.SYNCING:
             return self._sync(now)
         return PollResult()
@@ -139,7 +152,8 @@ class ClassicMembership(Membership[Member]):
     # --- before the join -------------------------------------------------------------------------------------------
 
     def _begin_prepare(self, now: float) -> None:
-        self._member.move(MemberState.PREPARING)
+        if self._member.state is not MemberState.PREPARING:
+            self._member.move(MemberState.PREPARING)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             self._subscription.mark_pending_revocation(self._subscription.assigned())
         self._commit_first(now)
@@ -170,19 +184,18 @@ class ClassicMembership(Membership[Member]):
 
     # --- JoinGroup -------------------------------------------------------------------------------------------------
 
-    def _send_join(self, now: float) -> UnsentRequest:
+    def _join(self, now: float) -> PollResult:
         member = self._member
-        self._metrics.join_sent(now)
-        number = self._next_request()
-        self._joined_topics = self._subscription.subscribed_topics()
-        self._leader = None
-        self._sync_assignments = None
-        sent = member.generation
+        topics = self._subscription.subscribed_topics()
         owned = self._subscription.assigned()
-        assignors = self._assignors.values()
-        message = join_message(self._config, member, assignors, self._joined_topics, owned, self._last_generation)
-        member.rejoin_reason = None
-        return UnsentRequest(
+        try:  # plugins run here: until the message is complete nothing counts as sent
+            message = join_message(self._config, member, self._assignors.values(), topics, owned, self._last_generation)
+        except AssignorError as error:
+            self._fail(error, now)
+            return PollResult(wait_ms=0.0)
+        sent = member.generation
+        number = self._next_request()
+        request = UnsentRequest(
             JOIN_GROUP,
             message,
             lambda reply: self._on_join(number, sent, reply),
@@ -190,6 +203,12 @@ class ClassicMembership(Membership[Member]):
             timeout_ms=join_timeout_ms(self._config),
             min_version=STATIC_MEMBERS_FROM if member.group_instance_id is not None else 0,
         )
+        self._joined_topics = topics
+        self._leader = None
+        self._sync_assignments = None
+        member.rejoin_reason = None
+        self._metrics.join_sent(now)
+        return PollResult([request])
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
         if not self._answers(number):
@@ -202,6 +221,8 @@ class ClassicMembership(Membership[Member]):
         if message.error_code:
             if reaction_to(JOIN_REACTIONS, message.error_code) is Reaction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
+                if sent.member_id:  # it was sent with the request: no second response may ask for one
+                    self._retry_at_once(reply.now)
             else:
                 self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
             return
@@ -221,10 +242,10 @@ class ClassicMembership(Membership[Member]):
             message.member_id,
             "leader" if message.leader == message.member_id else "follower",
         )
-        if message.leader == message.member_id:
-            self._lead(message, reply.now)
-        else:
-            self._sync_assignments = []
+        try:
+            self._take_part(message)
+        except KafkaError as error:
+            self._join_again(error, reply.now)
 
     def _adopt_member_id(self, member_id: str) -> None:
         if self._member.state is MemberState.JOINING:
@@ -232,21 +253,31 @@ class ClassicMembership(Membership[Member]):
 
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 
-    def _lead(self, message: JoinGroupResponse, now: float) -> None:
-        """Become this generation's leader; assigning waits until metadata covers the topics of all members."""
+    def _take_part(self, message: JoinGroupResponse) -> None:
+        """Become a follower of this generation or its leader, who waits for metadata of all members' topics to assign.
+
+        Raises ConfigError for an assignor that is not configured, ProtocolError for a subscription that does not parse.
+        """
         assignor = self._assignors.get(message.protocol_name or "")
         if assignor is None:
-            self._fail(ConfigError(f"the group chose assignor {message.protocol_name!r}, which is not configured"), now)
-            self._member.reset("the group chose an unknown assignor", keep_member_id=True)
+            raise ConfigError(f"the group chose assignor {message.protocol_name!r}, which is not configured")
+        if message.leader != message.member_id:
+            self._sync_assignments = []
             return
         self._leader = LeaderAssignment(assignor, message, self._config.client_rack)
         self._refresh = None
         if self._subscription.group_subscribe(self._leader.topics) or not self._leader.covered_by(self._cluster):
             self._refresh = self._metadata.refresh()
 
+    def _join_again(self, error: KafkaError, now: float) -> None:
+        """The generation cannot be completed: raise the error from poll, send another JoinGroup after the backoff."""
+        self._fail(error, now)
+        self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
+        self._member.move(MemberState.JOINING)
+
     def _sync(self, now: float) -> PollResult:
         if self._sync_assignments is None and not self._assign(now):
-            return PollResult()
+            return PollResult(wait_ms=FOREVER if self._member.state is MemberState.SYNCING else 0.0)
         assert self._sync_assignments is not None
         number = self._next_request()
         sent = self._member.generation
@@ -266,8 +297,7 @@ class ClassicMembership(Membership[Member]):
         try:
             assignments = leader.assign(self._cluster)
         except KafkaError as error:
-            self._fail(error, now)
-            self._member.reset("the assignor failed", keep_member_id=True)
+            self._join_again(error, now)
             return False
         self._seen_metadata = self._cluster.update_version
         self._sync_assignments = [
@@ -294,21 +324,36 @@ class ClassicMembership(Membership[Member]):
         if member.state is not MemberState.SYNCING or member.generation != sent:
             return  # reset meanwhile: the next poll joins again
         if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
-            self._fail(
-                error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol"), reply.now
-            )
-            member.move(MemberState.JOINING)
+            error = error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol")
+            self._join_again(error, reply.now)
             return
-        member.move(MemberState.COMPLETING)
+        try:
+            assignment = parse_assignment(message.assignment)
+        except ProtocolError as error:
+            self._join_again(self._unreadable(error), reply.now)
+            return
         self._metrics.synced(reply.now - reply.sent_at, reply.now)
-        self._begin_complete(parse_assignment(message.assignment), reply.now)
+        self._last_generation = sent.id
+        # The heartbeat thread may have received this, or a call between two polls. Positions are then ahead of what the
+        # caller has processed, so everything that commits or revokes waits for its next poll.
+        self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
+        member.move(MemberState.COMPLETING)
+
+    def _unreadable(self, error: ProtocolError) -> ProtocolError:
+        return ProtocolError(
+            f"group {self._member.group_id!r}: the assignment of this member cannot be read ({error});"
+            " the leader of the group probably left this member out"
+        )
 
     # --- after the sync --------------------------------------------------------------------------------------------
 
-    def _begin_complete(self, assignment: Assignment, now: float) -> None:
+    def _begin_complete(self, generation: Generation, assignment: Assignment, now: float) -> None:
+        """Queue what follows the sync: commit and revoke what moves away, take over the rest."""
+        if self._member.generation != generation:
+            return  # reset since the response: this poll prepares another join
+        self._completed = self._group_metadata_of(generation)
         assigned = frozenset(assignment.partitions)
         stray = {tp.topic for tp in assigned if not self._subscription.matches_subscription(tp.topic)}
-        self._last_generation = self._member.generation.id
         if stray:
             # The subscription changed while the group was joining: no callbacks, join again with the new one.
             self._member.request_rejoin(f"assigned topics that are no longer subscribed: {sorted(stray)}")
@@ -324,18 +369,25 @@ class ClassicMembership(Membership[Member]):
             self._member.request_rejoin("need to revoke partitions and re-join")
         added = tuple(sorted(assigned - owned))
         self._steps.add(lambda at: self._take(assigned, added, at))
-        self._steps.add(lambda _now: self._tell_assignor(assignment))
+        self._steps.add(lambda _now: self._notify_assignor(assignment))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))
         self._steps.add(lambda _now: self._announced(added))
         self._steps.add(self._stable)
 
-    def _tell_assignor(self, assignment: Assignment) -> None:
+    def _notify_assignor(self, assignment: Assignment) -> None:
+        """Call the plugin's on_assignment. What it raises comes out of poll(); the rebalance is completed all the
+        same."""
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
-        assignor.on_assignment(assignment, self.group_metadata())
+        try:
+            assignor.on_assignment(assignment, self.group_metadata())
+        except Exception as error:  # a plugin may raise anything
+            self._error = plugin_error(assignor, "on_assignment", error)
 
     def _stable(self, now: float) -> None:
         if self._member.state is MemberState.COMPLETING:
             self._member.move(MemberState.STABLE)
+            self._backoff.reset()
+            self._retried_at_once = False
 
     def _next_request(self) -> int:
         self._requests += 1
@@ -359,7 +411,7 @@ class ClassicMembership(Membership[Member]):
             return
         self._metrics.rebalance_failed(now)
         self._coordinator.mark_unknown(error, now)
-        self._retry_at = now + self._config.retry_backoff_ms
+        self._backoff.failed(now)
 
     def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
         reaction = reaction_to(table, code)
@@ -374,15 +426,25 @@ class ClassicMembership(Membership[Member]):
         if reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
             if self._member.generation == sent:
                 self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
-        elif reaction is not Reaction.RETRY_NOW:
+            self._retry_at_once(now)
+        elif reaction is Reaction.RETRY_NOW:
+            self._retry_at_once(now)
+        else:
             if reaction is Reaction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
-            self._retry_at = now + self._config.retry_backoff_ms
+            self._backoff.failed(now)
+
+    def _retry_at_once(self, now: float) -> None:
+        """The first such retry of a rebalance has no backoff; a coordinator that always gives the same response is not
+        asked without pause."""
+        if self._retried_at_once:
+            self._backoff.failed(now)
+        self._retried_at_once = True
 
     def _fail(self, error: KafkaError, now: float) -> None:
         self._metrics.rebalance_failed(now)
         self._error = error
-        self._retry_at = now + self._config.retry_backoff_ms
+        self._backoff.failed(now)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
@@ -401,4 +463,7 @@ class ClassicMembership(Membership[Member]):
         self._request = 0
         self._metrics.left()
         self._member.leave()
+        self._completed = self._group_metadata_of(Generation())
+        self._backoff.reset()
+        self._retried_at_once = False
         return request

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, assign
+from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, assign, origin
+from kconsumer.errors import AssignorError, ProtocolError
 from kconsumer.membership.protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from kconsumer.schema.classic_group import JoinGroupResponse
+from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember
 from kconsumer.schema.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -36,9 +37,7 @@ class LeaderAssignment:
         self._assignor = assignor
         self._skip = joined.skip_assignment
         self._rack_aware = bool(rack)
-        self.subscriptions = {
-            member.member_id: _subscription(member.metadata, member.group_instance_id) for member in joined.members
-        }
+        self.subscriptions = {member.member_id: _subscription(member) for member in joined.members}
         self.topics = frozenset(topic for s in self.subscriptions.values() for topic in s.topics)
         self._snapshot: Snapshot = {}
 
@@ -56,7 +55,10 @@ class LeaderAssignment:
             return {}
         view = ClusterView(cluster.partition_infos(self.topics))
         assignments = assign(self._assignor, view, self.subscriptions)
-        return {member_id: assignment_bytes(assignment) for member_id, assignment in assignments.items()}
+        try:
+            return {member_id: assignment_bytes(assignment) for member_id, assignment in assignments.items()}
+        except Exception as error:  # user data that is not bytes, for example
+            raise plugin_error(self._assignor, "assign", error) from error
 
     def outdated(self, cluster: Cluster) -> bool:
         """Whether topics, partition counts or (when racks matter) replica racks differ from those assigned with."""
@@ -75,17 +77,35 @@ class LeaderAssignment:
 def encode_own_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation_id: int, rack: str
 ) -> bytes:
-    """What this member tells the leader under one assignor's name."""
+    """Encode what this member sends to the leader under one assignor's name.
+
+    Raises AssignorError if the plugin fails.
+    """
     names = sorted(topics)
     return encode_subscription(
         ConsumerProtocolSubscription(
             topics=names,
-            user_data=assignor.subscription_user_data(frozenset(names)),
+            user_data=_user_data(assignor, frozenset(names)),
             owned_partitions=_by_topic(owned),
             generation_id=generation_id,
             rack_id=rack or None,
         )
     )
+
+
+def _user_data(assignor: Assignor, topics: frozenset[str]) -> bytes | None:
+    try:
+        data = assignor.subscription_user_data(topics)
+        return None if data is None else bytes(memoryview(data))
+    except Exception as error:  # a plugin may raise anything
+        raise plugin_error(assignor, "subscription_user_data", error) from error
+
+
+def plugin_error(assignor: Assignor, method: str, error: Exception) -> AssignorError:
+    """Make the error for a plugin whose method raised, or returned what cannot be sent."""
+    failed = AssignorError(f"{origin(assignor)} failed in {method}: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 def parse_assignment(data: bytes) -> Assignment:
@@ -95,15 +115,19 @@ def parse_assignment(data: bytes) -> Assignment:
     return Assignment(tuple(partitions), _bytes(message.user_data))
 
 
-def _subscription(data: bytes, group_instance_id: str | None) -> Subscription:
-    message = decode_subscription(data)
+def _subscription(member: JoinGroupResponseMember) -> Subscription:
+    """Decode a member's subscription. Raises ProtocolError naming the member."""
+    try:
+        message = decode_subscription(member.metadata)
+    except ProtocolError as error:
+        raise ProtocolError(f"the subscription of group member {member.member_id!r} cannot be read: {error}") from error
     return Subscription(
         topics=tuple(message.topics),
         user_data=_bytes(message.user_data),
         owned_partitions=tuple(TopicPartition(t.topic, p) for t in message.owned_partitions for p in t.partitions),
         generation_id=message.generation_id,
         rack_id=message.rack_id or None,
-        group_instance_id=group_instance_id,
+        group_instance_id=member.group_instance_id,
     )
 
 

@@ -58,6 +58,10 @@ class Steps:
         """After all others."""
         self._queue.append(step)
 
+    def add_next(self, step: Step) -> None:
+        """Before all others: called by a step, for what must follow it at once."""
+        self._queue.appendleft(step)
+
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
         """The callback returned or raised; either way the rebalance goes on."""
         if self._queue and self._queue[0] is callback:

@@ -126,6 +126,10 @@ class GroupHarness:
             requests += manager.poll(self.now).requests
         return requests
 
+    def background(self) -> list[UnsentRequest]:
+        """What heartbeats and commits send while the caller is not in poll."""
+        return [r for manager in (self.heartbeat, self.commits) for r in manager.poll(self.now).requests]
+
     def request(self) -> UnsentRequest:
         """The one request of a poll."""
         requests = self.poll()

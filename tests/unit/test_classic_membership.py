@@ -199,7 +199,7 @@ def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
     group.break_connection(group.request(), BrokerConnectionError("reset"))
     assert group.coordinator.connection is None
     group.find_coordinator()
-    group.now += 100
+    group.now += 130
     assert "JoinGroup" == group.request().api.name
 
 

@@ -181,7 +181,7 @@ def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
         group.find_coordinator()
     if what in ("coordinator", "retry"):
         assert [] == group.poll()
-        group.now += 100
+        group.now += 130
     return group.until("JoinGroup")
 
 
@@ -202,7 +202,7 @@ def test_join(code: int) -> None:
     assert isinstance(error, BrokerError)
     assert code == error.code
     assert [] == group.poll()
-    group.now += 100
+    group.now += 130
     assert "JoinGroup" == group.request().api.name, "the next poll may try again"
 
 
