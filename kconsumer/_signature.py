@@ -76,7 +76,7 @@ class ConsumerOptions(TypedDict, total=False):
     check_crcs: bool
     """Check the CRC of every batch."""
     client_id: str
-    """Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>."""
+    """Name in broker logs, metrics and quotas. Default: consumer-[<group>-]<instance id or number>."""
     request_timeout_ms: int
     """A request older than this closes its connection."""
     default_api_timeout_ms: int

@@ -135,7 +135,7 @@ class _Table:
     # --- client, network, metadata, metrics ---
     client_id: str = _option(
         kinds.text(), "",
-        "Name in broker logs, metrics and quotas. Default: consumer-<group>-<instance id or number>."
+        "Name in broker logs, metrics and quotas. Default: consumer-[<group>-]<instance id or number>."
     )
     request_timeout_ms: int = _option(
         kinds.int32(), 30_000, "A request older than this closes its connection."
@@ -500,7 +500,7 @@ def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
     group, instance = values["group_id"], values["group_instance_id"]
     if not values["client_id"]:
         suffix = instance or next(_client_numbers)
-        values["client_id"] = f"consumer-{'null' if group is None else group}-{suffix}"
+        values["client_id"] = f"consumer-{suffix}" if group is None else f"consumer-{group}-{suffix}"
     if values["enable_auto_commit"] is None:
         values["enable_auto_commit"] = group is not None
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:

@@ -299,13 +299,14 @@ def test_secrets_stay_hidden() -> None:
     assert "hunter2" not in repr(config(ssl_password="hunter2"))
 
 
-def test_client_id_is_made_as_java_makes_it() -> None:
-    """consumer-<group>-<n> with a number of the process, or the instance id in place of the number."""
+def test_default_client_id() -> None:
+    """consumer-<group>-<n> with a number of the process, or the instance id in place of the number; without a group
+    consumer-<n>."""
     first, second = config(group_id="g"), config(group_id="g")
     numbers = [int(one.client_id.removeprefix("consumer-g-")) for one in (first, second)]
     assert numbers[0] + 1 == numbers[1]
     assert "consumer-g-i1" == config(group_id="g", group_instance_id="i1").client_id
-    assert re.fullmatch(r"consumer-null-\d+", config().client_id)
+    assert re.fullmatch(r"consumer-\d+", config().client_id)
     assert "mine" == config(client_id="mine").client_id
 
 
