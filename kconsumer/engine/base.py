@@ -25,6 +25,7 @@ from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import TopicTable
+from kconsumer.requests.missing import ExistenceCheck
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -282,15 +283,18 @@ class Engine:
 
     def position(self, tp: TopicPartition, timer: Timer) -> int:
         """The next offset to fetch, looked up if it is not known yet."""
-        driver = self._driver
+        driver, existence = self._driver, ExistenceCheck(self.parts.metadata)
         while True:
             with self.lock:
                 state = self.parts.subscription.get(tp)
                 if state.has_valid_position and state.position is not None:
                     return state.position.offset
+                missing = existence.error([tp])
+                if missing is not None:
+                    raise missing
                 self.parts.positions.ask(tp)
             if timer.expired:
-                raise driver.timeout_error(f"finding the position of {tp}", [tp.topic])
+                raise driver.timeout_error(f"finding the position of {tp}", [tp])
             driver.raise_wakeup()
             driver.step(timer.remaining_ms())
             driver.raise_errors(positions=True)
@@ -305,7 +309,7 @@ class Engine:
             return {}
         with self.lock:
             promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
-        return self._driver.wait(promise, timer, what, {tp.topic for tp in timestamps})
+        return self._driver.wait(promise, timer, what, timestamps)
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> TopicTable:
         """The partitions of these topics, or of all; from the cache where it knows them, unless `fresh`."""

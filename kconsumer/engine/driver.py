@@ -15,6 +15,7 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.wiring import Parts
 from kconsumer.errors import KafkaError, TimeoutError, WakeupError
 from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
+from kconsumer.types import TopicPartition
 
 T = TypeVar("T")
 LONGEST_SERVICE_GAP_MS = 50.0
@@ -105,7 +106,7 @@ class Driver(ABC):
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
-    def wait(self, promise: Promise[T], timer: Timer, what: str, topics: Iterable[str] = ()) -> T:
+    def wait(self, promise: Promise[T], timer: Timer, what: str, partitions: Iterable[TopicPartition] = ()) -> T:
         """Go on until the promise is kept. Raises its error, TimeoutError or WakeupError."""
         try:
             self.raise_wakeup()
@@ -120,17 +121,19 @@ class Driver(ABC):
         if promise.done and not isinstance(promise.error, TimeoutError):
             return promise.result()
         cause = promise.error.__cause__ if promise.error is not None else None
-        timed_out = self.timeout_error(what, topics, cause)
+        timed_out = self.timeout_error(what, partitions, cause)
         promise.fail(timed_out)
         raise timed_out from cause
 
-    def timeout_error(self, what: str, topics: Iterable[str] = (), cause: BaseException | None = None) -> TimeoutError:
+    def timeout_error(
+        self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
+    ) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""
         parts = self._parts
         with parts.lock:
             reasons = [
                 parts.client.trouble(self._clock.now()),
-                *(parts.metadata.hint(topic) for topic in sorted(set(topics))),
+                *dict.fromkeys(parts.metadata.problem_with(tp) for tp in sorted(partitions)),
             ]
             trouble: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
             if not trouble and parts.group is not None and parts.group.coordinator.connection is None:

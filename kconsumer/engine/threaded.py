@@ -33,6 +33,7 @@ from kconsumer.engine.wiring import Parts
 from kconsumer.errors import KafkaError, TimeoutError
 from kconsumer.net.messages import ClientResponse
 from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
+from kconsumer.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -179,10 +180,12 @@ class ThreadedDriver(Driver):
         self._parts.dispatcher.hold(requests, now)
         self._parts.client.wakeup()
 
-    def timeout_error(self, what: str, topics: Iterable[str] = (), cause: BaseException | None = None) -> TimeoutError:
+    def timeout_error(
+        self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
+    ) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""
         self._expired.record(1, self._clock.now())
-        return super().timeout_error(what, topics, cause)
+        return super().timeout_error(what, partitions, cause)
 
     def wakeup(self) -> None:
         """End the running or the next blocking call. From any thread or signal handler."""

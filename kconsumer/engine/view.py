@@ -40,7 +40,7 @@ class View:
     def _situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
         parts = self._parts
         found = parts.fetch.situation(tp, state, now)
-        found.hint = parts.metadata.hint(tp.topic)
+        found.hint = parts.metadata.problem_with(tp)
         if found.broker is not None:
             found.unreachable = parts.client.trouble_with(str(found.broker.id), now)
         if parts.group is not None and parts.group.coordinator.connection is None:

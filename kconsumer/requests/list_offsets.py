@@ -15,6 +15,7 @@ from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.requests.base import FOREVER, Backoff, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
 from kconsumer.requests.metadata import MetadataManager
+from kconsumer.requests.missing import ExistenceCheck
 from kconsumer.requests.reactions import ACCEPT, LIST_OFFSETS_REACTIONS, NOTHING, REFUSE, reaction_to, refusal
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -148,6 +149,7 @@ class Search:
         self._backoff = backoff
         self._outstanding = 0
         self._last_error: KafkaError | None = None
+        self._existence = ExistenceCheck(metadata)
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
         """Add what to send to `requests`; how many ms until the next is due."""
@@ -162,8 +164,11 @@ class Search:
         if self._backoff.remaining_ms(now) > 0:
             return min(wait, self._backoff.remaining_ms(now))
         led, leaderless = by_leader(self._cluster, self._remaining)
+        refreshing = self._existence.refreshing
         if leaderless and self._fails_for(leaderless):
             return FOREVER
+        if self._existence.refreshing and not refreshing:
+            wait = 0.0  # the metadata manager, polled before this one, has a request to send now
         for node_id, partitions in led.items():
             self._send(node_id, partitions, requests)
         if leaderless:
@@ -206,7 +211,8 @@ class Search:
         self._metadata.request_update()
 
     def _fails_for(self, leaderless: list[TopicPartition]) -> bool:
-        """Whether metadata refuses one of the topics; then this question fails with that error."""
+        """Whether metadata refuses one of the topics or lacks one of the partitions; then this question fails with
+        that error."""
         codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
         final = {topic: code for topic, code in codes.items() if code in (INVALID_TOPIC, TOPIC_AUTHORIZATION)}
         if final:
@@ -216,7 +222,10 @@ class Search:
         for topic, code in codes.items():
             if code:
                 self._last_error = error_for(code, f"topic {topic}")
-        return False
+        missing = self._existence.error(leaderless)
+        if missing is not None:
+            self.promise.fail(missing)
+        return missing is not None
 
     def _time_out(self) -> None:
         names = ", ".join(map(str, sorted(self._remaining)))

@@ -93,6 +93,7 @@ class MetadataManager:
         self._fatal: KafkaError | None = None
         self._topic_errors: dict[str, int] = {}
         self._warned: frozenset[str] = frozenset()
+        self._warned_partitions: frozenset[TopicPartition] = frozenset()
         self._unraised: dict[str, int] = {}
 
     # --- wishes ------------------------------------------------------------------------------------------
@@ -306,8 +307,16 @@ class MetadataManager:
         for topic in sorted(self.unknown_topics() - self._warned):
             _log.warning("topic %s does not exist; it is looked for again from time to time", topic)
         self._warned = self.unknown_topics()
+        self._warn_of_partitions()
         reported = (INVALID_TOPIC, TOPIC_AUTHORIZATION)
         self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
+
+    def _warn_of_partitions(self) -> None:
+        """Log a warning for each assigned partition that does not exist, once until it exists."""
+        missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
+        for tp in sorted(missing - self._warned_partitions):
+            _log.warning("%s; it is looked for again from time to time", self.missing_partition(tp))
+        self._warned_partitions = missing
 
     def take_error(self) -> KafkaError | None:
         """An error for the user's next call, once: a failed login or version, topics refused or with illegal
@@ -339,6 +348,19 @@ class MetadataManager:
         if code == UNKNOWN_TOPIC:
             return f"topic {topic} does not exist"
         return str(error_for(code, f"topic {topic}")) if code else ""
+
+    def missing_partition(self, tp: TopicPartition) -> str:
+        """Returns how many partitions the topic has, in words, if it does not have this one; else an empty text."""
+        cluster, topic = self._cluster, tp.topic
+        if not cluster.lacks(tp):
+            return ""
+        count = cluster.listed_count(topic)
+        numbers = f"{count} partitions (0 to {count - 1})" if count > 1 else "1 partition (0)"
+        return f"topic {topic} has {numbers}, there is no {tp}"
+
+    def problem_with(self, tp: TopicPartition) -> str:
+        """Returns what is wrong with the partition or its topic, in words; empty if nothing is known."""
+        return self.hint(tp.topic) or self.missing_partition(tp)
 
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 

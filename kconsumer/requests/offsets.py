@@ -85,7 +85,7 @@ class OffsetsManager:
         if leaderless:
             self._metadata.request_leaders()
             for tp in leaderless:
-                subscription.get(tp).trouble = self._metadata.hint(tp.topic) or "no leader is known"
+                subscription.get(tp).trouble = self._metadata.problem_with(tp) or "no leader is known"
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 

@@ -46,6 +46,7 @@ class TopicMetadata:
     topic_id: bytes | None
     internal: bool
     partitions: dict[int, PartitionMetadata]
+    listed: int = 0  # partitions in the response; `partitions` lacks those whose leader epoch was older than one seen
     infos: tuple[PartitionInfo, ...] | None = None
 
 
@@ -105,6 +106,16 @@ class Cluster:
         """How many partitions the topic has; None if it is not known."""
         known = self._topics.get(topic)
         return None if known is None else len(known.partitions)
+
+    def listed_count(self, topic: str) -> int:
+        """Returns how many partitions the last metadata response listed for the topic; 0 if it is not known."""
+        known = self._topics.get(topic)
+        return 0 if known is None else known.listed
+
+    def lacks(self, tp: TopicPartition) -> bool:
+        """Returns True if the topic is known and has no such partition."""
+        count = self.listed_count(tp.topic)
+        return count > 0 and not 0 <= tp.partition < count
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...] | None:
         """The topic's partitions in order; None if it is not known."""
@@ -244,7 +255,7 @@ class Cluster:
             if self._last_ids.get(name, new_id) != new_id:
                 result.made_anew.add(name)
             self._last_ids[name] = new_id
-        read = TopicMetadata(new_id, topic.is_internal, {})
+        read = TopicMetadata(new_id, topic.is_internal, {}, len(topic.partitions))
         for partition in topic.partitions:
             result.stale |= _is_stale(partition.error_code)
             tp = TopicPartition(name, partition.partition_index)

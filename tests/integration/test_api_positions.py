@@ -114,12 +114,12 @@ def test_calls_on_partitions_that_are_not_assigned(ten: TopicPartition, new_cons
 
 
 def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
-    """A partition that does not exist: position() ends after its own timeout (Java testPositionRespectsTimeout)."""
+    """A topic that does not exist: position() ends after its own timeout (Java testPositionRespectsTimeout)."""
     consumer = new_consumer()
-    missing = TopicPartition(topic_name, 15)
+    missing = TopicPartition(f"{topic_name}-missing", 15)
     consumer.assign([missing])
     watch = Stopwatch()
-    with pytest.raises(TimeoutError, match=f"{topic_name}-15"):
+    with pytest.raises(TimeoutError, match=f"{topic_name}-missing-15"):
         consumer.position(missing, timeout=0.7)
     assert 0.6 < watch.clock()
     assert watch.seconds() < 1.5
@@ -128,7 +128,7 @@ def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartitio
 def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
     """wakeup() ends a position() that waits; the consumer goes on working (Java testPositionRespectsWakeup)."""
     consumer = new_consumer()
-    missing = TopicPartition(topic_name, 15)
+    missing = TopicPartition(f"{topic_name}-missing", 15)
     consumer.assign([missing, ten])
     later(0.3, consumer.wakeup)
     watch = Stopwatch()

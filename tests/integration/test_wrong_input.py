@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import (
+    BrokerError,
     ConfigError,
     InvalidTopicError,
     StateError,
@@ -17,6 +19,7 @@ from kconsumer.errors import (
     UnknownAssignorError,
 )
 from support.kafka import Kafka
+from support.polling import read
 
 Options = dict[str, Any]
 
@@ -91,6 +94,41 @@ def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str, engine: Option
         assert "does not exist" in consumer.partition_states()[tp].reason
         with pytest.raises(TimeoutError, match=rf"{topic_name}.*does not exist"):
             consumer.position(tp, timeout=0.5)
+
+
+@pytest.mark.classic_protocol
+def test_partition_that_does_not_exist(
+    kafka: Kafka, topic_name: str, engine: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Calls that need it fail at once and name the partitions there are; poll() finds nothing, with one warning, until
+    the partition is added."""
+    kafka.create_topic(topic_name, 3)
+    kafka.produce(topic_name, [b"0"], partition=0)
+    there, missing = TopicPartition(topic_name, 0), TopicPartition(topic_name, 7)
+    message = rf"topic {topic_name} has 3 partitions \(0 to 2\), there is no {topic_name}-7"
+    servers = kafka.bootstrap_servers
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **engine) as consumer:
+        for call in (
+            consumer.end_offsets,
+            consumer.beginning_offsets,
+            lambda tps: consumer.offsets_for_times({tps[1]: 0}),
+        ):
+            with pytest.raises(BrokerError, match=message):
+                call([there, missing])
+        consumer.assign([missing, there])
+        with pytest.raises(BrokerError, match=message):
+            consumer.position(missing)
+        assert [b"0"] == [record.value for record in read(consumer, 1)]
+        assert re.search(message, consumer.partition_states()[missing].reason)
+        assert 1 == len([entry for entry in caplog.records if re.search(message, entry.getMessage())])
+        kafka.add_partitions(topic_name, 8)
+        kafka.produce(topic_name, [b"7"], partition=7)
+        assert [b"7"] == [record.value for record in read(consumer, 1)]
+    with (
+        RangeClient(bootstrap_servers=servers) as client,
+        pytest.raises(BrokerError, match=rf"there is no {topic_name}-8"),
+    ):
+        list(client.read_range((topic_name, 8), "earliest", "latest"))
 
 
 def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str, engine: Options) -> None:

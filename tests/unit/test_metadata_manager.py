@@ -562,3 +562,35 @@ def test_repr_tells_what_is_needed() -> None:
     assert "<MetadataManager needs full, idle>" == repr(case.manager)
     case.asks(0.0)
     assert "<MetadataManager needs full, in flight>" == repr(case.manager)
+
+
+def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """An assigned partition that its topic does not have: one warning, again only after it has existed."""
+    case = Case()
+    case.subscription.assign(tps("a-0", "a-7"))
+    for now in (0.0, 1000.0):
+        case.manager.request_update()
+        case.update(now, led_by({"a-0": 1, "a-1": 1}))
+    expected = "topic a has 2 partitions (0 to 1), there is no a-7; it is looked for again from time to time"
+    assert [expected] == [record.getMessage() for record in caplog.records]
+    assert expected.startswith(case.manager.problem_with(tp("a-7")))
+    assert "" == case.manager.problem_with(tp("a-0"))
+    case.manager.request_update()
+    case.update(2000.0, led_by({f"a-{index}": 1 for index in range(8)}))
+    assert "" == case.manager.problem_with(tp("a-7"))
+    case.manager.request_update()
+    case.update(5000.0, led_by({"a-0": 1}))
+    assert "topic a has 1 partition (0), there is no a-7" in caplog.records[1].getMessage()
+    assert 2 == len(caplog.records)
+
+
+def test_a_partition_with_an_old_leader_epoch_exists() -> None:
+    """A response whose leader epoch is older than one already seen leaves the partition out, but not as missing."""
+    case = Case("a")
+    case.update(0.0, led_by({"a-0": 1, "a-1": 1}, 5))
+    case.manager.request_update()
+    case.update(1000.0, metadata(topic("a", error=3)))
+    case.manager.request_update()
+    case.update(2000.0, led_by({"a-0": 1, "a-1": 1}, 4))
+    assert 0 == case.cluster.partition_count("a")
+    assert "" == case.manager.problem_with(tp("a-1"))

@@ -11,6 +11,7 @@ from kconsumer.errors import (
     BrokerConnectionError,
     InvalidTopicError,
     KafkaError,
+    StaleMetadataError,
     TimeoutError,
     TopicAuthorizationError,
 )
@@ -246,3 +247,25 @@ def test_resets_and_questions_share_a_poll() -> None:
     case.manager.list_offsets({tp("a-0"): -1}, deadline=50.0)
     assert [{"a-0": (-2, 3)}, {"a-0": (-1, 3)}] == [rows(request) for request in case.asks(0.0)]
     assert 40.0 == case.waits(10.0)
+
+
+def test_a_partition_that_does_not_exist_fails_the_question() -> None:
+    """A topic is known without the partition: the question fails once metadata requested after it lacks it, too."""
+    case = fetching("a-0", "a-1")
+    promise = case.manager.list_offsets(dict.fromkeys(tps("a-7"), -1))
+    assert 0.0 == case.waits(1.0)
+    assert FOREVER == case.waits(2.0)
+    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 1}), 101.0)
+    case.waits(102.0)
+    with pytest.raises(StaleMetadataError, match=r"topic a has 2 partitions \(0 to 1\), there is no a-7"):
+        promise.result()
+
+
+def test_a_partition_that_was_added_meanwhile_is_found() -> None:
+    """The metadata known is from before the partition was added: the question is not failed by it."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A1: -1})
+    case.waits(1.0)
+    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 2}, 3), 101.0)
+    answer(case.ask(102.0), offsets({"a-1": 5}), 103.0)
+    assert {A1: OffsetAndTimestamp(5, -1)} == promise.result()
