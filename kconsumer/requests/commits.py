@@ -170,11 +170,12 @@ class CommitManager:
         return promise
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
-        """What the group committed; None for a partition without a commit."""
+        """What the group committed; None for a partition without a commit.
+
+        The promise is the caller's own, even if the same partitions are being looked up already: a caller that gives up
+        fails it, which must not end the other look-up.
+        """
         wanted = frozenset(partitions)
-        for lookup in self._lookups:
-            if lookup.partitions == wanted and not lookup.promise.done and (lookup.deadline or 0) >= deadline:
-                return lookup.promise
         promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         if not wanted:
             promise.keep({})

@@ -545,6 +545,26 @@ def test_a_commit_that_may_not_be_made(
     assert topic_name in str(error)
 
 
+def test_missing_acl_causes_no_flood(
+    kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
+) -> None:
+    """Committed offsets of a topic that may not be described are asked for less and less often, whoever drives."""
+    kafka.create_topic(topic_name)
+    allow(kafka, "restricted", "READ", group=topic_name)
+    backoff_ms = 100
+    consumer = new_consumer(group_id=topic_name, retry_backoff_ms=backoff_ms, **restricted)
+    consumer.assign([(topic_name, 0)])
+    refused, seconds, watch = 0, 3, Stopwatch()
+    while watch.seconds() < seconds:
+        try:
+            consumer.poll(0.1)
+        except TopicAuthorizationError:
+            refused += 1
+    totals = {(name.name, name.group): value for name, value in consumer.metrics().items()}
+    assert refused
+    assert totals["request-total", "consumer-metrics"] <= seconds * 1000 / backoff_ms
+
+
 # --- the same for everything that connects ---
 
 

@@ -11,6 +11,7 @@ from kconsumer.errors import (
     CommitFailedError,
     RebalanceInProgressError,
     TimeoutError,
+    WakeupError,
 )
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.requests.commits import MAX_IN_FLIGHT
@@ -283,12 +284,16 @@ def test_committed_offsets_are_fetched() -> None:
     assert {T0: None} == promise.result()
 
 
-def test_equal_lookups_share_one_request() -> None:
-    """Asking again for the same partitions while a look-up is under way sends nothing more."""
+def test_equal_lookups_end_separately() -> None:
+    """Whoever gives up, because of a timeout or a wakeup, gives up only for itself."""
     group = member()
-    first = group.commits.committed([T0], group.now + 1000)
-    assert first is group.commits.committed([T0], group.now + 500)
-    assert 1 == len(sent(group))
+    lookup, other = (group.commits.committed([T0], group.now + 1000) for _ in range(2))
+    requests = sent(group)
+    other.fail(WakeupError("wakeup() was called"))
+    assert not lookup.done
+    for request in requests:
+        group.answer(request, fetched())
+    assert {T0: OffsetAndMetadata(9, "m", 2)} == lookup.result()
 
 
 def test_empty_assignment_has_nothing_to_look_up() -> None:

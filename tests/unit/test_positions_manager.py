@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 import pytest
 
@@ -122,9 +123,11 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
 def test_no_commit_and_no_policy_is_an_error() -> None:
     """NoOffsetForPartitionError names all such partitions, once per look-up; those with a commit go on."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
-    for answer in ({"a_0": 5, "a_1": None, "a_2": None}, {"a_1": None, "a_2": None}):
-        case.poll()
+    answers = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
+    for now, answer in answers.items():
+        case.poll(now)
         case.answer(**answer)
+        assert case.poll(now).wait_ms > 0, "it backs off"
         error = case.manager.take_error()
         assert isinstance(error, NoOffsetForPartitionError)
         assert tuple(tps("a-1", "a-2")) == error.partitions
@@ -175,6 +178,54 @@ def test_one_look_up_at_a_time() -> None:
     case.answer(a_0=5)
     case.poll()
     assert tps("b-0") == case.commits.asked[1][0]
+
+
+def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
+    """A look-up that is retried, here for an open transaction, is replaced when its partitions are not those that need
+    a position; at most once per retry_backoff_ms."""
+    case = Case("a-0")
+    case.poll()
+    case.subscription.assign(tps("b-0"))
+    case.poll(99.0)
+    assert 1 == len(case.commits.asked)
+    case.poll(100.0)
+    assert [tps("a-0"), tps("b-0")] == [partitions for partitions, _ in case.commits.asked]
+    assert case.commits.promises[0].done
+    assert case.manager.take_error() is None
+    case.answer(b_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("b-0")
+
+
+def test_look_up_goes_on_while_the_same_partitions_need_it() -> None:
+    """Also for a partition that was asked for by name in on_assign, and that is held back otherwise."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.manager.ask(tp("a-1"))
+    for now in (0.0, 100.0, 200.0, 5000.0):
+        case.poll(now)
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+    case.answer(a_1=7)
+    assert (FetchState.FETCHING, 7) == case.state("a-1")
+
+
+def test_refused_look_up_is_repeated_less_and_less_often() -> None:
+    """A missing ACL costs a few requests per second, however often the network thread polls; another assignment is
+    looked up at once."""
+    case = Case("a-0")
+    times = []
+    for now in range(10_000):
+        before = len(case.commits.asked)
+        case.poll(now)
+        if len(case.commits.asked) > before:
+            times.append(now)
+            case.commits.promises[-1].fail(GroupAuthorizationError("no"))
+    pauses = [after - before for before, after in pairwise(times)]
+    assert 80 <= pauses[0] <= 120
+    assert 160 <= pauses[1] <= 240
+    assert 800 <= min(pauses[4:])
+    case.subscription.assign(tps("b-0"))
+    case.poll(10_000)
+    assert tps("b-0") == case.commits.asked[-1][0]
 
 
 def test_nothing_to_do() -> None:
@@ -237,6 +288,8 @@ def test_failed_look_up(timed_out: bool) -> None:
     assert (None if timed_out else error) is case.manager.take_error()
     assert case.manager.take_error() is None
     assert (FetchState.INITIALIZING, None) == case.state("a-0")
+    assert str(error) == case.subscription.get(tp("a-0")).trouble
+    case.poll(1.0)
     case.poll(6000.0)
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]
     case.answer(a_0=5)
