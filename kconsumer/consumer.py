@@ -21,6 +21,8 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.guard import Guard, public
 from kconsumer.iteration import Iteration
 from kconsumer.listener import CallableListener, RebalanceListener
+from kconsumer.offset_arguments import offsets_to_commit, seek_target
+from kconsumer.offset_arguments import topic_partition as _partition
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
     GroupMetadata,
@@ -291,8 +293,9 @@ class Consumer:
         """Commit and wait: all positions, or the given offsets (the next ones to read), or a batch's
         `next_offsets()`. Retriable errors are retried until the timeout.
 
-        Raises CommitFailedError when no longer a member, RebalanceInProgressError while the group rebalances,
-        TimeoutError, StateError without a group (Java `commitSync`).
+        Raises TypeError or ValueError for what cannot be an offset, CommitFailedError when no longer a member,
+        RebalanceInProgressError while the group rebalances, TimeoutError, StateError without a group (Java
+        `commitSync`).
         """
         self._engine.commit(self._offsets(offsets), self._timer(timeout))
 
@@ -304,6 +307,8 @@ class Consumer:
         `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
 
         While ten are under way, further ones wait and are sent together: faster than the broker is no use."""
+        if callback is not None and not callable(callback):
+            raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
         self._engine.commit_async(self._offsets(offsets), callback)
 
     @public
@@ -325,7 +330,7 @@ class Consumer:
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Read from this offset on. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
         truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
-        target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        target = seek_target(offset)
         tp = _partition(tp)
         with self._engine.changing():
             self._engine.parts.subscription.get(tp)
@@ -520,12 +525,7 @@ class Consumer:
         """The offsets to commit; None for all positions, unless a loop is in the middle of a batch."""
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
-        if isinstance(offsets, ConsumerRecords):
-            return dict(offsets.next_offsets())
-        return {
-            _partition(tp): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for tp, offset in offsets.items()
-        }
+        return offsets_to_commit(offsets)
 
     def _timer(self, timeout: Timeout) -> Timer:
         return Timer(self._clock, self._timeout_ms(timeout))
@@ -553,17 +553,3 @@ def _positive(name: str, value: int) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
     return value
-
-
-def _partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or a negative partition, TypeError
-    for anything else."""
-    topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)
-    if not isinstance(topic, str) or not isinstance(partition, int):
-        raise TypeError(
-            f"{tp!r} is not a topic-partition; give TopicPartition(topic, partition). assign() takes a list of them;"
-            " pause(), resume(), seek_to_beginning() and seek_to_end() take them one by one: pause(*partitions)"
-        )
-    if not topic or not topic.strip() or partition < 0:
-        raise ValueError(f"not a topic-partition: {tp!r}")
-    return tp if isinstance(tp, TopicPartition) else TopicPartition(topic, partition)

@@ -39,6 +39,7 @@ PUBLIC = MANAGED | {
     "ranges",
     "guard",
     "iteration",
+    "offset_arguments",
     "report",
     "_version",
 }
@@ -69,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     "deserializers": FACTS,
     "guard": FACTS,
     "iteration": FACTS | {"_core", "records"},
+    "offset_arguments": FACTS | {"_core", "records"},
     "report": FACTS,
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "net": FACTS | {"_version", "_jaas", "_core", "schema", "config", "clock", "metrics"},

@@ -1,0 +1,113 @@
+"""Checks of partitions and offsets that users pass: what cannot be one is refused at once, saying what to pass.
+
+Integers are taken by `__index__`, so those of numpy work, and floats do not. What passes here can be sent.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+MAX_PARTITION = MAX_LEADER_EPOCH = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+MAX_STRING_BYTES = 2**15 - 1
+
+_OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the ConsumerRecords of a poll(), or nothing"
+
+
+def topic_partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
+    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or an impossible partition,
+    TypeError for anything else."""
+    topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)
+    if not isinstance(topic, str) or not hasattr(partition, "__index__"):
+        raise TypeError(
+            f"{tp!r} is not a topic-partition; give TopicPartition(topic, partition). assign() takes a list of them;"
+            " pause(), resume(), seek_to_beginning() and seek_to_end() take them one by one: pause(*partitions)"
+        )
+    number = operator.index(partition)
+    if not topic.strip() or not 0 <= number <= MAX_PARTITION or not _fits(topic):
+        raise ValueError(f"not a topic-partition: {tp!r}")
+    if isinstance(tp, TopicPartition) and type(partition) is int:
+        return tp
+    return TopicPartition(topic, number)
+
+
+def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of a commit by partition, checked. TypeError or ValueError for what is none."""
+    if isinstance(offsets, ConsumerRecords):
+        return dict(offsets.next_offsets())
+    if not isinstance(offsets, Mapping):
+        raise TypeError(_what_to_commit(offsets))
+    by_partition = {topic_partition(tp): offset for tp, offset in offsets.items()}
+    return {tp: _offset(offset, f"the offset to commit for {tp}") for tp, offset in by_partition.items()}
+
+
+def seek_target(offset: Any) -> OffsetAndMetadata:
+    """The offset to seek to, checked. TypeError or ValueError for what is none."""
+    return _offset(offset, "the offset of seek()")
+
+
+def _offset(offset: Any, what: str) -> OffsetAndMetadata:
+    if isinstance(offset, OffsetAndMetadata):
+        return _checked(offset, what)
+    if hasattr(offset, "__index__"):
+        return OffsetAndMetadata(_within(MAX_OFFSET, offset, what))
+    hint = ""
+    if isinstance(offset, ConsumerRecord):
+        hint = "; the next one to read is record.offset + 1"
+    elif isinstance(offset, OffsetAndTimestamp):
+        hint = "; give its .offset"
+    raise TypeError(f"{what} must be an int or an OffsetAndMetadata, not {offset!r}{hint}")
+
+
+def _checked(given: OffsetAndMetadata, what: str) -> OffsetAndMetadata:
+    offset = _within(MAX_OFFSET, given.offset, what)
+    epoch = given.leader_epoch
+    if epoch is not None:
+        epoch = _within(MAX_LEADER_EPOCH, epoch, f"leader_epoch of {what}")
+    if not isinstance(given.metadata, str):
+        raise TypeError(f"metadata of {what} must be a str, not {given.metadata!r}")
+    if not _fits(given.metadata):
+        raise ValueError(
+            f"metadata of {what} must be text that UTF-8 can encode in {MAX_STRING_BYTES} bytes"
+            " (brokers take 4096 unless configured otherwise)"
+        )
+    return OffsetAndMetadata(offset, given.metadata, epoch)
+
+
+def _within(limit: int, number: Any, what: str) -> int:
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} must be an int, not {number!r}") from None
+    if not 0 <= found <= limit:
+        raise ValueError(f"{what} must be between 0 and {limit}, not {found}")
+    return found
+
+
+def _fits(text: str) -> bool:
+    """Whether a string of a request can have this value."""
+    try:
+        return len(text.encode()) <= MAX_STRING_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _what_to_commit(offsets: Any) -> str:
+    told = f"commit() takes {_OFFSETS}, not {type(offsets).__name__}"
+    first = offsets[0] if isinstance(offsets, list) and offsets else offsets
+    if isinstance(first, ConsumerRecord):
+        of_one = "commit({TopicPartition(record.topic, record.partition): record.offset + 1})"
+        return f"{told}; for one record write {of_one}, for all records of a poll() pass what it returned"
+    if isinstance(first, TopicPartition):
+        return f"{told}; for the positions of some partitions write commit({{tp: consumer.position(tp) for tp in …}})"
+    if hasattr(offsets, "next_offsets"):
+        return f"{told}; write commit(batch.next_offsets())"
+    if callable(offsets):
+        return f"{told}; pass a callback by name: commit_async(callback=…)"
+    return told
