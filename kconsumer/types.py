@@ -4,8 +4,10 @@ repr."""
 from __future__ import annotations
 
 import enum
+import struct
+import sys
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 
 class TopicPartition(NamedTuple):
@@ -71,14 +73,54 @@ class OffsetAndTimestamp:
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
-    """This member's place in its group (Java `ConsumerGroupMetadata`)."""
+@dataclass(frozen=True, repr=False, eq=False)
+class GroupMetadata(bytes):
+    """This member's place in its group (Java `ConsumerGroupMetadata`).
+
+    Pass it to a transactional producer, so that the offsets of a member that has lost its partitions are refused:
+    `send_offsets_to_transaction` of confluent-kafka and of kafka-python (3.0 and newer) take it as it is. For
+    confluent-kafka it is bytes, in librdkafka's form; two of them are equal if all fields are.
+    """
 
     group_id: str
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+    def __new__(
+        cls, group_id: str, generation_id: int = -1, member_id: str = "", group_instance_id: str | None = None
+    ) -> Self:
+        return bytes.__new__(cls, _librdkafka_form(group_id, generation_id, member_id, group_instance_id))
+
+    def __reduce__(self) -> tuple[type[GroupMetadata], tuple[str, int, str, str | None]]:
+        return GroupMetadata, (self.group_id, self.generation_id, self.member_id, self.group_instance_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"GroupMetadata(group_id={self.group_id!r}, generation_id={self.generation_id}, "
+            f"member_id={self.member_id!r}, group_instance_id={self.group_instance_id!r})"
+        )
+
+    __str__ = __repr__
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type:
+            """kafka-python's class if that is loaded, because its producer takes only what isinstance() finds to be
+            one. It cannot be a base class: it is a tuple, and confluent-kafka's producer takes only bytes."""
+            return getattr(sys.modules.get("kafka.structs"), "ConsumerGroupMetadata", GroupMetadata)
+
+
+def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> bytes:
+    """Return what `rd_kafka_consumer_group_metadata_write` makes: a native int, and texts that end with NUL. Texts that
+    contain NUL have no such form; librdkafka refuses what is returned for them."""
+    texts = [text.encode(errors="surrogatepass") for text in (group_id, member_id, instance_id or "")]
+    if any(b"\0" in text for text in texts):
+        return repr((group_id, generation_id, member_id, instance_id)).encode()
+    group, member, instance = texts
+    without_instance = b"\1" if instance_id is None else b"\0" + instance + b"\0"
+    return b"CGMDv2:" + struct.pack("=i", generation_id) + group + b"\0" + member + b"\0" + without_instance
 
 
 class IsolationLevel(enum.Enum):

@@ -1,0 +1,75 @@
+"""Read, process and write, each record once, with confluent-kafka's producer:
+python examples/exactly_once_confluent.py localhost:9092 my-group from-topic to-topic.
+
+Output records and the offsets of what was read are committed in one transaction. Whoever reads the target topic with
+isolation_level="read_committed" sees each result once, however often this program is killed and started again.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka import TopicPartition as Offset
+
+from kconsumer import Consumer, ConsumerRecords
+from kconsumer.errors import WakeupError
+
+
+def process(value: bytes | None) -> bytes | None:
+    """Stands for your work."""
+    return None if value is None else value.upper()
+
+
+def transfer(consumer: Consumer, producer: Producer, records: ConsumerRecords, target: str) -> None:
+    """Write the results of a batch and commit its offsets, both or neither."""
+    producer.begin_transaction()
+    try:
+        for record in records:
+            producer.produce(target, key=record.key, value=process(record.value))
+        offsets = [Offset(tp.topic, tp.partition, at.offset) for tp, at in records.next_offsets().items()]
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        producer.commit_transaction()
+    except KafkaException as error:
+        if not error.args[0].txn_requires_abort():
+            raise  # this producer cannot continue; after a restart the records are read again
+        producer.abort_transaction()
+        rewind(consumer, records)
+
+
+def rewind(consumer: Consumer, records: ConsumerRecords) -> None:
+    """Read these records again, unless a rebalance has moved their partition to another member."""
+    for partition in records.partitions() & consumer.assignment():
+        consumer.seek(partition, records.records(partition)[0].offset)
+
+
+def main(servers: str, group: str, source: str, target: str) -> None:
+    """Run until Ctrl-C. Each process of the group needs a transactional id (and instance id) of its own, which stays
+    the same when it is started again."""
+    identity = f"{group}-0"
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": identity})
+    producer.init_transactions()  # aborts what an earlier run of this process left open
+    with Consumer(
+        source,
+        bootstrap_servers=servers,
+        group_id=group,
+        group_instance_id=identity,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        signal.signal(signal.SIGINT, lambda _number, _frame: consumer.wakeup())
+        try:
+            while True:
+                records = consumer.poll(timeout=1.0)
+                if records:
+                    transfer(consumer, producer, records, target)
+        except WakeupError:
+            print("leaving the group")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit("usage: exactly_once_confluent.py HOST:PORT GROUP FROM-TOPIC TO-TOPIC")
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""Read, process and write, each record once, with kafka-python's producer (3.0 and newer):
+python examples/exactly_once_kafka_python.py localhost:9092 my-group from-topic to-topic.
+
+Output records and the offsets of what was read are committed in one transaction. Whoever reads the target topic with
+isolation_level="read_committed" sees each result once, however often this program is killed and started again.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, ProducerFencedError
+from kafka.structs import OffsetAndMetadata
+
+from kconsumer import Consumer, ConsumerRecords
+from kconsumer.errors import WakeupError
+
+
+def process(value: bytes | None) -> bytes | None:
+    """Stands for your work."""
+    return None if value is None else value.upper()
+
+
+def transfer(consumer: Consumer, producer: KafkaProducer, records: ConsumerRecords, target: str) -> None:
+    """Write the results of a batch and commit its offsets, both or neither."""
+    producer.begin_transaction()
+    try:
+        for record in records:
+            producer.send(target, key=record.key, value=process(record.value))
+        offsets = {tp: OffsetAndMetadata(at.offset) for tp, at in records.next_offsets().items()}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        producer.commit_transaction()
+    except ProducerFencedError:
+        raise  # another process has this transactional id
+    except KafkaError:
+        producer.abort_transaction()
+        rewind(consumer, records)
+
+
+def rewind(consumer: Consumer, records: ConsumerRecords) -> None:
+    """Read these records again, unless a rebalance has moved their partition to another member."""
+    for partition in records.partitions() & consumer.assignment():
+        consumer.seek(partition, records.records(partition)[0].offset)
+
+
+def main(servers: str, group: str, source: str, target: str) -> None:
+    """Run until Ctrl-C. Each process of the group needs a transactional id (and instance id) of its own, which stays
+    the same when it is started again."""
+    identity = f"{group}-0"
+    producer = KafkaProducer(bootstrap_servers=servers, transactional_id=identity)
+    producer.init_transactions()  # aborts what an earlier run of this process left open
+    with Consumer(
+        source,
+        bootstrap_servers=servers,
+        group_id=group,
+        group_instance_id=identity,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        signal.signal(signal.SIGINT, lambda _number, _frame: consumer.wakeup())
+        try:
+            while True:
+                records = consumer.poll(timeout=1.0)
+                if records:
+                    transfer(consumer, producer, records, target)
+        except WakeupError:
+            print("leaving the group")
+    producer.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit("usage: exactly_once_kafka_python.py HOST:PORT GROUP FROM-TOPIC TO-TOPIC")
+    main(*sys.argv[1:])

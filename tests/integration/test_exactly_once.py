@@ -1,0 +1,146 @@
+"""Offsets in the transactions of other clients' producers: each record once, and none for a member that is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from kconsumer import Consumer, GroupMetadata, TopicPartition
+from support.kafka import Kafka
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "tests" / "support" / "exactly_once.py"
+RECORDS = 2_000
+DEADLINE_S = 90
+# In the middle of the second transaction; with its offsets sent; when it is committed, which nobody was told.
+KILLS = {
+    "confluent": ("produce:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),
+    "kafka_python": ("send:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),
+}
+
+
+def start(client: str, kill: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start the example of this client."""
+    example = ROOT / "examples" / f"exactly_once_{client}.py"
+    # -P: the folder of WORKER has a module kafka, too.
+    command = [sys.executable, "-P", str(WORKER), str(example), kill, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def read_values(kafka: Kafka, topic: str, isolation_level: str, count: int = 0) -> list[bytes]:
+    """Read at least `count` records of the topic's only partition, and then up to its end."""
+    partition = TopicPartition(topic, 0)
+    values: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level=isolation_level) as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        while len(values) < count or consumer.position(partition) < consumer.end_offsets([partition])[partition]:
+            assert time.monotonic() < deadline, f"{len(values)} records of {count}"
+            values += [record.value for record in consumer.poll(0.5)]
+    return values
+
+
+@pytest.mark.parametrize("client", KILLS)
+def test_each_record_once_across_kills(kafka: Kafka, topic_name: str, client: str) -> None:
+    """The examples, killed at three points and started again: a reader of committed records sees each result once."""
+    source, target = f"{topic_name}-in", f"{topic_name}-out"
+    kafka.create_topic(source, partitions=2)
+    kafka.create_topic(target, partitions=1)
+    kafka.produce(source, [b"r%d" % number for number in range(RECORDS)])
+    arguments = (kafka.bootstrap_servers, topic_name, source, target)
+    for kill in KILLS[client]:
+        with start(client, kill, *arguments) as process:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+            assert -signal.SIGKILL == process.returncode, output
+    with start(client, "none", *arguments) as process:
+        read_values(kafka, target, "read_committed", RECORDS)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert (0, "leaving the group\n") == (process.returncode, output)
+    expected = sorted(b"R%d" % number for number in range(RECORDS))
+    assert expected == sorted(read_values(kafka, target, "read_committed"))
+    assert len(expected) < len(read_values(kafka, target, "read_uncommitted"))  # some transactions were cut off
+
+
+Send = Callable[[int, GroupMetadata], None]
+
+
+@contextlib.contextmanager
+def confluent_producer(kafka: Kafka, partition: TopicPartition) -> Iterator[Send]:
+    """Commits an offset of the partition in a transaction, or raises what the producer raises and aborts."""
+    producer = kafka.producer({"transactional.id": partition.topic})
+    producer.init_transactions()
+
+    def send(offset: int, metadata: GroupMetadata) -> None:
+        producer.begin_transaction()
+        try:
+            at = confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
+            producer.send_offsets_to_transaction([at], metadata)
+            producer.commit_transaction()
+        except confluent_kafka.KafkaException:
+            producer.abort_transaction()
+            raise
+
+    yield send
+
+
+@contextlib.contextmanager
+def kafka_python_producer(kafka: Kafka, partition: TopicPartition) -> Iterator[Send]:
+    """The same."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata
+
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=partition.topic)
+    producer.init_transactions()
+
+    def send(offset: int, metadata: GroupMetadata) -> None:
+        producer.begin_transaction()
+        try:
+            producer.send_offsets_to_transaction({partition: OffsetAndMetadata(offset)}, metadata)
+            producer.commit_transaction()
+        except KafkaError:
+            producer.abort_transaction()
+            raise
+
+    try:
+        yield send
+    finally:
+        producer.close()
+
+
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")  # of kafka-python's import
+@pytest.mark.parametrize("producer", [confluent_producer, kafka_python_producer])
+def test_only_the_present_member_commits(
+    kafka: Kafka,
+    topic_name: str,
+    new_consumer: Callable[..., Consumer],
+    producer: Callable[[Kafka, TopicPartition], contextlib.AbstractContextManager[Send]],
+) -> None:
+    """`group_metadata()` goes to either producer as it is; of another generation or member, the broker refuses it."""
+    partition = TopicPartition(kafka.create_topic(topic_name), 0)
+    kafka.produce(topic_name, [b"a"])
+    consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
+    while not consumer.poll(1.0):
+        pass
+    mine = consumer.group_metadata()
+    with producer(kafka, partition) as send:
+        send(7, mine)
+        for stale in (
+            GroupMetadata(mine.group_id, mine.generation_id + 5, mine.member_id),
+            GroupMetadata(mine.group_id, mine.generation_id, "nobody"),
+        ):
+            with pytest.raises(Exception, match=r"(?i)generation|member"):
+                send(8, stale)
+    committed = consumer.committed([partition])[partition]
+    assert committed is not None
+    assert 7 == committed.offset

@@ -1,0 +1,63 @@
+"""Runs an example of examples/ whose producer kills its process at a chosen call:
+python exactly_once.py EXAMPLE METHOD:CALL:before|after|none [arguments of the example]."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+PRODUCERS = ("Producer", "KafkaProducer")
+
+
+def load(path: str) -> ModuleType:
+    """Import a file."""
+    spec = importlib.util.spec_from_file_location("example", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def killed_at(base: type, method: str, call: int, when: str) -> type:
+    """Return a subclass whose `method` kills the process in its call number `call`, before or after doing its work."""
+    original: Callable[..., Any] = getattr(base, method)
+    calls = 0
+
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and when == "before":
+            die(self)
+        result = original(self, *arguments, **named)
+        if calls == call:
+            die(self)
+        return result
+
+    return type(base.__name__, (base,), {method: counted})
+
+
+def die(producer: Any) -> None:
+    """Kill this process, with what was produced so far in the log: a reader of everything sees it."""
+    producer.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(path: str, kill: str, *arguments: str) -> None:
+    """Run the example."""
+    module = load(path)
+    if kill != "none":
+        method, call, when = kill.split(":")
+        for name in PRODUCERS:
+            if hasattr(module, name):
+                setattr(module, name, killed_at(getattr(module, name), method, int(call), when))
+    module.main(*arguments)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
