@@ -88,6 +88,7 @@ class SentFields:
         self._member = member
         self._subscription = subscription
         self._sent: dict[str, Any] = {}
+        self._has_sent_regex = False  # ever; the coordinator may still have it
 
     def forget(self) -> None:
         """The next heartbeat tells everything again."""
@@ -132,11 +133,12 @@ class SentFields:
         return message
 
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
-        regex = self._subscription.broker_pattern
-        if regex is None and not self._sent.get("regex"):
-            return
-        if self._changed("regex", regex or ""):
-            message.subscribed_topic_regex = regex or ""  # an empty one clears it
+        """Send the pattern if it changed. An empty one clears it: without the field the coordinator keeps the pattern that
+        it knows of this member id, also when the member joins again after a LeaveGroup that did not arrive."""
+        regex = self._subscription.broker_pattern or ""
+        self._has_sent_regex |= bool(regex)
+        if self._has_sent_regex and self._changed("regex", regex):
+            message.subscribed_topic_regex = regex
 
     def _changed(self, name: str, value: object) -> bool:
         if name in self._sent and self._sent[name] == value:
@@ -163,6 +165,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._fields = SentFields(config, member, subscription)
         self._in_flight = 0  # number of the heartbeat awaited; 0: none
         self._numbers = 0
+        self._last_ended = 0  # number of the last heartbeat of a membership that has ended
         self._interval_ms = 0.0  # told by the coordinator with each answer
         self._sent_at = 0.0
 
@@ -193,6 +196,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             self._membership.poll_expired()
         if self._coordinator.connection is None:
             if member.state is EpochState.LEAVING:  # nobody can be told: the session will run out there
+                self.end_membership()
                 self._membership.heartbeat_left()
                 return PollResult()
             self._coordinator.wanted = True
@@ -200,6 +204,10 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         if member.state is EpochState.PREPARE_LEAVING or self.due(now) > 0:
             return PollResult(wait_ms=self.due(now))
         return PollResult([self.request(now)], self.due(now))
+
+    def end_membership(self) -> None:
+        """The member leaves. Responses to heartbeats sent until now do not concern what it joins later."""
+        self._last_ended = self._numbers
 
     def request(self, now: float) -> UnsentRequest:
         """The heartbeat to send now. Making it counts as sending it: the state moves on."""
@@ -209,6 +217,8 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._next_heartbeat = now + self._interval_ms
         self._metrics.heartbeat_sent(now)
         message = self._fields.message()
+        if message.member_epoch < JOIN_EPOCH:
+            self.end_membership()
         self._membership.heartbeat_left()
         return UnsentRequest(
             CONSUMER_GROUP_HEARTBEAT,
@@ -233,6 +243,9 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
     def _on_reply(self, number: int, reply: Reply) -> None:
         if number == self._in_flight:
             self._in_flight = 0
+        if number <= self._last_ended:
+            self._too_late(reply)
+            return
         if reply.error is not None:
             self._not_answered(reply.error, reply.now)
             return
@@ -246,6 +259,19 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._interval_ms = float(message.heartbeat_interval_ms)
         self._next_heartbeat = self._sent_at + self._interval_ms
         self._membership.assigned(message, reply.now)
+
+    def _too_late(self, reply: Reply) -> None:
+        """A response to a heartbeat of a membership that has ended: the leave, or one sent before it. It says nothing of
+        the membership that may have begun since, only of the coordinator."""
+        error = reply.error
+        if error is None and reply.message.error_code:
+            error = error_for(reply.message.error_code, self._where(reply.message.error_message))
+        if error is None:
+            return
+        log.info("%s", error)
+        lost = reply.error is not None and reply.error.retriable
+        if lost or HEARTBEAT_REACTIONS.get(getattr(error, "code", 0)) is Reaction.COORDINATOR:
+            self._coordinator.mark_unknown(error, reply.now)
 
     def _not_answered(self, error: KafkaError, now: float) -> None:
         self._fields.forget()

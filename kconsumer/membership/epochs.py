@@ -86,8 +86,9 @@ class EpochMembership(Membership[EpochMember]):
         return self._member.state is EpochState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """What ended the membership; raised by every poll from then on, for nothing else will happen."""
-        return self._error
+        """What ended the membership. Every call raises it while there is a subscription, because nothing else will happen.
+        A consumer that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
+        return self._error if self._subscription.is_group_managed else None
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
@@ -268,6 +269,7 @@ class EpochMembership(Membership[EpochMember]):
             return None
         static = member.group_instance_id is not None
         if self._coordinator.connection is None or (leave_group is False and not static):
+            self.heartbeat.end_membership()
             member.move(EpochState.UNSUBSCRIBED)
             member.forget_assignment(JOIN_EPOCH)
             return None

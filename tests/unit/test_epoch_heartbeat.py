@@ -7,7 +7,7 @@ import pytest
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, GroupError, UnsupportedVersionError
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.state.epochs import EpochState
-from kconsumer.types import SubscriptionPattern
+from kconsumer.types import Node, SubscriptionPattern
 from support.epoch_harness import INTERVAL_MS, EpochHarness, topic_id
 
 pytestmark = pytest.mark.network_thread
@@ -109,6 +109,30 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
     group.subscription.unsubscribe()
     group.subscription.subscribe(["t"])
     assert {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""} == fields(group.beat())
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: bool) -> None:
+    """The coordinator may not have heard that the member left; without the field it keeps the pattern of this member
+    id, and assigns topics that nobody subscribed to."""
+    group = EpochHarness(subscribe=False)
+    group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
+    group.joined({"t": [0]})
+    if not told:
+        group.coordinator.mark_unknown("gone", group.now)
+    group.membership.leave_callback()
+    leave = group.membership.leave("test", group.now)
+    if leave is not None:
+        group.break_connection(leave, BrokerConnectionError("gone"))
+    group.subscription.unsubscribe()
+    group.subscription.subscribe(["u"])
+    group.coordinator.coordinator = Node(1, "broker", 9092)
+    beat = group.beat()
+    message = beat.message
+    assert (0, ["u"], "") == (message.member_epoch, message.subscribed_topic_names, message.subscribed_topic_regex)
+    group.refuse(beat, 14)
+    group.now += INTERVAL_MS
+    assert "" == group.beat().message.subscribed_topic_regex
 
 
 def test_a_lost_coordinator_costs_no_backoff() -> None:

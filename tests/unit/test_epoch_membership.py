@@ -9,7 +9,7 @@ import pytest
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.state.epochs import EpochState
-from kconsumer.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.epoch_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, EpochHarness, topic_id
 from support.group_harness import committed, tps
 
@@ -512,6 +512,50 @@ def test_a_lost_leave_does_not_come_back() -> None:
     group.break_connection(request, BrokerConnectionError("gone"))
     group.now += 10 * INTERVAL_MS
     assert [] == group.background()
+
+
+@pytest.mark.parametrize("code", [15, 25, 69, 110, 128])
+@pytest.mark.parametrize("told", [True, False])
+def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) -> None:
+    """What the coordinator answers to a leave, or to a heartbeat before it, ends no membership that began since: after
+    GROUP_ID_NOT_FOUND, for one, the member would be FATAL."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.now += INTERVAL_MS
+    former = [group.beat()]
+    group.membership.leave_callback()
+    if told:
+        leave = group.membership.leave("test", group.now)
+        assert leave is not None
+        former.append(leave)
+    else:
+        assert group.membership.leave("test", group.now, leave_group=False) is None
+    group.poll()
+    assert S.JOINING is group.state
+    for request in former:
+        group.refuse(request, code)
+    assert (S.JOINING, None) == (group.state, group.membership.take_error())
+    assert (code == 15) == (group.coordinator.connection is None)
+    group.coordinator.coordinator = Node(1, "broker", 9092)
+    group.joined({"t": [0]})
+    assert S.STABLE is group.state
+
+
+def test_a_fatal_error_ends_with_the_subscription() -> None:
+    """A consumer that unsubscribes and assigns partitions itself needs no membership; one that subscribes again hears
+    at once that it cannot join (Java says it once, and then joins no more)."""
+    group = EpochHarness()
+    group.refuse(group.beat(), 112)
+    assert [112, 112] == [getattr(group.membership.take_error(), "code", 0) for _ in range(2)]
+    group.membership.leave_callback()
+    assert group.membership.leave("test", group.now) is None
+    group.subscription.unsubscribe()
+    assert group.membership.take_error() is None
+    group.subscription.assign(tps("t", 0))
+    assert group.membership.take_error() is None
+    group.subscription.unsubscribe()
+    group.subscription.subscribe(["t"])
+    assert group.membership.take_error() is not None
 
 
 # --- subscriptions -------------------------------------------------------------------------------------------------
