@@ -133,8 +133,8 @@ class SentFields:
         return message
 
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
-        """Send the pattern if it changed. An empty one clears it: without the field the coordinator keeps the pattern that
-        it knows of this member id, also when the member joins again after a LeaveGroup that did not arrive."""
+        """Send the pattern if it changed. An empty one clears it: without the field the coordinator keeps the pattern
+        that it knows of this member id, also when the member joins again after a leave that did not arrive."""
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)
         if self._has_sent_regex and self._changed("regex", regex):
@@ -261,8 +261,8 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._membership.assigned(message, reply.now)
 
     def _too_late(self, reply: Reply) -> None:
-        """A response to a heartbeat of a membership that has ended: the leave, or one sent before it. It says nothing of
-        the membership that may have begun since, only of the coordinator."""
+        """A response to a heartbeat of a membership that has ended: the leave, or one sent before it. It says nothing
+        of the membership that may have begun since, only of the coordinator."""
         error = reply.error
         if error is None and reply.message.error_code:
             error = error_for(reply.message.error_code, self._where(reply.message.error_message))

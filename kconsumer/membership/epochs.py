@@ -86,8 +86,8 @@ class EpochMembership(Membership[EpochMember]):
         return self._member.state is EpochState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """What ended the membership. Every call raises it while there is a subscription, because nothing else will happen.
-        A consumer that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
+        """What ended the membership. Every call raises it while there is a subscription, because nothing else will
+        happen. A consumer that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
         return self._error if self._subscription.is_group_managed else None
 
     # --- driving ---------------------------------------------------------------------------------------------------
