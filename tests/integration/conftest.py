@@ -28,6 +28,7 @@ LONGEST = (
     "test_failover.py",
     "test_chaos.py",
     "test_close_states.py",
+    "test_group_model.py",
     "test_who_serves.py",
     "test_soak.py",
     "test_transactions.py",
