@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock, Timer
@@ -28,6 +28,8 @@ from kconsumer.requests.lookups import TopicTable
 from kconsumer.requests.missing import ExistenceCheck
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -243,7 +245,11 @@ class Engine:
         group = self._group()
         with self.lock:
             chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
-            promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
+            if chosen and timer.expired:  # sent once, as in Java, without waiting for the response
+                promise = _separate(group.commits.commit(chosen, automatic=automatic))
+                self._driver.send_soon(group.commits, group.coordinator)
+            else:
+                promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
         began = self._clock.now()
         try:
             self._driver.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
@@ -394,3 +400,10 @@ def _ended(request: UnsentRequest) -> Promise[None]:
 
     request.handler = then_keep
     return promise
+
+
+def _separate(promise: Promise[T]) -> Promise[T]:
+    """A promise that ends as the other one does. Failing it, because nobody waits any more, leaves the other alone."""
+    separate: Promise[T] = Promise()
+    promise.when_done(lambda done: separate.fail(done.error) if done.error else separate.keep(done.result()))
+    return separate

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kconsumer.requests.base import Promise
-from kconsumer.requests.commits import Offsets
+from kconsumer.requests.pending_offsets import Offsets
 from kconsumer.types import TopicPartition
 
 

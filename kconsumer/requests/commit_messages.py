@@ -15,6 +15,7 @@ from kconsumer.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -132,3 +133,13 @@ def lookup_message(
         groups=[group],
         require_stable=True,
     )
+
+
+def commit_codes(message: OffsetCommitResponse, ids: Ids) -> dict[TopicPartition, int]:
+    """The error code of each partition in the response, in its order; a topic id that was not sent is ignored."""
+    return {
+        TopicPartition(name, partition.partition_index): partition.error_code
+        for topic in message.topics
+        if (name := name_of(topic, ids)) is not None
+        for partition in topic.partitions
+    }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.config import ConsumerConfig
@@ -25,7 +24,15 @@ from kconsumer.errors import (
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
-from kconsumer.requests.commit_messages import Ids, TopicIds, commit_message, last_version, lookup_message, name_of
+from kconsumer.requests.commit_messages import (
+    Ids,
+    TopicIds,
+    commit_codes,
+    commit_message,
+    last_version,
+    lookup_message,
+    name_of,
+)
 from kconsumer.requests.coordinator import CoordinatorManager
 from kconsumer.requests.group_reactions import (
     COMMIT_REACTIONS,
@@ -38,6 +45,7 @@ from kconsumer.requests.group_reactions import (
     Table,
     reaction_to,
 )
+from kconsumer.requests.pending_offsets import Offsets, PendingCommit, PendingLookup, PendingRequest
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from kconsumer.state.member import Generation, Member
 from kconsumer.state.subscription import SubscriptionState
@@ -48,49 +56,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 UNKNOWN_TOPIC_ID = 100
 TOPIC_GONE = (3, UNKNOWN_TOPIC_ID)  # UNKNOWN_TOPIC_OR_PARTITION, or by its id
 
-# Answers come in the order of requests, and heartbeats go the same way: one behind thousands of commits that nobody
-# waits for would be answered too late. What does not fit waits, and is sent as one: see `_waiting_commit`.
+# Responses come in the order of requests, and heartbeats use the same connection: one behind thousands of asynchronous
+# commits would be answered too late. What does not fit waits, and is sent as one: see `_waiting_commit`.
 MAX_IN_FLIGHT = 10
-
-
-@dataclass(slots=True, eq=False)
-class _Ask:
-    """One commit or one look-up: what the caller waits for, and how often it was tried.
-
-    `deadline` None: tried once (an async commit).
-    """
-
-    promise: Promise[Any]
-    backoff: Backoff
-    deadline: float | None
-    in_flight: bool = False
-    last_error: KafkaError | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Commit(_Ask):
-    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-    ids: dict[TopicPartition, bytes] = field(default_factory=dict)  # of the topics read, when it was made; or none
-    before_rebalance: bool = False  # the member must know how it went before it gives partitions up
-    automatic: bool = False
-    awaited: bool = False  # somebody does nothing else until it is done
-
-    def join(self, promise: Promise[Any], offsets: Offsets, ids: Ids) -> None:
-        """Commit these, too; later offsets of a partition take the place of earlier ones."""
-        own = dict(offsets)
-        self.offsets.update(own)
-        self.ids.update(ids)
-        self.promise.when_done(lambda ours: promise.keep(own) if ours.error is None else promise.fail(ours.error))
-
-
-@dataclass(slots=True, eq=False)
-class _Lookup(_Ask):
-    partitions: frozenset[TopicPartition] = frozenset()
 
 
 class CommitManager:
@@ -118,8 +90,8 @@ class CommitManager:
         self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
         self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
         self._partition_reactions = EPOCH_FETCH_REACTIONS if epochs else FETCH_REACTIONS
-        self._commits: list[_Commit] = []
-        self._lookups: list[_Lookup] = []
+        self._commits: list[PendingCommit] = []
+        self._lookups: list[PendingLookup] = []
         self._fenced: KafkaError | None = None
         self._auto_commit = bool(config.enable_auto_commit)
         self._auto_commit_due: float | None = None
@@ -138,35 +110,37 @@ class CommitManager:
         """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
 
         `automatic`: not asked for by the caller, so that a topic that is gone holds up nothing.
-        What is tried once while many are under way may be sent together with others, and fare as they do.
+        What is tried once while many are in flight may be sent in one request with others; each ends by itself.
+        A commit that is retried takes over the newer offsets of its partitions.
         To commit nothing with a deadline is to wait for the commits before it that are tried once.
         """
         promise: Promise[Offsets] = Promise()
         if not offsets:
-            earlier = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
-            if earlier:  # answered in the order in which they were sent
-                earlier[-1].awaited = True
-                earlier[-1].promise.when_done(lambda _: promise.keep({}))
+            before = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
+            if before:  # responses come in the order of the requests
+                before[-1].awaited = True
+                [before[-1], *before[-1].merged][-1].promise.when_done(lambda _: promise.keep({}))
             else:
                 promise.keep({})
             return promise
         ids: Ids = {} if self._ids is None else self._ids.consumed(offsets)
-        waiting = self._waiting_commit()
-        if waiting is not None and deadline is None and not automatic:
-            waiting.join(promise, offsets, ids)
-            return promise
-        self._commits.append(
-            _Commit(
-                promise,
-                self._new_backoff(),
-                deadline,
-                offsets=dict(offsets),
-                ids=dict(ids),
-                automatic=automatic,
-                before_rebalance=before_rebalance,
-                awaited=deadline is not None,
-            )
+        commit = PendingCommit(
+            promise,
+            self._new_backoff(),
+            deadline,
+            offsets=dict(offsets),
+            ids=ids,
+            automatic=automatic,
+            before_rebalance=before_rebalance,
+            awaited=deadline is not None,
         )
+        for earlier in self._commits:
+            earlier.supersede(offsets, ids)
+        waiting = self._waiting_commit(commit)
+        if waiting is None:
+            self._commits.append(commit)
+        else:
+            waiting.merged.append(commit)
         return promise
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
@@ -180,7 +154,7 @@ class CommitManager:
         if not wanted:
             promise.keep({})
             return promise
-        self._lookups.append(_Lookup(promise, self._new_backoff(), deadline, partitions=wanted))
+        self._lookups.append(PendingLookup(promise, self._new_backoff(), deadline, partitions=wanted))
         return promise
 
     def pending_commits(self) -> bool:
@@ -229,13 +203,14 @@ class CommitManager:
         waiting = len(self._commits) + len(self._lookups)
         if not waiting:
             return PollResult()
-        self._expire(now)
         if self._coordinator.connection is None:
+            self._expire(now)
             self._coordinator.wanted = True
             self._fail_tried_once()
             result = PollResult(wait_ms=self._deadline_wait(now))
         else:
-            result = self._send(now)
+            result = self._send(now)  # first: what has no time left is sent once all the same, as in Java
+            self._expire(now)
         if len(self._commits) + len(self._lookups) < waiting:
             result.wait_ms = 0.0  # something ended without the network: whoever waits for it must not sleep
         return result
@@ -243,12 +218,13 @@ class CommitManager:
     def _send(self, now: float) -> PollResult:
         requests = []
         wait_ms = self._deadline_wait(now)
-        asks: list[tuple[_Ask, Callable[[Any, float], UnsentRequest | None]]] = [
+        asks: list[tuple[PendingRequest, Callable[[Any, float], UnsentRequest | None]]] = [
             *((commit, self._commit_request) for commit in self._commits_to_send()),
             *((lookup, self._lookup_request) for lookup in self._lookups),
         ]
         for ask, build in asks:
-            if ask.in_flight or ask.promise.done:
+            over = ask.deadline is not None and now >= ask.deadline
+            if ask.in_flight or ask.promise.done or (over and ask.tried):
                 continue
             pause_ms = ask.backoff.remaining_ms(now)
             if pause_ms > 0:
@@ -256,20 +232,28 @@ class CommitManager:
                 continue
             request = build(ask, now)
             if request is not None:
-                ask.in_flight = True
+                ask.in_flight = ask.tried = True
                 requests.append(request)
         self._drop_done()
         return PollResult(requests, wait_ms)
 
-    def _waiting_commit(self) -> _Commit | None:
-        """The one commit that is tried once and waits because others are under way: who commits faster than the broker
-        answers has a short queue, not a long one. A commit that somebody waits for has its own request."""
-        last = self._commits[-1] if len(self._commits) > MAX_IN_FLIGHT else None
-        if last is None or last.in_flight or last.automatic or last.awaited or last.promise.done:
+    def _waiting_commit(self, commit: PendingCommit) -> PendingCommit | None:
+        """The commit whose request this one can join. Both are tried once and wait because others are in flight: a
+        caller that commits faster than the broker responds has a short queue. One request names topics by id or by
+        name, so commits with ids and commits without are not merged."""
+        if commit.deadline is not None or commit.automatic:
             return None
-        return last
+        for waiting in reversed(self._commits[MAX_IN_FLIGHT:]):
+            if waiting.in_flight or waiting.automatic or waiting.awaited or waiting.promise.done:
+                return None
+            offsets, ids = waiting.request()
+            if bool(ids) == bool(commit.ids):
+                return waiting
+            if not offsets.keys().isdisjoint(commit.offsets):
+                return None  # it must be sent after this one
+        return None
 
-    def _commits_to_send(self) -> list[_Commit]:
+    def _commits_to_send(self) -> list[PendingCommit]:
         """The first few; but all up to the last one that somebody waits for."""
         awaited = max((n for n, commit in enumerate(self._commits, 1) if commit.awaited), default=0)
         return self._commits[: max(awaited, MAX_IN_FLIGHT)]
@@ -277,7 +261,7 @@ class CommitManager:
     def _expire(self, now: float) -> None:
         for ask in (*self._commits, *self._lookups):
             if ask.deadline is not None and now >= ask.deadline and not ask.promise.done:
-                what = "commit" if isinstance(ask, _Commit) else "fetch of committed offsets"
+                what = "commit" if isinstance(ask, PendingCommit) else "fetch of committed offsets"
                 error = TimeoutError(
                     f"the {what} for group {self._member.group_id!r} did not finish in time"
                     f" (coordinator {self._coordinator.coordinator or 'not found yet'})"
@@ -293,7 +277,8 @@ class CommitManager:
             return
         for commit in self._commits:
             if commit.deadline is None and not commit.in_flight:
-                commit.promise.fail(error)
+                for one in (commit, *commit.merged):
+                    one.promise.fail(error)
         self._drop_done()
 
     def _deadline_wait(self, now: float) -> float:
@@ -309,24 +294,24 @@ class CommitManager:
 
     # --- OffsetCommit ----------------------------------------------------------------------------------------------
 
-    def _commit_request(self, commit: _Commit, now: float) -> UnsentRequest | None:
+    def _commit_request(self, commit: PendingCommit, now: float) -> UnsentRequest | None:
         generation = Generation()
         instance_id = None
         if self._subscription.is_group_managed:
             if not self._member.may_commit:
-                commit.promise.fail(self._not_a_member())
+                for one in (commit, *commit.merged):
+                    one.promise.fail(self._not_a_member())
                 return None
             generation, instance_id = self._member.generation, self._member.group_instance_id
-        if not commit.offsets:
-            commit.promise.keep({})
-            return None
-        message = commit_message(self._member.group_id, generation, instance_id, commit.offsets, commit.ids)
+        offsets, ids = commit.request()
+        parts = [(one, one.offsets) for one in (commit, *commit.merged)]
+        message = commit_message(self._member.group_id, generation, instance_id, offsets, ids)
         return UnsentRequest(
             OFFSET_COMMIT,
             message,
-            lambda reply: self._on_commit(commit, generation, reply),
+            lambda reply: self._on_commit(parts, ids, generation, reply),
             node=self._coordinator.connection,
-            max_version=last_version(commit.ids),
+            max_version=last_version(ids),
         )
 
     def _not_a_member(self) -> KafkaError:
@@ -342,41 +327,45 @@ class CommitManager:
             " poll() to rejoin. If this happens often, raise max_poll_interval_ms or lower max_poll_records"
         )
 
-    def _on_commit(self, commit: _Commit, sent: Generation, reply: Reply) -> None:
-        commit.in_flight = False
+    def _on_commit(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
+        """End every commit of a request, or let it be retried. `parts`: each with the offsets it had when it was
+        sent."""
+        for commit, _ in parts:
+            commit.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
                 self._coordinator.mark_unknown(reply.error, reply.now)
-            self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
+            for commit, _ in parts:
+                self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
             return
         self._metrics.commit_answered(reply.now - reply.sent_at, reply.now)
-        unauthorized: set[str] = set()
-        for topic in reply.message.topics:
-            name = name_of(topic, commit.ids)
-            if name is None:
-                continue
-            for partition in topic.partitions:
-                if partition.error_code == 0:
-                    continue
-                reaction = reaction_to(self._reactions, partition.error_code)
-                if reaction is Reaction.TOPIC_AUTHORIZATION:
-                    unauthorized.add(name)
-                    continue
-                where = f"commit of {name}-{partition.partition_index} in group {self._member.group_id!r}"
-                self._react_to_commit(commit, sent, partition.error_code, reaction, where, reply.now)
+        codes = commit_codes(reply.message, ids)
+        for commit, offsets in parts:
+            self._end_commit(commit, offsets, {tp: codes[tp] for tp in offsets if codes.get(tp)}, sent, reply.now)
+        self._drop_done()
+
+    def _end_commit(
+        self, commit: PendingCommit, offsets: Offsets, codes: Mapping[TopicPartition, int], sent: Generation, now: float
+    ) -> None:
+        unauthorized = set()
+        for tp, code in codes.items():
+            reaction = reaction_to(self._reactions, code)
+            if reaction is not Reaction.TOPIC_AUTHORIZATION:
+                where = f"commit of {tp} in group {self._member.group_id!r}"
+                self._react_to_commit(commit, sent, code, reaction, where, now)
                 return
+            unauthorized.add(tp.topic)
         if unauthorized:
             topics = frozenset(unauthorized)
             about = f"commit refused for {sorted(topics)}"
             commit.promise.fail(TopicAuthorizationError(about, topics=topics, operation="Read"))
             return
         if self.on_committed is not None:
-            self.on_committed(commit.offsets)
-        commit.promise.keep(commit.offsets)
-        self._drop_done()
+            self.on_committed(offsets)
+        commit.promise.keep(offsets)
 
     def _react_to_commit(
-        self, commit: _Commit, sent: Generation, code: int, reaction: Reaction, where: str, now: float
+        self, commit: PendingCommit, sent: Generation, code: int, reaction: Reaction, where: str, now: float
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
@@ -409,11 +398,11 @@ class CommitManager:
             commit.promise.fail(error)
         self._drop_done()
 
-    def _is_another(self, commit: _Commit) -> bool:
+    def _is_another(self, commit: PendingCommit) -> bool:
         """Whether a topic that was read was deleted and made anew: the new one has nothing to do with its offsets."""
         return self._ids is not None and self._ids.outdated(commit.ids)
 
-    def _retry_or_fail(self, ask: _Ask, error: KafkaError, now: float, *, retriable: bool) -> None:
+    def _retry_or_fail(self, ask: PendingRequest, error: KafkaError, now: float, *, retriable: bool) -> None:
         ask.last_error = error
         if retriable and ask.deadline is not None and now < ask.deadline:
             ask.backoff.failed(now)
@@ -442,7 +431,7 @@ class CommitManager:
 
     # --- OffsetFetch -----------------------------------------------------------------------------------------------
 
-    def _lookup_request(self, lookup: _Lookup, now: float) -> UnsentRequest:
+    def _lookup_request(self, lookup: PendingLookup, now: float) -> UnsentRequest:
         asking = Generation() if isinstance(self._member, Member) else self._member.generation
         ids: Ids = {} if self._ids is None else self._ids.present(lookup.partitions)
         message = lookup_message(self._member.group_id, asking, lookup.partitions, ids)
@@ -454,7 +443,7 @@ class CommitManager:
             max_version=last_version(ids),
         )
 
-    def _on_lookup(self, lookup: _Lookup, ids: Ids, reply: Reply) -> None:
+    def _on_lookup(self, lookup: PendingLookup, ids: Ids, reply: Reply) -> None:
         lookup.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
@@ -492,7 +481,7 @@ class CommitManager:
             lookup.promise.keep(found)
         self._drop_done()
 
-    def _react_to_lookup(self, table: Table, lookup: _Lookup, code: int, where: str, now: float) -> None:
+    def _react_to_lookup(self, table: Table, lookup: PendingLookup, code: int, where: str, now: float) -> None:
         reaction = reaction_to(table, code)
         error = error_for(code, where, operation="Describe")
         if code == UNKNOWN_TOPIC_ID and self._ids is not None:

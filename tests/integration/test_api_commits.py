@@ -79,6 +79,17 @@ def test_position_and_commit(kafka: Kafka, ten: TopicPartition, member: New) -> 
     assert [b"ten"] == values(read(other, 1))
 
 
+def test_commit_without_time_is_sent_all_the_same(ten: TopicPartition, member: New) -> None:
+    """commit(timeout=0) sends once and raises TimeoutError without waiting for the response (Java commitSync)."""
+    consumer = member()
+    consumer.assign([ten])
+    read(consumer, 10)
+    consumer.commit()
+    with pytest.raises(TimeoutError):
+        consumer.commit({ten: 5}, timeout=0)
+    assert OffsetAndMetadata(5) == consumer.committed([ten])[ten]
+
+
 def test_commit_of_given_offsets(kafka: Kafka, topic_name: str, member: New) -> None:
     """Ints and OffsetAndMetadata for single partitions; positions and other commits stay (Java
     testCommitSpecifiedOffsets)."""

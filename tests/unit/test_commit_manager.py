@@ -11,9 +11,10 @@ from kconsumer.errors import (
     CommitFailedError,
     RebalanceInProgressError,
     TimeoutError,
+    TopicAuthorizationError,
     WakeupError,
 )
-from kconsumer.requests.base import UnsentRequest
+from kconsumer.requests.base import Promise, UnsentRequest
 from kconsumer.requests.commits import MAX_IN_FLIGHT
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
@@ -185,15 +186,64 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
     assert not promise.done
 
 
-def test_commits_that_were_sent_as_one_fail_together() -> None:
-    """Each of them is told why."""
+def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata]) -> list[Promise[Any]]:
+    """Asynchronous commits that wait behind as many as may be in flight, to be sent in one request."""
+    for n in range(MAX_IN_FLIGHT):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    return [group.commits.commit(offsets) for offsets in commits]
+
+
+def the_rest(group: GroupHarness) -> list[UnsentRequest]:
+    """What is sent when the first commits of `merged` are done."""
+    for request in sent(group):
+        group.answer(request, committed(request))
+    return sent(group)
+
+
+def test_merged_commits_fail_separately() -> None:
+    """Each ends with the codes of its own partitions: one that is refused does not fail the others."""
     group = member()
-    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in range(MAX_IN_FLIGHT + 3)]
-    requests = sent(group)
-    group.answer(requests[0], committed(requests[0]))
-    (last,) = sent(group)
-    group.answer(last, committed(last, 12))
-    assert ["OFFSET_METADATA_TOO_LARGE"] * 3 == [getattr(p.error, "name", "") for p in promises[-3:]]
+    one, two = TopicPartition("t", 1), TopicPartition("t", 2)
+    offsets = [{one: OffsetAndMetadata(1)}, {two: OffsetAndMetadata(2)}, {T0: OffsetAndMetadata(3)}]
+    told: list[Any] = []
+    group.commits.on_committed = lambda done: told.append(dict(done))
+    promises = merged(group, *offsets)
+    (request,) = the_rest(group)
+    told.clear()
+    response = committed(request)
+    for partition in response.topics[0].partitions:
+        partition.error_code = {1: 12, 2: 0, 0: 29}[partition.partition_index]
+    group.answer(request, response)
+    too_large, good, refused = promises
+    assert "OFFSET_METADATA_TOO_LARGE" == getattr(too_large.error, "name", "")
+    assert offsets[1] == good.result()
+    assert isinstance(refused.error, TopicAuthorizationError)
+    assert [offsets[1]] == told
+    assert not group.commits.pending_commits()
+
+
+def test_merged_commits_all_fail_with_their_connection() -> None:
+    """Without a response none of them is known to have succeeded; all are tried once."""
+    group = member()
+    promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
+    (request,) = the_rest(group)
+    group.break_connection(request, BrokerConnectionError("reset"))
+    assert [BrokerConnectionError] * 2 == [type(promise.error) for promise in promises]
+    assert not group.commits.pending_commits()
+
+
+def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
+    """An empty commit with a deadline ends after the last commit that joined the request of another."""
+    group = member()
+    promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
+    nothing = group.commits.commit({}, group.now + 1000)
+    *before, last = sent(group)
+    assert [2] == committed_by([last])
+    for request in before:
+        group.answer(request, committed(request))
+    assert not nothing.done
+    group.answer(last, committed(last))
+    assert [True] * 3 == [promise.done for promise in (*promises, nothing)]
 
 
 def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
@@ -269,6 +319,71 @@ def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
     group.now += 130
     (again,) = sent(group)
     assert 7 == again.message.topics[0].partitions[0].committed_offset
+
+
+@pytest.mark.parametrize("newer", ["automatic", "the caller's", "asynchronous"])
+@pytest.mark.parametrize("first", ["refused", "lost"])
+@pytest.mark.parametrize("order", ["waiting for its retry", "in flight"])
+def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> None:
+    """The commit before a rebalance is refused, a newer one is accepted: the retry carries the newer offset of the same
+    partition, be it lower because the caller sought back, and its own of the others."""
+    group = member(auto_commit_interval_ms=100)
+    one = TopicPartition("t", 1)
+    group.subscription.assign_from_group([T0, one])
+    group.consume(T0, 100)
+    group.consume(one, 50)
+    group.commits.auto_commit_before_rebalance(group.now + 10_000)
+    (older,) = sent(group)
+
+    def fail() -> None:
+        if first == "refused":
+            group.answer(older, committed(older, 14))
+        else:
+            group.break_connection(older, BrokerConnectionError("reset"))
+            group.find_coordinator()
+
+    if order == "waiting for its retry":
+        fail()
+    expected = 300
+    if newer == "automatic":
+        group.subscription.assign_from_group([T0])
+        group.consume(T0, expected)
+        group.commits.maybe_auto_commit(group.now)
+        group.now += 100
+        group.commits.maybe_auto_commit(group.now)
+    else:
+        expected = 20
+        group.commits.commit({T0: OffsetAndMetadata(20)}, group.now + 9000 if newer == "the caller's" else None)
+    requests = sent(group)
+    if order == "in flight":
+        fail()
+    for request in requests:
+        if committed_by([request]) == [expected]:
+            group.answer(request, committed(request))
+    group.now += 200
+    (again,) = [request for request in [*requests, *sent(group)] if len(request.message.topics[0].partitions) == 2]
+    assert {0: expected, 1: 50} == {
+        partition.partition_index: partition.committed_offset for partition in again.message.topics[0].partitions
+    }
+
+
+def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
+    """A newer commit changes what a retry would say, not what the request in flight said."""
+    group = member()
+    promise = group.commits.commit({T0: OffsetAndMetadata(1)}, group.now + 1000)
+    (request,) = sent(group)
+    group.commits.commit({T0: OffsetAndMetadata(2)})
+    group.answer(request, committed(request))
+    assert {T0: OffsetAndMetadata(1)} == promise.result()
+
+
+def test_commit_without_time_is_sent_once() -> None:
+    """A deadline that has passed before the first try still lets it be sent; it is not retried (Java commitSync)."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now)
+    assert [5] == committed_by(sent(group))
+    assert isinstance(promise.error, TimeoutError)
+    assert [] == sent(group)
 
 
 def test_committed_offsets_are_fetched() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import UnsentRequest
+from kconsumer.requests.commits import MAX_IN_FLIGHT
 from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetCommitResponse,
@@ -72,6 +73,46 @@ def test_names_if_one_is_not_known(group: EpochHarness) -> None:
     assert [ZERO_UUID, ZERO_UUID] == [topic.topic_id for topic in request.message.topics]
     assert ["t", "stranger"] == [topic.name for topic in request.message.topics]
     assert LAST_VERSION_WITH_NAMES == request.max_version
+
+
+def test_commits_with_and_without_ids_are_not_merged(group: EpochHarness) -> None:
+    """Of many asynchronous commits those that wait are sent in one request by id and one by name. A topic without an id
+    fails nothing but its own commit, and the queue stays short."""
+    stranger = TopicPartition("stranger", 0)
+    for n in range(MAX_IN_FLIGHT):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    promises = [group.commits.commit({tp: OffsetAndMetadata(50)}) for tp in (T0, stranger, T1, stranger)]
+    for request in group.commits.poll(group.now).requests:
+        group.reply(request, committed(request))
+    by_id, by_name = group.commits.poll(group.now).requests
+    assert [(OLD, [0, 1])] == [
+        (topic.topic_id, [p.partition_index for p in topic.partitions]) for topic in by_id.message.topics
+    ]
+    assert ["stranger"] == [topic.name for topic in by_name.message.topics]
+    assert by_id.max_version > LAST_VERSION_WITH_NAMES == by_name.max_version
+    group.reply(by_id, committed(by_id))
+    group.reply(by_name, committed(by_name, 29))
+    assert [False, True, False, True] == [promise.error is not None for promise in promises]
+
+
+def test_merging_keeps_the_order_of_one_partition(group: EpochHarness) -> None:
+    """A topic whose id becomes known while commits wait: its newer offset is not sent before the older one."""
+    stranger = TopicPartition("stranger", 0)
+    for n in range(MAX_IN_FLIGHT):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    group.commits.commit({T1: OffsetAndMetadata(1)})
+    group.commits.commit({stranger: OffsetAndMetadata(1)})
+    group.learn({**EVERYTHING, "stranger": 1})
+    group.commits.commit({stranger: OffsetAndMetadata(2)})
+    for request in group.commits.poll(group.now).requests:
+        group.reply(request, committed(request))
+    sent = [
+        (topic.partitions[0].partition_index, topic.partitions[0].committed_offset)
+        for request in group.commits.poll(group.now).requests
+        for topic in request.message.topics
+        if topic.name == "stranger" or topic.topic_id == topic_id("stranger")
+    ]
+    assert [(0, 1), (0, 2)] == sent
 
 
 def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: EpochHarness) -> None:
