@@ -22,7 +22,7 @@ from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import Connect, Resolve, connector, resolve
+from kconsumer.net.transport import Connect, Resolve, connect_tcp, connector, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
 
@@ -47,13 +47,14 @@ class NetworkClient:
         *,
         selector_factory: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector,
         connect: Connect | None = None,
+        connect_plain: Connect = connect_tcp,
         resolve: Resolve = resolve,
         beside: Start = in_thread,
         rng: random.Random | None = None,
         metrics: NetworkMetrics | None = None,
     ) -> None:
         """Opens no connection; ConfigError for certificates and keys that cannot be used. `selector_factory`,
-        `connect`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
+        `connect`, `connect_plain`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
@@ -65,6 +66,7 @@ class NetworkClient:
             self._new_connection,
             selector_factory,
             connect or connector(config),
+            connect_plain,
             resolve,
             beside,
             metrics,
@@ -313,7 +315,7 @@ class NetworkClient:
 
     def _new_connection(self, link: Link) -> Connection:
         """The protocol side of a connection, with what it tells the broker of us."""
-        config = self._config
+        config, probe = self._config, link.probe
         node_id = int(link.node)
         checked = (
             config.metadata_cluster_check_enable
@@ -329,12 +331,14 @@ class NetworkClient:
         }
         return Connection(
             link.name,
-            client_id=config.client_id,
+            client_id="" if probe is not None and probe.without_tls else config.client_id,  # others may listen
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=introduction,
             max_frame_bytes=config.receive_message_max_bytes,
             new_login=self._new_login(link.known_as),
             rng=self._rng,
+            probe=probe,
+            security_protocol=config.security_protocol,
         )
 
     def _make_accounts(self) -> Accounts:

@@ -9,6 +9,8 @@ Life: CONNECTING until the transport carries bytes, AUTHENTICATING while a login
 is too old for our version says so and is asked again with a lower one), READY, CLOSED. What the connection asks for
 itself are requests like others, with a handler of their own.
 
+A probe (`probes.py`) goes from CONNECTING to PROBING, sends one request, and never becomes READY.
+
 A session that a broker limits (KIP-368) is prolonged in time: when the next request is about to be sent, READY becomes
 REAUTHENTICATING, and another login goes out behind the requests in flight, whose answers come before its own.
 """
@@ -40,6 +42,7 @@ from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
 
 if TYPE_CHECKING:
+    from kconsumer.net.probes import Probe
     from kconsumer.net.sasl.login import Login, NewLogin
 
 UNSUPPORTED_VERSION = 35
@@ -91,14 +94,19 @@ class Connection:
         max_frame_bytes: int = 1 << 30,
         new_login: NewLogin | None = None,
         rng: random.Random | None = None,
+        probe: Probe | None = None,
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
         """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent).
-        `new_login` makes a login of this connection, if it needs one."""
+        `new_login` makes a login of this connection, if it needs one. `probe`: what to ask in place of all else."""
         self.name = name
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
         self.next_deadline = float("inf")
         self.throttle_ms = 0
+        self.probe = probe
+        self.verdict: AuthenticationError | None = None  # the error that the response to the probe proves
+        self._security_protocol = security_protocol
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._api_versions_fields = api_versions_fields
@@ -159,7 +167,12 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Bytes can flow: log in, or ask for the broker's versions."""
+        """Bytes can flow: log in, or ask for the broker's versions; or send the probe."""
+        if self.probe is not None:
+            self.handle(ConnectionEvent.PROBE_BEGINS)
+            probe = self.probe
+            self._enqueue(probe.api, probe.version, probe.message, now, probe.timeout_ms, handler=self._on_probe)
+            return
         if self._new_login is not None:
             self.handle(ConnectionEvent.LOGIN_BEGINS)
             self._log_in(self._new_login, now)
@@ -422,6 +435,15 @@ class Connection:
         self._note_throttle(entry, message)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         self.handle(ConnectionEvent.VERSIONS_KNOWN)
+
+    # --- the probe ---
+
+    def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
+        """Raise what the response proves. It ends the connection in any case."""
+        assert self.probe is not None
+        _, message = decode_response(entry.api, entry.version, frame)
+        self.verdict = self.probe.verdict(self.name, self._security_protocol, message)
+        raise self.verdict or BrokerConnectionError(f"{self.name}: {self.probe.unanswered}")
 
     # --- endings ---
 

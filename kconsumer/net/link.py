@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kconsumer.errors import KafkaError
 from kconsumer.net.connection import Connection
 from kconsumer.net.messages import broker_name, os_reason
+from kconsumer.net.repeats import RepeatedFailures
 from kconsumer.net.resolver import Lookup
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Address, Transport
@@ -19,6 +20,7 @@ from kconsumer.types import Node
 
 if TYPE_CHECKING:
     from kconsumer.config import ConsumerConfig
+    from kconsumer.net.probes import Probe
 
 JITTER = 0.2
 FOREVER = float("inf")
@@ -56,6 +58,7 @@ class Link:
     __slots__ = (
         "address",
         "backoff_until",
+        "closes",
         "connection",
         "error",
         "failures",
@@ -66,9 +69,12 @@ class Link:
         "lookup",
         "mask",
         "name",
+        "next_probe",
         "node",
         "port",
+        "probe",
         "reasons",
+        "repeats",
         "setup_deadline",
         "setup_failures",
         "throttled_until",
@@ -93,6 +99,10 @@ class Link:
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
         self.failures = 0
         self.unused = 0  # connections in a row that the broker closed without an answer to a request
+        self.closes = 0  # connections closed without a word since the last probe
+        self.next_probe: Probe | None = None  # of the next round of attempts
+        self.probe: Probe | None = None  # of the present round: its attempts are probes
+        self.repeats = RepeatedFailures()
         self.setup_failures = 0
         self.backoff_until = 0.0
         self.setup_deadline = 0.0
@@ -118,13 +128,16 @@ class Link:
         self.name = broker_name(self.node, node.host, node.port)
         self.lookup = None
         self.untried.clear()
-        self.failures = self.setup_failures = 0
+        self.failures = self.setup_failures = self.closes = self.unused = 0
+        self.probe = self.next_probe = None
+        self.repeats.reset()
         self.backoff_until = 0.0
         self.error = None
 
     def resolving(self, lookup: Lookup, now: float, setup_timeout_ms: float) -> None:
-        """The name is being looked up."""
+        """A round of attempts begins: the name is being looked up."""
         self.lookup = lookup
+        self.probe, self.next_probe = self.next_probe, None
         self.last_attempt = now
         self.setup_deadline = now + setup_timeout_ms
 
@@ -152,6 +165,7 @@ class Link:
         """The connection is ready: failures are forgotten, and another name lookup comes before the next
         attempt."""
         self.failures = self.setup_failures = 0
+        self.repeats.reset()
         self.backoff_until = 0.0
         self.error = None
         self.untried.clear()

@@ -51,6 +51,7 @@ class ConnectionLoop:
         new_connection: Callable[[Link], Connection],
         selector_factory: Callable[[], selectors.BaseSelector],
         connect: Connect,
+        connect_plain: Connect,
         resolve: Resolve,
         beside: Start,
         metrics: NetworkMetrics | None,
@@ -65,6 +66,7 @@ class ConnectionLoop:
         self._policy = policy
         self._new_connection = new_connection
         self._connect_to = connect
+        self._connect_plain = connect_plain
         self._resolve = resolve
         self._resolver = Resolver(self.waker.nudge, beside)
         self._metrics = metrics
@@ -74,8 +76,7 @@ class ConnectionLoop:
         self.errands = Errands(self.waker.nudge, beside)
         self._beside = Beside(self._watch)
         self._done: list[ClientResponse] = []
-        self._worked = False  # a connection has been ready
-        self._hangups = Hangups(config.security_protocol, self.links)
+        self._hangups = Hangups(self.links)
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
@@ -182,10 +183,11 @@ class ConnectionLoop:
         """Begin to connect to the first address that does not fail at once."""
         if link.lookup is not None:
             link.resolved(link.lookup)
+        connect = self._connect_plain if link.probe is not None and link.probe.without_tls else self._connect_to
         while link.untried:
             address = link.address = link.untried.pop(0)
             try:
-                transport = self._connect_to(link.known_as, address, self._config)
+                transport = connect(link.known_as, address, self._config)
             except OSError as error:
                 link.reasons.append(f"{os_reason(error)} ({address})")
                 continue
@@ -200,11 +202,8 @@ class ConnectionLoop:
         try:
             finished = transport.finish_connect()
         except HandshakeClosedError as error:
-            # Brokers and proxies that are about to end do so, too: once is no proof, nor is it when TLS worked before.
-            if self._worked or not link.failures:
-                self._attempt_failed(link, os_reason(error), now)
-            else:
-                self.lose(link, connection, AuthenticationError(f"TLS with {link.name} failed: {error}"), now)
+            self._hangups.in_handshake(link)
+            self._attempt_failed(link, os_reason(error), now)
             return
         except OSError as error:
             self._attempt_failed(link, os_reason(error), now)
@@ -269,7 +268,10 @@ class ConnectionLoop:
         error = BrokerConnectionError(f"{link.name} cannot be reached: {'; '.join(link.reasons)}")
         link.back_off(self._policy, error, now)
         self._changed = True
-        log.warning("%s; next attempt in %.0f ms", error, link.backoff_until - now)
+        suppressed = link.repeats.failed(link.reasons, now)
+        if suppressed is not None:
+            since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
+            log.warning("%s; next attempt in %.0f ms%s", error, link.backoff_until - now, since)
 
     # --- bytes ---
 
@@ -412,7 +414,7 @@ class ConnectionLoop:
         if connection.state is not READY:
             self.write(link, connection, transport, now)
             return
-        self._worked = self._changed = True
+        self._hangups.worked = self._changed = True
         if before is REAUTHENTICATING:
             log.debug("%s has prolonged the session", link.name)
             if self._metrics is not None:
@@ -435,7 +437,14 @@ class ConnectionLoop:
         now: float,
         culprit: InFlight | None = None,
     ) -> None:
-        """End a connection with an error, fail its requests and back off."""
+        """End a connection with an error, fail its requests and back off. If it was a probe that proved nothing, only
+        the attempt has failed."""
+        if connection.probe is not None:
+            if error is not connection.verdict:
+                connection.close(error, now)
+                self._attempt_failed(link, connection.probe.unanswered, now)
+                return
+            link.next_probe = connection.probe  # another attempt would only be closed again
         if self._metrics is not None and isinstance(error, AuthenticationError):
             self._metrics.refused(connection.established, now)
         self._done += connection.close(error, now, culprit)

@@ -12,6 +12,7 @@ class ConnectionState(enum.Enum):
     CONNECTING = "connecting"
     AUTHENTICATING = "authenticating"
     CHECKING_VERSIONS = "checking versions"
+    PROBING = "probing"
     READY = "ready"
     REAUTHENTICATING = "authenticating again"
     CLOSED = "closed"
@@ -21,6 +22,7 @@ class ConnectionEvent(enum.Enum):
     """What moves a connection on."""
 
     TRANSPORT_READY = "transport ready"
+    PROBE_BEGINS = "probe begins"
     LOGIN_BEGINS = "login begins"
     LOGGED_IN = "logged in"
     VERSIONS_KNOWN = "versions known"
@@ -29,6 +31,7 @@ class ConnectionEvent(enum.Enum):
 
 TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
     (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CONNECTING, ConnectionEvent.PROBE_BEGINS): ConnectionState.PROBING,
     (ConnectionState.CONNECTING, ConnectionEvent.LOGIN_BEGINS): ConnectionState.AUTHENTICATING,
     (ConnectionState.AUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.CHECKING_VERSIONS,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
@@ -37,6 +40,7 @@ TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] =
     (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.PROBING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.REAUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
 }

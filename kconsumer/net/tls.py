@@ -28,8 +28,8 @@ HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)  # the last is how Pyt
 MOST_AT_ONCE = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
 LAST_WORDS_BYTES = 1 << 16  # read after a failed write, for the alert that says why
 CLOSED_IN_HANDSHAKE = (
-    "it closed the connection when TLS was offered (a PLAINTEXT or SASL_PLAINTEXT listener does so: "
-    "check security_protocol and the port)"
+    "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without one, or a "
+    "PLAINTEXT or SASL_PLAINTEXT listener)"
 )
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class TlsTransport(TcpTransport):
         except ssl.SSLWantWriteError:
             self._waits_for_write = True
             return False
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
             raise HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         except ssl.SSLError as error:
             raise self._refused(handshake_advice(error, self._advice, self._host)) from error

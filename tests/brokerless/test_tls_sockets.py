@@ -9,6 +9,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -289,19 +290,80 @@ def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: 
         assert f"announces a frame of {announced} bytes" in str(response.error)
 
 
-def hang_up(sock: socket.socket) -> None:
-    """What a plain Kafka listener does when it is offered TLS."""
-    sock.recv(1 << 16)
+def close(sock: socket.socket) -> bytes:
+    """What a proxy without a broker does. Returns the first bytes."""
+    return sock.recv(1 << 16)
 
 
-def test_hanging_up_twice_is_no_accident(drivers: Any) -> None:
-    """Once may be a broker about to end, or a proxy without one; then it is for the user to mend."""
-    with serving(hang_up) as port:
-        driver = drivers(port)
-        first, second = driver.attempt(), driver.attempt()
-        assert (BrokerConnectionError, AuthenticationError) == (type(first), type(second))
-        for error in (first, second):
-            assert "it closed the connection when TLS was offered (a PLAINTEXT" in str(error)
+def close_at_once(sock: socket.socket) -> bytes:
+    """What the port mapping of a container does while nobody listens in it: the bytes that were sent are reset."""
+    return b""
+
+
+def reset(sock: socket.socket) -> bytes:
+    """What some balancers do."""
+    first = sock.recv(1 << 16)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return first
+
+
+@pytest.mark.parametrize("end", [close, close_at_once, reset])
+def test_a_listener_that_is_not_ready_is_retried(
+    drivers: Any, context: ssl.SSLContext, end: Callable[[socket.socket], bytes]
+) -> None:
+    """It accepts and ends connections, as a balancer or the port mapping of a container that starts. Each is a failed
+    attempt, until there is a broker."""
+    with serving(end) as port:
+        driver = drivers(port, reconnect_backoff_max_ms=50)
+        errors = [driver.attempt() for _ in range(10)]
+    assert {BrokerConnectionError} == {type(error) for error in errors}
+    assert "closed the connection when TLS was offered (a broker that starts does so" in str(errors[0])
+    assert "does not answer without TLS either" in str(errors[2])
+    with ScriptedBroker(port=port, tls=context):
+        while driver.attempt() is not None:
+            pass
+
+
+def test_how_often_a_listener_is_probed(drivers: Any) -> None:
+    """Of the attempts at one that closes, the third is a probe without TLS, and then every fifth."""
+    firsts: list[bytes] = []
+    with serving(lambda sock: firsts.append(close(sock))) as port:
+        driver = drivers(port, reconnect_backoff_max_ms=50)
+        for _ in range(14):
+            driver.attempt()
+    assert "ttPttttPttttPt" == "".join("t" if first.startswith(b"\x16\x03") else "P" for first in firsts)
+
+
+def test_a_listener_without_tls_is_found_by_a_probe(drivers: Any, context: ssl.SSLContext) -> None:
+    """It closes when TLS is offered, and answers ApiVersions without: an AuthenticationError, for as long as it does.
+    The probe names no client. When the listener has got TLS, the client connects."""
+    asked = []
+
+    def answer(sock: socket.socket) -> None:
+        first = close(sock)
+        if not first.startswith(b"\x16\x03"):
+            request = read_request(first[4:])
+            asked.append((request.api, request.version, request.client_id))
+            sock.sendall(response_bytes(API_VERSIONS, 0, request.correlation_id, api_versions()))
+
+    with serving(answer) as port:
+        driver = drivers(port, client_id="secret name")
+        errors = [driver.attempt() for _ in range(4)]
+    assert 2 * [BrokerConnectionError] + 2 * [AuthenticationError] == [type(error) for error in errors]
+    assert "answers without TLS; this is a PLAINTEXT or SASL_PLAINTEXT listener" in str(errors[2])
+    assert "security_protocol is SSL; check security_protocol and the port" in str(errors[2])
+    assert [(API_VERSIONS, 0, "")] * 2 == asked
+    with ScriptedBroker(port=port, tls=context):
+        while driver.attempt() is not None:
+            pass
+
+
+@pytest.mark.parametrize("response", [b"\x15\x03\x03\x00\x02\x02\x0a", b"HTTP/1.1 400 ", b"\0\0\0\2ab", b""])
+def test_a_probe_that_proves_nothing(drivers: Any, response: bytes) -> None:
+    """What answers a probe with an alert, or with what is not Kafka's, is no listener without TLS."""
+    with serving(lambda sock: close(sock).startswith(b"\x16\x03") or sock.sendall(response)) as port:
+        driver = drivers(port, reconnect_backoff_max_ms=50)
+        assert {BrokerConnectionError} == {type(driver.attempt()) for _ in range(4)}
 
 
 def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.SSLContext) -> None:

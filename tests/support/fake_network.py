@@ -258,6 +258,7 @@ class World:
             self.clock,
             selector_factory=self.net.selector,
             connect=self.net.connect,
+            connect_plain=self.net.connect,
             resolve=self.net.resolve,
             beside=self.net.beside,
             rng=random.Random(7),

@@ -59,14 +59,18 @@ def test_bare_tokens(old: dict[str, int]) -> None:
 
 
 def test_a_broker_that_closes_after_a_bare_token_refuses() -> None:
-    """It has no other way to say so."""
+    """It has no other way to say so. Once may be a broker that ends: three times in a row it has refused."""
     world = LoginWorld()
     world.broker.on(API_VERSIONS, versions_at_most(SaslHandshake=0))
+    errors: list[Any] = []
     world.take_bare_tokens(None)
-    world.ready()
-    error = world.until_failed()
-    assert isinstance(error, AuthenticationError)
-    assert "refused the login by PLAIN: it closed the connection" in str(error)
+    for _ in range(4):
+        world.ready()
+        errors.append(world.until_failed())
+        world.clock.advance(world.delay())
+    retried, refused = BrokerConnectionError, AuthenticationError
+    assert [retried, retried, refused, refused] == [type(error) for error in errors]
+    assert "refused the login by PLAIN: it closed the connection" in str(errors[2])
 
 
 REFUSALS: list[tuple[Any, Any, int, str]] = [
@@ -312,19 +316,49 @@ def test_a_login_refused_later_ends_the_connection() -> None:
 # --- a client that should log in and does not ---
 
 
-def test_a_broker_that_closes_at_the_first_request_wants_a_login() -> None:
-    """Versions are told to everybody. Once may be chance; the third time in a row it is the listener."""
-    world = World()
+def closed_at_the_first_request(world: World, times: int) -> list[Any]:
+    """Why each of these attempts ended."""
     world.broker.on(METADATA, CLOSE)
     errors: list[Any] = []
-    for _ in range(3):
-        world.connect()
-        world.send()
-        world.poll()
+    for _ in range(times):
+        assert not world.ready()
+        for _ in range(4):
+            world.poll()
+        if world.ready():
+            world.send()
+            world.poll()
         errors.append(world.failed())
         world.clock.advance(world.delay())
-    assert [BrokerConnectionError, BrokerConnectionError, AuthenticationError] == [type(error) for error in errors]
-    assert "security_protocol is PLAINTEXT" in str(errors[2])
+    return errors
+
+
+def test_a_broker_that_closes_at_the_first_request_is_probed_for_sasl() -> None:
+    """Versions are told to everybody. After three closes it is asked for a mechanism that no listener has; one with
+    SASL names those it has, and that is the error as long as it does so."""
+    world = World()
+    world.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response(error_code=33, mechanisms=["SCRAM-SHA-512", "PLAIN"]))
+    errors = closed_at_the_first_request(world, 5)
+    assert 3 * [BrokerConnectionError] + 2 * [AuthenticationError] == [type(error) for error in errors]
+    assert "takes logins by PLAIN, SCRAM-SHA-512 (security_protocol is PLAINTEXT; check it" in str(errors[3])
+    world.broker.on(SASL_HANDSHAKE, CLOSE)
+    world.broker.on(METADATA, METADATA.response())
+    assert not world.ready()
+    for _ in range(4):
+        world.poll()
+    world.clock.advance(world.delay())
+    world.connect()
+
+
+@pytest.mark.parametrize("response", [CLOSE, SASL_HANDSHAKE.response(error_code=34), b"\0\0\0\2ab", b"HTTP/1.1"])
+def test_a_probe_for_sasl_without_a_proof(response: Any) -> None:
+    """A listener without SASL that closes, as one does that is about to end, is retried, and seldom probed again."""
+    world = World()
+    world.broker.on(SASL_HANDSHAKE, response)
+    errors = closed_at_the_first_request(world, 17)
+    assert {BrokerConnectionError} == {type(error) for error in errors}
+    names = [name for name in world.broker.names() if name != "ApiVersions"]
+    assert [3, 8, 13] == [attempt for attempt, name in enumerate(names) if name == "SaslHandshake"]
+    assert "closes connections at the first request (is the broker starting" in str(errors[3])
 
 
 def test_a_broker_that_answered_once_wants_no_login() -> None:

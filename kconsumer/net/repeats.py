@@ -1,0 +1,45 @@
+"""How often the same failure of a connection is worth a warning: at once, then with pauses that grow to a minute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MAX_PAUSE_MS = 60_000.0
+FIRST_PAUSE_MS = 1_000.0
+WARNINGS_AT_ONCE = 3
+
+_NUMBERS = re.compile(r"\d+")
+
+
+class RepeatedFailures:
+    """The failed attempts at one broker since it last worked."""
+
+    __slots__ = ("_cause", "_quiet_until", "_suppressed", "_warnings")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """The broker works: the next failure is a new one."""
+        self._cause: frozenset[str] = frozenset()
+        self._warnings = 0
+        self._suppressed = 0
+        self._quiet_until = 0.0
+
+    def failed(self, reasons: Iterable[str], now: float) -> int | None:
+        """Note one more failure at `now` (ms). Returns None if no warning is due, else the number of failures since the
+        last warning, this one not counted. A cause that has changed is due at once; numbers, such as how long an
+        attempt took, are no part of it."""
+        cause = frozenset(_NUMBERS.sub("", reason) for reason in reasons)
+        if cause != self._cause:
+            self._cause, self._warnings, self._quiet_until = cause, 0, 0.0
+        if now < self._quiet_until:
+            self._suppressed += 1
+            return None
+        suppressed, self._suppressed = self._suppressed, 0
+        self._warnings += 1
+        if self._warnings >= WARNINGS_AT_ONCE:
+            pause_ms = FIRST_PAUSE_MS * 2.0 ** min(self._warnings - WARNINGS_AT_ONCE, 16)
+            self._quiet_until = now + min(pause_ms, MAX_PAUSE_MS)
+        return suppressed
