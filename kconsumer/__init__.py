@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer import assignors, errors
 from kconsumer._core.record import ConsumerRecord
+from kconsumer._version import VERSION
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.config import ConsumerConfig
 from kconsumer.consumer import Consumer
@@ -30,6 +31,8 @@ from kconsumer.types import (
 if TYPE_CHECKING:
     from kconsumer import groups
     from kconsumer.ranges import RangeClient, read_range, read_topic
+
+__version__ = VERSION
 
 __all__ = [
     "Assignment",
@@ -56,6 +59,7 @@ __all__ = [
     "SubscriptionPattern",
     "TimestampType",
     "TopicPartition",
+    "__version__",
     "assignors",
     "decode_batches",
     "errors",

@@ -57,7 +57,7 @@ def _check_mechanism(mechanism: str, given: Mapping[str, str]) -> None:
             raise ConfigError(f"{spelling} belongs to sasl_mechanism {wanted}, but sasl_mechanism {said}")
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         said = " (which it is unless you set it)" if "sasl_mechanism" not in given else ""
-        raise ConfigError(f"sasl_mechanism='GSSAPI'{said} needs the package gssapi: pip install 'kconsumer[gssapi]'")
+        raise ConfigError(f"sasl_mechanism='GSSAPI'{said} needs the package gssapi: pip install gssapi")
 
 
 def _take_over(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:

@@ -509,15 +509,19 @@ class Consumer:
             self._engine.abandon()
             return
         guard.closed = True
-        warnings.warn(
-            f"unclosed {self!r}; use `with Consumer(…)` or close()", ResourceWarning, stacklevel=2, source=self
-        )
-        self._engine.abandon()
+        try:
+            message = f"unclosed <{self._name()}>; use `with Consumer(…)` or close()"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        finally:  # a filter may turn the warning into an exception
+            self._engine.abandon()
+
+    def _name(self) -> str:
+        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
+        return f"Consumer {self._config.client_id!r}{group}"
 
     def __repr__(self) -> str:
-        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
         state = "closed" if self._guard.closed else self._engine.view.summary()
-        return f"<Consumer {self._config.client_id!r}{group} {state}>"
+        return f"<{self._name()} {state}>"
 
     # --- arguments -------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from kconsumer import errors
 from kconsumer._version import VERSION
 from kconsumer.cli import assignors, consume, dump, groups, topics
 from kconsumer.cli.arguments import UsageError
+from kconsumer.cli.files import drop_output, writing_output
+from kconsumer.cli.notices import Notices
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -30,13 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     else:
-        logging.basicConfig(level=logging.ERROR, format="kconsumer: %(message)s")
+        logging.basicConfig(level=logging.WARNING, handlers=[Notices(sys.stderr)])
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        with writing_output():
+            code = run(args)
+            sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        # The reader has what it wants (`| head`). Python flushes stdout at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # the reader has what it wants (`| head`)
         return OK
     except KeyboardInterrupt:
         return consume.INTERRUPTED
@@ -67,4 +71,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno and error.filename:
+        return f"{error.filename}: {os.strerror(error.errno)}"
     return " ".join(str(error).split()) or type(error).__name__

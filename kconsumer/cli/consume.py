@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import errors
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, with_settings
-from kconsumer.cli.files import ColumnFile, column_file
+from kconsumer.cli.files import ColumnFile, column_file, write_all
+from kconsumer.cli.notices import waiting
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
 from kconsumer.consumer import Consumer
@@ -104,9 +105,9 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         help="print records",
         description="Print the records of topics.",
         epilog="SIGUSR1 prints to stderr what each partition waits for, the member and the connections; an error, too, "
-        "with --debug. Format tokens: %%t topic, %%p partition, %%o offset, %%k key, %%s value, %%T timestamp (ms), "
-        "%%h headers, %%K and %%S length of key and value; \\n \\r \\t \\xHH. "
-        "Example: -f '%%p/%%o %%k: %%s\\n'",
+        "with --debug. Format tokens: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp (ms), "
+        "%h headers, %K and %S length of key and value, %% a percent sign; \\n \\r \\t \\xHH. "
+        "Example: -f '%p/%o %k: %s\\n'",
     )
     add = parser.add_argument
     add("topics", nargs="+", metavar="TOPIC", help="topics to read")
@@ -212,14 +213,6 @@ def _tell_state(consumer: Consumer) -> None:
     os.write(2, full_report(consumer).encode())
 
 
-def _write_all(out: BinaryIO, data: bytes) -> None:
-    """Write and flush. With PYTHONUNBUFFERED stdout has no buffer, and one write may take only a part."""
-    left = memoryview(data)
-    while left:
-        left = left[out.write(left) :]
-    out.flush()
-
-
 class Reader:
     """One consumer whose records go to one output."""
 
@@ -283,7 +276,7 @@ class Reader:
                 size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
             if self._shares_terminal:
                 self._progress.clear()
-            _write_all(self._out, b"".join(lines))
+            write_all(self._out, b"".join(lines))
         except BaseException:
             # Not printed, or not all of it: a group must get it again, so closing must not commit past it.
             for partition in records.partitions():
@@ -293,7 +286,8 @@ class Reader:
 
     def _partitions(self, topic: str, servers: str) -> list[TopicPartition]:
         try:
-            found = self.consumer.partitions_for(topic)
+            with waiting(servers):
+                found = self.consumer.partitions_for(topic)
         except errors.StaleMetadataError as error:
             if error.name != "UNKNOWN_TOPIC_OR_PARTITION":
                 raise

@@ -1,13 +1,18 @@
-"""`kconsumer consume -o FILE`: records as columns in a Parquet or Arrow file.
+"""Where output goes: standard output, or records as columns in a Parquet or Arrow file (`kconsumer consume -o FILE`).
 
 The file appears under its name when it is whole; until then it is `FILE.part`, which an error removes.
+What cannot be written is a WriteError that names the file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError
@@ -18,6 +23,49 @@ GROUP_ROWS, GROUP_BYTES = 1 << 17, 64 << 20  # when what was read is written out
 
 class MissingLibraryError(KafkaError):
     """pyarrow is not installed."""
+
+
+class WriteError(KafkaError):
+    """Output cannot be written; says where to, and why."""
+
+
+@contextlib.contextmanager
+def _naming(target: object) -> Iterator[None]:
+    """Turn an OSError of the block into a WriteError. A closed pipe is no error of writing: its reader has ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise WriteError(f"cannot write {target}: {reason}") from error
+
+
+def write_all(out: BinaryIO, data: bytes) -> None:
+    """Write to standard output, and flush. With PYTHONUNBUFFERED it has no buffer, and one write may take only a
+    part."""
+    left = memoryview(data)
+    while left:
+        left = left[out.write(left) :]
+    out.flush()
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Turn a full disk behind standard output into a WriteError, and discard what cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        drop_output()
+        raise WriteError(f"cannot write to standard output: {os.strerror(error.errno)}") from error
+
+
+def drop_output() -> None:
+    """Discard what is in the buffer of standard output: Python writes it at exit, which must not fail again."""
+    with contextlib.suppress(OSError, ValueError):  # tests may have put something without a descriptor in its place
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ColumnFile:
@@ -32,7 +80,7 @@ class ColumnFile:
             import pyarrow
         except ImportError:
             raise MissingLibraryError(
-                f"writing {path.suffix} files needs pyarrow, which is not installed: pip install 'kconsumer[arrow]'"
+                f"writing {path.suffix} files needs pyarrow, which is not installed: pip install pyarrow"
             ) from None
         self._pyarrow = pyarrow
         with contextlib.suppress(FileNotFoundError):
@@ -45,7 +93,8 @@ class ColumnFile:
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._flush()
+            with _naming(self._path):
+                self._flush()
         return int(rows.nbytes)
 
     def _flush(self, schema: Any = None) -> None:
@@ -74,16 +123,20 @@ class ColumnFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
-            try:
-                if kind is None:
-                    self._flush(RecordBatch.of([]).to_pyarrow().schema)
-            finally:
-                if self._writer is not None:
-                    self._writer.close()
-            if kind is None:
-                self._part.replace(self._path)
+            with _naming(self._path) if kind is None else contextlib.suppress(OSError):
+                self._complete(kind is None)
         finally:
             self._part.unlink(missing_ok=True)
+
+    def _complete(self, whole: bool) -> None:
+        try:
+            if whole:
+                self._flush(RecordBatch.of([]).to_pyarrow().schema)
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+        if whole:
+            self._part.replace(self._path)
 
 
 def column_file(text: str) -> Path:

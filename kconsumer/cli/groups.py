@@ -16,6 +16,7 @@ from typing import Any
 from kconsumer import errors
 from kconsumer.cli import group_views as views
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
+from kconsumer.cli.notices import waiting
 from kconsumer.cli.watch import Screen, repeat
 from kconsumer.group_types import GroupDescription
 from kconsumer.groups import STATES, TYPES, GroupClient
@@ -80,7 +81,6 @@ def connect(options: dict[str, object]) -> GroupClient:
 
 def run(args: argparse.Namespace) -> int:
     """Show it once, or until Ctrl-C."""
-    view: View = args.view
     if args.watch is not None and args.max_lag is not None:
         raise UsageError("--max-lag says something when the command ends, and --watch does not end")
     if getattr(args, "groups", None) and (args.state or args.type):
@@ -88,12 +88,18 @@ def run(args: argparse.Namespace) -> int:
     with connect(with_settings(args, {}, {"default_api_timeout_ms": COMMAND_TIMEOUT_MS})) as client:
         if args.watch is not None:
             title = f"kconsumer groups {args.action}   {args.bootstrap_servers}"
-            repeat(lambda: _lines(args, *view(client, args)[:2]), Screen(sys.stdout), title, args.watch)
-        text, objects, healths = view(client, args)
+            repeat(lambda: _lines(args, *_look(args, client)[:2]), Screen(sys.stdout), title, args.watch)
+        text, objects, healths = _look(args, client)
     lines = _lines(args, text, objects)
     if lines:
         print("\n".join(lines))
     return _judge(healths, args.max_lag)
+
+
+def _look(args: argparse.Namespace, client: GroupClient) -> Any:
+    view: View = args.view
+    with waiting(args.bootstrap_servers):
+        return view(client, args)
 
 
 def _lines(args: argparse.Namespace, text: Sequence[str], objects: Sequence[views.Object]) -> Sequence[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,10 +23,13 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
 def as_bytes(value: object) -> bytes:
-    """Bytes as they are; null as nothing; what a deserializer made, as text."""
+    """Return bytes as they are, null as nothing, and what a deserializer made as text: mappings and lists as JSON."""
     if value is None:
         return b""
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    text = json.dumps(_json_value(value), ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    return text.encode(errors="surrogatepass")
 
 
 def _headers(record: ConsumerRecord) -> bytes:
@@ -107,9 +111,19 @@ def json_fields(record: ConsumerRecord) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    data = as_bytes(value)
+    """Return what json.dumps writes as it is meant: what a deserializer made keeps its structure."""
+    if isinstance(value, Mapping):
+        return {name if isinstance(name, str) else str(name): _json_value(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(entry) for entry in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _json_bytes(bytes(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _json_bytes(data: bytes) -> object:
     try:
         return data.decode()
     except UnicodeDecodeError:

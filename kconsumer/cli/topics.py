@@ -9,6 +9,7 @@ from typing import Any
 
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, add_connection, add_format, with_settings
 from kconsumer.cli.consume import CommandError
+from kconsumer.cli.notices import waiting
 from kconsumer.cli.table import Cell, table
 from kconsumer.consumer import Consumer
 from kconsumer.types import Node, PartitionInfo, TopicPartition
@@ -40,7 +41,7 @@ def connect(args: argparse.Namespace) -> Consumer:
 
 def list_topics(args: argparse.Namespace) -> int:
     """Print each topic's name, number of partitions and number of replicas."""
-    with connect(args) as consumer:
+    with connect(args) as consumer, waiting(args.bootstrap_servers):
         found = consumer.list_topics()
     rows: list[tuple[Cell, ...]] = [
         (name, len(partitions), max((len(info.replicas) for info in partitions), default=None))
@@ -54,7 +55,7 @@ def list_topics(args: argparse.Namespace) -> int:
 
 def describe_topics(args: argparse.Namespace) -> int:
     """Print each partition's leader, replicas and offsets."""
-    with connect(args) as consumer:
+    with connect(args) as consumer, waiting(args.bootstrap_servers):
         topics = {name: _partitions(consumer, name, args.bootstrap_servers) for name in dict.fromkeys(args.topics)}
         led = [TopicPartition(i.topic, i.partition) for infos in topics.values() for i in infos if i.leader is not None]
         starts, ends = consumer.beginning_offsets(led), consumer.end_offsets(led)

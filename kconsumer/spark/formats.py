@@ -77,7 +77,8 @@ class Format(NamedTuple):
     read: Callable[[str, str], tuple[SparkType, str]] | None = None  # the options -> type, schema for the decoder
     fixed: str = ""  # the type where there is no valueSchema
     has_message: bool = False
-    module: str = ""  # what is imported of the package in the extra of the format's name
+    module: str = ""  # what is imported of the package
+    package: str = ""  # to be installed
 
 
 class Text:
@@ -199,8 +200,8 @@ FORMATS: dict[str, Format] = {
     "raw": Format(None, fixed="binary"),
     "string": Format(lambda given: Text(), fixed="string"),
     "json": Format(_json, lambda schema, message: (parse_type(schema), schema)),
-    "avro": Format(_avro, _read_avro, module="fastavro"),
-    "protobuf": Format(_protobuf, _read_protobuf, has_message=True, module="google.protobuf"),
+    "avro": Format(_avro, _read_avro, module="fastavro", package="fastavro"),
+    "protobuf": Format(_protobuf, _read_protobuf, has_message=True, module="google.protobuf", package="protobuf"),
 }
 
 
@@ -219,7 +220,7 @@ def value_format(values: Mapping[str, Any]) -> ValueFormat:
         raise ConfigError(f"valueFormat={name} needs valueSchema, which says what is in the values")
     if entry.has_message and message is None:
         raise ConfigError(f"valueFormat={name} needs valueMessage, the full name of the message")
-    _require(name, entry.module)
+    _require(name, entry)
     try:
         kind, read = entry.read(schema, message or "")
     except ConfigError as error:
@@ -231,12 +232,12 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 120 else text[:117] + "...")
 
 
-def _require(name: str, module: str) -> None:
+def _require(name: str, entry: Format) -> None:
     try:
-        if module:
-            importlib.import_module(module)
+        if entry.module:
+            importlib.import_module(entry.module)
     except ImportError:
         raise ConfigError(
-            f"valueFormat={name} takes the module {module}, which is not installed;"
-            f" on the driver and on all executors: pip install 'kconsumer[{name}]'"
+            f"valueFormat={name} takes the module {entry.module}, which is not installed;"
+            f" on the driver and on all executors: pip install {entry.package}"
         ) from None

@@ -64,4 +64,4 @@ def test_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         assert reason in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert 1 == main([*command, str(tmp_path / "x.arrow")])
-    assert "pip install 'kconsumer[arrow]'" in capsys.readouterr().err
+    assert "pip install pyarrow" in capsys.readouterr().err

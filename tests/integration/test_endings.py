@@ -162,8 +162,8 @@ def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str, engine:
 
 def test_unclosed_consumer_warns() -> None:
     """A consumer that is garbage-collected without close() leaves a ResourceWarning naming it."""
-    consumer = Consumer(bootstrap_servers="127.0.0.1:1", client_id="forgotten")
-    with pytest.warns(ResourceWarning, match="forgotten"):
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", client_id="forgotten", group_id="g")
+    with pytest.warns(ResourceWarning, match=r"^unclosed <Consumer 'forgotten' group='g'>; use "):
         del consumer  # the last reference: CPython collects it here
 
 

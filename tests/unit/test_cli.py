@@ -6,19 +6,21 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kconsumer import TopicPartition, cli, errors
-from kconsumer.cli import consume, output, progress
+from kconsumer.cli import consume, files, output, progress
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetAndTimestamp, PartitionInfo
 
@@ -306,7 +308,7 @@ def test_output_that_takes_a_part(consumer: FakeConsumer, monkeypatch: pytest.Mo
             return super().write(bytes(data)[:2])
 
     out = Narrow()
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out, flush=lambda: None))
     assert 0 == cli.main([*COMMAND, "--exit-at-end"])
     assert b"a0\na1\na2\nb0\nb1\n" == out.getvalue()
 
@@ -350,6 +352,69 @@ def test_json() -> None:
         "headers": [["trace", "1"], ["none", None]],
     } == json.loads(line)
     assert line.endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "text"),
+    [
+        ({"id": 0, "tags": ["a", None]}, {"id": 0, "tags": ["a", None]}, '{"id": 0, "tags": ["a", null]}'),
+        ([1, 2.5, True], [1, 2.5, True], "[1, 2.5, true]"),
+        ({7: b"x", "raw": b"\xff"}, {"7": "x", "raw": {"base64": "/w=="}}, '{"7": "x", "raw": {"base64": "/w=="}}'),
+        ("ü", "ü", "ü"),
+        (7, 7, "7"),
+        (None, None, ""),
+        (float("nan"), "nan", "nan"),
+        (RECORD, str(RECORD), str(RECORD)),
+    ],
+)
+def test_decoded_values(value: object, shown: object, text: str) -> None:
+    """What a deserializer made keeps its structure in a JSON line, and is JSON where a format has it, too."""
+    record = replace(RECORD, value=value)  # type: ignore[arg-type]  # what a deserializer made
+    line = output.writer("json")(record)  # type: ignore[arg-type]  # a stand-in record
+    assert shown == json.loads(line, parse_constant=None)["value"]
+    assert text == output.writer("%s")(record).decode()  # type: ignore[arg-type]  # a stand-in record
+
+
+def test_help_shows_formats_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example in the help of `consume` prints a record's fields when it is copied."""
+    assert 0 == cli.main(["consume", "--help"])
+    found = re.search(r"Example: -f '(.*?)'", " ".join(capsys.readouterr().out.split()))
+    assert found is not None
+    assert b"3/7 k: \xffv\n" == output.writer(found[1])(RECORD)  # type: ignore[arg-type]  # a stand-in record
+
+
+@pytest.mark.parametrize("command", [COMMAND, ["assignors", "list"]])
+def test_full_disk_behind_stdout(consumer: FakeConsumer, command: list[str]) -> None:
+    """One line that says where to, exit code 1, nothing else at exit; a group gets the records again."""
+    script = "import sys; from kconsumer import cli; sys.exit(cli.main(sys.argv[1:]))"
+    if command is COMMAND:
+        with open("/dev/full", "w") as full, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            assert 1 == cli.main([*COMMAND, "--exit-at-end"])
+            assert [(("clicks", 0), 0)] == consumer.seeks
+        return
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (1, "kconsumer: cannot write to standard output: No space left on device\n") == (
+        done.returncode, done.stderr
+    )  # fmt: skip
+
+
+def test_full_disk_behind_a_file(tmp_path: Path) -> None:
+    """The error names the file that was asked for, and the reason without a number."""
+    file = files.ColumnFile(tmp_path / "orders.parquet")
+    (tmp_path / "orders.parquet.part").symlink_to("/dev/full")
+    with pytest.raises(files.WriteError) as caught, file:
+        pass
+    assert f"cannot write {tmp_path}/orders.parquet: No space left on device" == str(caught.value)
+
+
+def test_missing_file_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """An error of the system names the file first, and has no number."""
+    assert 1 == cli.main([*COMMAND, "-F", "/nowhere/client.properties"])
+    assert "kconsumer: /nowhere/client.properties: No such file or directory\n" == capsys.readouterr().err
 
 
 class Screen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -217,7 +218,7 @@ def test_watch_goes_on_until_ctrl_c(
             if next(pauses, "end") == "end":
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(watch.threading, "Event", Pause)
+    monkeypatch.setattr(watch, "threading", SimpleNamespace(Event=Pause))
     code, out, err = run(capsys, "lag", "--watch", "0.5", "--json")
     assert (130, 3, "") == (code, len(out.splitlines()), err)
     assert [{"states": [], "types": []}] * 3 + ["closed"] == client().asked

@@ -70,3 +70,11 @@ def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
 def test_the_rest_is_loaded_when_it_is_used(statement: str, wanted: set[str]) -> None:
     """What the others must not load is there, under these names, for those who ask for it."""
     assert set() == wanted - loaded(statement)
+
+
+def test_version() -> None:
+    """The package says which version it is, as others do."""
+    import kconsumer
+    from kconsumer._version import VERSION
+
+    assert VERSION == kconsumer.__version__

@@ -42,10 +42,10 @@ def test_options_that_do_not_fit(options: dict[str, str], words: str) -> None:
 
 
 def test_a_format_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra to install."""
-    entry = formats.FORMATS["json"]._replace(module="no_such_module")
+    """The error names the package to install."""
+    entry = formats.FORMATS["json"]._replace(module="no_such_module", package="no-such")
     monkeypatch.setitem(formats.FORMATS, "json", entry)
-    with pytest.raises(ConfigError, match=r"no_such_module, which is not installed; .*pip install 'kconsumer\[json\]'"):
+    with pytest.raises(ConfigError, match=r"no_such_module, which is not installed; .*pip install no-such"):
         parse({**MINIMAL, "valueFormat": "json", "valueSchema": "id long"}, "any")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
 
 NO_SECURITY_LAYER = 1
-MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install 'kconsumer[gssapi]'"
+MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
 
 
 class Gssapi(Mechanism):

@@ -1,0 +1,77 @@
+"""What a command says on stderr while it waits: warnings of the library, and which brokers have not responded yet."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from kconsumer.clock import Clock
+
+REPEAT_MS = 60_000.0  # the same warning is shown once in this time
+PATIENCE_S = 1.5  # without a response for this long, the command says what it waits for
+
+log = logging.getLogger(__name__)
+
+
+class Notices(logging.StreamHandler[TextIO]):
+    """Shows warnings and errors as lines of the command. Those that differ in numbers only count as the same."""
+
+    def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
+        super().__init__(stream)
+        self._clock = clock or Clock()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(logging.Formatter("kconsumer: %(message)s"))
+        # A progress line may be on the terminal: the notice takes its place, and the line is drawn again below.
+        self._before = "\r\x1b[K" if stream.isatty() else ""
+        self._shown: dict[str, float] = {}
+        self.holding = False  # warnings are kept for `waiting`, which shows the last one if the wait is long
+        self.held: str | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a warning that is held back, or was shown a short time ago."""
+        if not super().filter(record):
+            return False
+        if self.holding:
+            self.held = record.getMessage()
+            return False
+        key = re.sub(r"\d+", "0", record.getMessage())
+        now = self._clock.now()
+        if key in self._shown and now - self._shown[key] < REPEAT_MS:
+            return False
+        self._shown[key] = now
+        return True
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line to write."""
+        return self._before + super().format(record)
+
+
+@contextmanager
+def waiting(servers: object) -> Iterator[None]:
+    """Say which brokers have not responded, and why, if the block takes more than `PATIENCE_S`.
+
+    Warnings of a block that is faster are not shown: either it succeeded, or its error has the cause.
+    """
+    notices = next((handler for handler in logging.getLogger().handlers if isinstance(handler, Notices)), None)
+    timer = threading.Timer(PATIENCE_S, _say, (servers, notices))
+    timer.daemon = True
+    if notices is not None:
+        notices.holding, notices.held = True, None
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if notices is not None:
+            notices.holding = False
+
+
+def _say(servers: object, notices: Notices | None) -> None:
+    cause = None
+    if notices is not None:
+        cause, notices.holding = notices.held, False
+    log.warning("waiting for a response from %s%s", servers, f": {cause}" if cause else "")

@@ -1,0 +1,95 @@
+"""Warnings that the command shows: once, and those of a wait only when it is long."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from kconsumer.cli import notices
+from kconsumer.cli.notices import Notices, waiting
+from kconsumer.testing.clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """The time that warnings have."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def screen(clock: VirtualClock) -> Iterator[io.StringIO]:
+    """What a handler on the root logger writes."""
+    stream = io.StringIO()
+    handler = Notices(stream, clock)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield stream
+    root.removeHandler(handler)
+
+
+def warn(text: str) -> None:
+    logging.getLogger("kconsumer.net").warning(text)
+
+
+def test_the_same_warning_once(screen: io.StringIO, clock: VirtualClock) -> None:
+    """Warnings that differ in numbers are shown once a minute; others, and errors, at once; infos never."""
+    warn("no connection; next attempt in 41 ms")
+    warn("no connection; next attempt in 97 ms")
+    logging.getLogger("kconsumer").error("worse")
+    logging.getLogger("kconsumer").info("nothing")
+    assert "kconsumer: no connection; next attempt in 41 ms\nkconsumer: worse\n" == screen.getvalue()
+    clock.advance(notices.REPEAT_MS)
+    warn("no connection; next attempt in 5 ms")
+    assert screen.getvalue().endswith("worse\nkconsumer: no connection; next attempt in 5 ms\n")
+
+
+def test_a_short_wait(screen: io.StringIO) -> None:
+    """Warnings of a wait that ends soon are not shown; later ones are."""
+    with waiting("b:1"):
+        warn("no connection")
+    assert "" == screen.getvalue()
+    warn("no connection")
+    assert "kconsumer: no connection\n" == screen.getvalue()
+
+
+@pytest.mark.parametrize(("cause", "shown"), [("refused", ": refused"), (None, "")])
+def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause: str | None, shown: str) -> None:
+    """After the time of patience one line says what is waited for, with the last warning if there was one."""
+    monkeypatch.setattr(notices.threading, "Timer", Timer)
+    with waiting("b:1"):
+        if cause is not None:
+            warn("other")
+            warn(cause)
+        Timer.last.expire()
+        warn("more")
+    assert f"kconsumer: waiting for a response from b:1{shown}\nkconsumer: more\n" == screen.getvalue()
+
+
+def test_without_notices(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --debug, where all is logged, the line is logged, too."""
+    monkeypatch.setattr(notices.threading, "Timer", Timer)
+    with waiting("b:1"):
+        Timer.last.expire()
+    assert ["waiting for a response from b:1"] == caplog.messages
+
+
+class Timer:
+    """A threading.Timer that the test lets expire."""
+
+    last: Timer
+
+    def __init__(self, seconds: float, function: object, args: tuple[object, ...]) -> None:
+        self.function, self.args = function, args
+        Timer.last = self
+
+    def start(self) -> None:
+        assert self.function is not None
+
+    def cancel(self) -> None:
+        self.function = None
+
+    def expire(self) -> None:
+        self.function(*self.args)
