@@ -8,6 +8,7 @@ generation, and one of a topic or partition that does not exist (any more) never
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kconsumer_assignors._common import Roster
 from kconsumer_assignors._user_data import Claim
@@ -16,12 +17,24 @@ FREE = -1
 CONTESTED = -2  # claimed by several members in the same generation
 
 Owners = dict[str, list[int]]
-"""Topic -> for each partition, in ascending order, the index of its owner or one of the two above."""
+"""Topic -> for each partition, in ascending order, the index of its owner or one of the two above; topics that
+nobody claims are left out."""
+
+Claimants = dict[str, dict[int, set[int]]]
+"""Topic -> place -> all members that claim the partition, for partitions that more than one member claims."""
 
 
-def settle(roster: Roster, claims: Sequence[Claim]) -> Owners:
-    """The owner of every partition, from claims parallel to the roster's members."""
-    owners = {topic: [FREE] * len(ids) for topic, ids in roster.ids.items()}
+class Ownership(NamedTuple):
+    """The owner of every claimed partition, and who else claims it."""
+
+    owners: Owners
+    claimants: Claimants
+
+
+def settle(roster: Roster, claims: Sequence[Claim]) -> Ownership:
+    """Resolve the members' claims, which are parallel to the roster's members."""
+    owners: Owners = {}
+    claimants: Claimants = {}
     gaps = roster.gaps
     generations = [claim.generation for claim in claims]
     # The latest generation goes first, so whoever comes later to a taken partition can only contest or lose.
@@ -30,13 +43,18 @@ def settle(roster: Roster, claims: Sequence[Claim]) -> Owners:
         for topic, partition in claims[member].partitions:
             row = owners.get(topic)
             if row is None:
-                continue
+                ids = roster.ids.get(topic)
+                if ids is None:
+                    continue
+                row = owners[topic] = [FREE] * len(ids)
             place = gaps[topic].get(partition, -1) if topic in gaps else partition
             if not 0 <= place < len(row):
                 continue
             owner = row[place]
             if owner == FREE:
                 row[place] = member
-            elif owner not in (CONTESTED, member) and generations[owner] == generation:
-                row[place] = CONTESTED
-    return owners
+            elif owner != member:
+                claimants.setdefault(topic, {}).setdefault(place, {owner}).add(member)
+                if owner != CONTESTED and generations[owner] == generation:
+                    row[place] = CONTESTED
+    return Ownership(owners, claimants)

@@ -12,12 +12,12 @@ from itertools import chain, repeat
 from typing import cast
 
 from kconsumer.assignors import Assignment, ClusterView, Subscription
-from kconsumer.types import TopicPartition
+from kconsumer.types import PartitionInfo, TopicPartition
 
 # Skips NamedTuple's Python-level constructor: 0.1 µs instead of 0.3 µs, for every partition of the group.
 _new = cast(Callable[[tuple[str, int]], TopicPartition], partial(tuple.__new__, TopicPartition))
 
-OrderKey = Callable[[str, Subscription], object]
+Order = Callable[[Mapping[str, Subscription]], list[str]]
 
 
 def topic_partitions(topic: str, ids: Iterable[int]) -> list[TopicPartition]:
@@ -25,20 +25,23 @@ def topic_partitions(topic: str, ids: Iterable[int]) -> list[TopicPartition]:
     return list(map(_new, zip(repeat(topic), ids)))
 
 
-def java_order(text: str) -> object:
+def java_order(text: str) -> bytes:
     """A sort key that orders text as Java's `String.compareTo` does: by UTF-16 code unit."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def by_instance_then_id(member: str, subscription: Subscription) -> object:
+def by_instance_then_id(subscriptions: Mapping[str, Subscription]) -> list[str]:
     """Members with a group instance id first, by that id; then the rest by member id (Java `MemberInfo`)."""
-    instance = subscription.group_instance_id
-    return (1, java_order(member)) if instance is None else (0, java_order(instance))
+    instances = {m: s.group_instance_id for m, s in subscriptions.items() if s.group_instance_id is not None}
+    static = sorted(instances, key=lambda member: java_order(instances[member]))
+    return static + by_id(subscriptions.keys() - instances) if static else by_id(subscriptions)
 
 
-def by_id(member: str, subscription: Subscription) -> object:
+def by_id(members: Iterable[str]) -> list[str]:
     """Members by member id."""
-    return java_order(member)
+    if all(map(str.isascii, members)):
+        return sorted(members)  # the same order, ten times as fast
+    return sorted(members, key=java_order)
 
 
 class Roster:
@@ -52,13 +55,13 @@ class Roster:
 
     __slots__ = ("gaps", "ids", "members", "subscribers", "subscriptions", "topics")
 
-    def __init__(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription], order: OrderKey) -> None:
-        self.members = sorted(subscriptions, key=lambda member: cast(str, order(member, subscriptions[member])))
+    def __init__(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription], order: Order) -> None:
+        self.members = order(subscriptions)
         self.subscriptions = [subscriptions[member] for member in self.members]
         classes = _classes(self.subscriptions)
         found = frozenset[str]().union(*classes)
         self.topics = sorted(topic for topic in found if cluster.partition_count(topic))
-        self.ids = {topic: [info.partition for info in cluster.partitions(topic)] for topic in self.topics}
+        self.ids = {topic: _ids(cluster.partitions(topic)) for topic in self.topics}
         self.gaps = {
             topic: {partition: place for place, partition in enumerate(ids)}
             for topic, ids in self.ids.items()
@@ -82,11 +85,22 @@ class Roster:
         return {member: Assignment(tuple(mine)) for member, mine in zip(self.members, given, strict=True)}
 
 
+def _ids(infos: Sequence[PartitionInfo]) -> Sequence[int]:
+    """Returns the ids of partitions that are in ascending order."""
+    count = len(infos)
+    return range(count) if infos[-1].partition == count - 1 else [info.partition for info in infos]
+
+
 def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list[int]]:
     """Members (indexes) by set of topics. Equal tuples are met first: most groups have one or few."""
     by_tuple: dict[tuple[str, ...], list[int]] = {}
+    previous: tuple[str, ...] | None = None
+    indexes: list[int] = []
     for index, subscription in enumerate(subscriptions):
-        by_tuple.setdefault(tuple(subscription.topics), []).append(index)
+        topics = tuple(subscription.topics)
+        if topics != previous:  # comparing is faster than hashing
+            previous, indexes = topics, by_tuple.setdefault(topics, [])
+        indexes.append(index)
     by_set: dict[frozenset[str], list[int]] = {}
     for topics, indexes in by_tuple.items():
         by_set.setdefault(frozenset(topics), []).extend(indexes)

@@ -34,17 +34,24 @@ class Allow(enum.Enum):
 
 @dataclass(slots=True)
 class Lot:
-    """Partitions that can stand for one another.
+    """Partitions that can stand for one another."""
 
-    `takers` may have them. `fits` are those for whom they are in the right rack; None: all takers.
-    """
-
-    takers: Sequence[int]
-    fits: frozenset[int] | None = None
+    takers: Sequence[int]  # members that may have them
+    fits: frozenset[int] | None = None  # takers that read them in their own rack; None: all of them
+    claimants: frozenset[int] = frozenset()  # takers that claim each of them without being its owner
 
     def suits(self, member: int) -> bool:
         """Whether the lot is in the right rack at this member."""
         return self.fits is None or member in self.fits
+
+    @property
+    def uniform(self) -> bool:
+        """Returns whether only owners have a reason to hold more of the lot than others."""
+        return self.fits is None and not self.claimants
+
+    def preferred(self, members: Sequence[int]) -> Sequence[int]:
+        """Returns those of the members that claim the lot's partitions, or all of them if none does."""
+        return [member for member in members if member in self.claimants] or members if self.claimants else members
 
 
 class Step(NamedTuple):

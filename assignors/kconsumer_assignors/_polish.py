@@ -4,9 +4,10 @@ After balancing, a member may hold a partition that another one had before, or t
 rack, while a ring of moves (A gives to B, B to C, C to A) would put that right. A ring may also end at a member
 with one partition less than the one it began at: those two change places and the loads are as even as before.
 
-Moves are arcs of a graph with costs: FAR for a partition that ends outside its rack, 1 for one that leaves the
-member that had it. A ring of negative cost is an improvement; the search is Bellman and Ford's, started from the
-arcs of negative cost only, so it costs nothing when all is well.
+Moves are arcs of a graph with costs: FAR for a partition that ends outside its rack, OWNED for one that leaves its
+owner, CLAIMED for one that leaves a member that claims it in vain. No ring is long enough for many of the lesser to
+outweigh one of the greater. A ring of negative cost is an improvement; the search is Bellman and Ford's, started from
+the arcs of negative cost only, so it costs nothing when all is well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections import deque
 
 from kconsumer_assignors._flow import Flow
 
-FAR = 1000
+CLAIMED = 1
+OWNED = 1 << 20
+FAR = 1 << 40
 EFFORT = 40  # passes over all arcs before it leaves well alone: rings found by then are kept
 
 # Nodes of the graph are plain ints: members, then lots, then loads ("somebody with this load may keep one more").
@@ -49,14 +52,20 @@ class Polish:
         return [(member, 0) for member in self.by_load.get(heavier, ())]
 
     def _leaving(self, member: int, lot: int) -> int:
-        fits = self.flow.lots[lot].fits
-        cost = 0 if fits is None or member in fits else -FAR
-        return cost + (self.flow.held[member][lot] <= self.flow.owned[member].get(lot, 0))
+        """Returns the cost of a member giving up one partition of a lot."""
+        return self._gain(member, lot, self.flow.held[member][lot] - 1)
 
     def _coming(self, member: int, lot: int) -> int:
-        fits = self.flow.lots[lot].fits
-        cost = 0 if fits is None or member in fits else FAR
-        return cost - (self.flow.held[member].get(lot, 0) < self.flow.owned[member].get(lot, 0))
+        """Returns the cost of a member getting one more partition of a lot."""
+        return -self._gain(member, lot, self.flow.held[member].get(lot, 0))
+
+    def _gain(self, member: int, number: int, holding: int) -> int:
+        """Returns what one more partition of a lot is worth to a member that holds this many of it."""
+        lot = self.flow.lots[number]
+        worth = 0 if lot.fits is None or member in lot.fits else -FAR
+        if holding < self.flow.owned[member].get(number, 0):
+            return worth + OWNED
+        return worth + CLAIMED if member in lot.claimants else worth
 
     def _starts(self) -> list[int]:
         """The nodes that arcs of negative cost leave."""
@@ -64,11 +73,12 @@ class Polish:
         found: dict[int, None] = {}
         for member, held in enumerate(flow.held):
             for lot in held:
-                if self._leaving(member, lot) < 0:
+                if flow.lots[lot].fits is not None and self._leaving(member, lot) < 0:
                     found[member] = None
             for lot, count in flow.owned[member].items():
                 if held.get(lot, 0) < count:
                     found[members + lot] = None
+        found |= {members + number: None for number, lot in enumerate(flow.lots) if lot.claimants}
         return list(found)
 
     def _ring(self) -> list[int] | None:

@@ -20,6 +20,7 @@ NO_GENERATION = -1
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_TWO_INT32 = struct.Struct(">2i")
 
 
 class Claim(NamedTuple):
@@ -84,18 +85,20 @@ def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
     names: list[str] = []
     numbers: list[int] = []
     position, end = 4, len(data) - 4
+    padded = data + b"\0\0\0\0"  # so that a number can be read after each count
+    read_length, read_two = _INT16.unpack_from, _TWO_INT32.unpack_from
     for _ in range(topics):
-        (length,) = _INT16.unpack_from(data, position)
+        (length,) = read_length(data, position)
         start = position + 2
         position = start + length
-        (count,) = _INT32.unpack_from(data, position)
+        count, first = read_two(padded, position)
         if length < 0 or count < 0 or count > (end - position) // 4:
             raise ValueError("a length that the bytes cannot hold")
         topic = data[start:position].decode()
         position += 4
         if count == 1:
             names.append(topic)
-            numbers += _INT32.unpack_from(data, position)
+            numbers.append(first)
         else:
             names += [topic] * count
             numbers += struct.unpack_from(f">{count}i", data, position)

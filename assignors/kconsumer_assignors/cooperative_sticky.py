@@ -27,9 +27,10 @@ class CooperativeStickyAssignor(Assignor):
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
         """As `sticky`, less what must be revoked first."""
-        roster, owners, given = assign_sticky(cluster, subscriptions, _claim)
-        _withhold(roster, owners, given)
-        return roster.assignments(given)
+        roster, owners, (kept, received) = assign_sticky(cluster, subscriptions, _claim)
+        if owners:
+            received = [_free(roster, owners, partitions) for partitions in received]
+        return roster.assignments([mine + more for mine, more in zip(kept, received, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """The generation of the last assignment, for leaders that read no subscription above version 1."""
@@ -47,13 +48,10 @@ def _claim(subscription: Subscription) -> Claim:
     return Claim(generation, subscription.owned_partitions)
 
 
-def _withhold(roster: Roster, owners: Owners, given: list[list[TopicPartition]]) -> None:
-    """Take out what, by the latest claim, another member still has, and what several members claim to have."""
-    gaps = roster.gaps
-    for member, mine in enumerate(given):
-        allowed = (FREE, member)
-        mine[:] = [
-            partition
-            for partition in mine
-            if owners[partition[0]][partition[1] if not gaps else roster.place(*partition)] in allowed
-        ]
+def _free(roster: Roster, owners: Owners, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Returns those of the partitions that have no owner and that members do not contest."""
+    return [
+        partition
+        for partition in partitions
+        if partition[0] not in owners or owners[partition[0]][roster.place(*partition)] == FREE
+    ]

@@ -25,8 +25,8 @@ class StickyAssignor(Assignor):
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
         """Balance first, then racks (KIP-881), then stickiness."""
-        roster, _, given = assign_sticky(cluster, subscriptions, _claim)
-        return roster.assignments(given)
+        roster, _, division = assign_sticky(cluster, subscriptions, _claim)
+        return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """The last assignment and its generation; None before the first."""

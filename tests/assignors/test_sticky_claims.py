@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_claim_that_nobody_contests_counts_however_old(name: str) -> None:
 
 
 def test_a_partition_claimed_twice_in_one_generation_is_nobodys() -> None:
-    """Neither keeps it because of its claim; here the load decides."""
+    """It counts for neither's load; the partition that only one claims stays."""
     group = {"a": member("sticky", "t", "t0 t1 t2"), "b": member("sticky", "t", "t1 t0")}
     given = lists("sticky", plain_view(t=4), group)
     assert TopicPartition("t", 2) in given["a"]
@@ -68,6 +69,52 @@ def test_three_claims(name: str, generations: tuple[int, int, int]) -> None:
         assert "t9" not in " ".join(given.values())
     winner = {m: member(name, "t", "t9", generation) for m, generation in zip("abc", (4, 6, 5), strict=True)}
     assert "t9" in table(name, plain_view(t=10), winner)["b"]
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"b": ("t0 t1", 1), "c": ("t0 t1", 1)},
+        {"b": ("t0 t1 t2", 1), "c": ("t0 t1 t3", 1)},
+        {"b": ("t0 t1", 2), "c": ("t1 t0", 2), "d": ("t1", 1)},
+    ],
+)
+def test_a_contested_partition_stays_with_a_claimant(claims: dict[str, tuple[str, int]]) -> None:
+    """No member has a right to it, but a member that claims it may have its state; "a" has none."""
+    group = {"a": member("sticky", "t")}
+    group |= {name: member("sticky", "t", owned, generation) for name, (owned, generation) in claims.items()}
+    assert set(partitions("t0 t1")).isdisjoint(lists("sticky", plain_view(t=6), group)["a"])
+
+
+def test_a_partition_moves_to_a_member_with_an_older_claim() -> None:
+    """What its owner must give up for balance goes to the member that had it before."""
+    group = {
+        "a": member("sticky", "t"),
+        "b": member("sticky", "t", "t4", 1),
+        "c": member("sticky", "t", "t0 t1 t2 t3 t4 t5", 2),
+    }
+    given = table("sticky", plain_view(t=6), group)
+    assert "t4" in given["b"]
+    assert given["c"] == "t0 t1"
+
+
+def test_an_older_claim_counts_when_the_owner_has_unsubscribed() -> None:
+    """The partition goes to the member that had it before its owner."""
+    group = {"a": member("sticky", "t"), "b": member("sticky", "t", "t0", 1), "c": member("sticky", "u", "t0 u0", 2)}
+    assert {"a": "t1", "b": "t0", "c": "u0"} == table("sticky", plain_view(t=2, u=1), group)
+
+
+def test_many_conflicts_take_no_long_search() -> None:
+    """Beyond a limit only owners count: 400 members with an old claim each to other partitions of the one owner."""
+    everything = " ".join(f"t{number}" for number in range(800))
+    group = {"a": member("sticky", "t", everything, 2)}
+    for number in range(400):
+        group[f"m{number:03}"] = member("sticky", "t", f"t{2 * number} t{number}", 1)
+    started = time.process_time()
+    given = lists("sticky", plain_view(t=800), group)
+    assert time.process_time() - started < 5
+    assert {len(mine) for mine in given.values()} == {1, 2}
+    assert set(given["a"]) <= set(partitions(everything))
 
 
 @BOTH

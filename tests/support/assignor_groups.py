@@ -166,7 +166,8 @@ class Members:
 
     def racks_matter(self) -> bool:
         """Whether racks make a difference by KIP-881; if not, assignors do not look at them."""
-        infos = (info for topic in self.view.topics() for info in self.view.partitions(topic))
+        topics = {topic for subscription in self.group.values() for topic in subscription.topics}
+        infos = (info for topic in topics for info in self.view.partitions(topic))
         held = {frozenset(node.rack for node in info.replicas if node.rack) for info in infos}
         everywhere = frozenset[str]().union(*held)
         own = {subscription.rack_id for subscription in self.group.values() if subscription.rack_id}
