@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer.config import ConsumerConfig
@@ -17,6 +18,7 @@ from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.reactions import RESET, fetch_error, reaction_to
 from kconsumer.records import ConsumerRecords
+from kconsumer.requests.base import backoff_ms
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState, truncation_error
 from kconsumer.types import OffsetReset, TopicPartition
@@ -35,6 +37,7 @@ class Collector:
     def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
         self._subscription = subscription
         self._buffer = buffer
+        self._backoff_ms = partial(backoff_ms, config)
         key, value = config.key_deserializer, config.value_deserializer
         self._key = None if key is None else adapt(key, "key")
         self._value = None if value is None else adapt(value, "value")
@@ -177,7 +180,7 @@ class Collector:
         if reaction_to(fetch.error_code) is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:
-            self._subscription.request_reset(tp)
+            self._subscription.reset_out_of_range(tp, self._backoff_ms)
             return None
         return OffsetOutOfRangeError(
             f"offset {fetch.fetch_offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek()"

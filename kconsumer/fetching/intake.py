@@ -96,7 +96,7 @@ class Intake:
             return ""
         if reaction is not ACCEPT or _diverges(data):
             return self._keep_error(asked, data, tally, now)
-        chain.failures = 0
+        chain.failures = chain.state.out_of_range = 0
         if self._buffer.expects(chain, asked.offset, asked.leader):
             if size:
                 tally.unread += 1

@@ -26,7 +26,7 @@ from kconsumer.fetching.request import Flight, build_fetch
 from kconsumer.fetching.session import INVALID_SESSION_EPOCH, LAST_VERSION_WITH_NAMES, SESSION_ID_NOT_FOUND
 from kconsumer.fetching.targets import AsksForMetadata, Target, Targets
 from kconsumer.metrics import Metrics
-from kconsumer.requests.base import PollResult, Reply, UnsentRequest
+from kconsumer.requests.base import PollResult, Reply, UnsentRequest, backoff_ms
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse
 from kconsumer.state.cluster import Cluster
@@ -237,8 +237,9 @@ class FetchManager:
 
     def _leave_node(self, flight: Flight, now: float, reason: str, before: NodeTrouble | None) -> None:
         """Leave a broker alone for a while. `before`: the trouble it was in, if its fetch before this one failed."""
-        since = now if before is None else before.since
-        self._troubles[flight.node.id] = NodeTrouble(since, now + self._config.retry_backoff_ms, reason)
+        since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
+        until = now + backoff_ms(self._config, failures)
+        self._troubles[flight.node.id] = NodeTrouble(since, until, reason, failures)
 
     def __repr__(self) -> str:
         asked = sum(len(flight.asked) for flight in self._in_flight.values())

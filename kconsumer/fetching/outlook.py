@@ -24,11 +24,13 @@ SLOW_ANSWER_MS = 1000.0
 
 
 class NodeTrouble(NamedTuple):
-    """A broker whose fetches fail: since when (ms), until when it is left alone, and the last error."""
+    """A broker whose fetches fail: since when (ms), until when it is left alone, the last error, and how many there
+    were."""
 
     since: float
     until: float
     error: str
+    failures: int
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from kconsumer.config import ConsumerConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
-from kconsumer.requests.base import FOREVER
+from kconsumer.requests.base import FOREVER, backoff_ms
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -175,10 +175,8 @@ class Targets:
 
     def hold_back(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
         """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
-        config = self._config
-        longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        until = now + min(longest, config.retry_backoff_ms * 2.0 ** min(chain.failures, 32))
         chain.failures += 1
+        until = now + backoff_ms(self._config, chain.failures)
         tp = chain.topic_partition
         self._held[tp] = Held(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)

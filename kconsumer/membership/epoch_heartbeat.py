@@ -35,7 +35,7 @@ TOPIC_AUTHORIZATION = 29
 class Reaction(enum.Enum):
     """What an error code of ConsumerGroupHeartbeat leads to."""
 
-    COORDINATOR = "look the coordinator up again, then heartbeat at once"
+    COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
     RETRY = "heartbeat again after the backoff"
     FENCED = "everything owned is lost: on_lost, then join anew"
     REPORT = "raise from poll; the member stays what it is"
@@ -165,6 +165,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._fields = SentFields(config, member, subscription)
         self._in_flight = 0  # number of the heartbeat awaited; 0: none
         self._numbers = 0
+        self._repeats = False  # a heartbeat was sent again at once, and none was answered well since
         self._last_ended = 0  # number of the last heartbeat of a membership that has ended
         self._interval_ms = 0.0  # told by the coordinator with each answer
         self._sent_at = 0.0
@@ -223,7 +224,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         return UnsentRequest(
             CONSUMER_GROUP_HEARTBEAT,
             message,
-            lambda reply: self._on_reply(number, reply),
+            lambda reply: self._on_reply(number, reply, joins=message.member_epoch == JOIN_EPOCH),
             node=self._coordinator.connection,
             min_version=FIRST_VERSION_WITH_REGEX if message.subscribed_topic_regex is not None else 0,
         )
@@ -240,7 +241,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def _on_reply(self, number: int, reply: Reply) -> None:
+    def _on_reply(self, number: int, reply: Reply, *, joins: bool) -> None:
         if number == self._in_flight:
             self._in_flight = 0
         if number <= self._last_ended:
@@ -255,7 +256,9 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             self._fields.forget()
             self._react(message, reply.now)
             return
-        self._backoff.reset()
+        if not (joins and self._repeats):  # a member that is fenced after each join has made no progress
+            self._backoff.reset()
+            self._repeats = False
         self._interval_ms = float(message.heartbeat_interval_ms)
         self._next_heartbeat = self._sent_at + self._interval_ms
         self._membership.assigned(message, reply.now)
@@ -299,12 +302,20 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             told = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
             self._membership.failed(told)  # ignored by a member that has left meanwhile
         else:
-            self._backoff.reset()
-            self._next_heartbeat = now
+            self._repeat(now)
             if reaction is Reaction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
             else:
                 self._membership.fenced(str(error), now)
+
+    def _repeat(self, now: float) -> None:
+        """Send the next heartbeat at once, as Java does, but only once: a coordinator that gives the same answer again
+        and again is asked less and less often."""
+        if self._repeats:
+            self._retry(now)
+        else:
+            self._repeats = True
+            self._next_heartbeat = now
 
     def _where(self, told: str | None) -> str:
         where = f"heartbeat in group {self._member.group_id!r}"

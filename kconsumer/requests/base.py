@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
+
+if TYPE_CHECKING:
+    from kconsumer.config import ConsumerConfig
 
 T = TypeVar("T")
 FOREVER = float("inf")
@@ -143,6 +146,13 @@ class Promise(Generic[T]):
         return f"<Promise {state}>"
 
 
+def backoff_ms(config: ConsumerConfig, failures: int) -> float:
+    """How long to wait after this many failures in a row: `retry_backoff_ms` after the first, then twice as long each
+    time, `retry_backoff_max_ms` at most."""
+    longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
+    return float(min(longest, config.retry_backoff_ms * 2.0 ** min(failures - 1, 32)))
+
+
 class Backoff:
     """Exponential backoff with jitter: doubled at each failure, give or take 20 % (Kafka ExponentialBackoff)."""
 
@@ -157,7 +167,7 @@ class Backoff:
 
     def failed(self, now: float) -> None:
         """Count a failure and push `until` further away."""
-        delay = min(self._max_ms, self._initial_ms * 2.0**self._attempts)
+        delay = min(self._max_ms, self._initial_ms * 2.0 ** min(self._attempts, 32))
         self._attempts += 1
         self.until = now + min(self._max_ms, delay * self._rng.uniform(0.8, 1.2))
 

@@ -377,7 +377,11 @@ class MetadataManager:
         self._due_since = None
         self._cluster.forget()
         self.request_update(new_interest=True)
+        # A broker that demands it each time, or a list of bootstrap servers that are all down, must not be asked
+        # without pause: the backoff remains.
+        until = self._failures.until
         self.request_new_topics()
+        self._failures.until = until
 
     def _rebootstrap(self, reason: str) -> None:
         if self._config.metadata_recovery_strategy == "rebootstrap" and not self.wants_rebootstrap:

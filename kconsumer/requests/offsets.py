@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError
-from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest, backoff_ms
 from kconsumer.requests.list_offsets import (
     LATEST,
     Answer,
@@ -174,8 +175,7 @@ class OffsetsManager:
             _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
 
     def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
-        for tp, error in reasons.items():
-            self._subscription.set_next_retry((tp,), now + self._config.retry_backoff_ms, str(error))
+        self._subscription.back_off(reasons, now, partial(backoff_ms, self._config))
         self._metadata.request_update()
 
     # A reset by duration may find no record that young. Then the right position is the end of the log, but

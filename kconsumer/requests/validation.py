@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
-from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.requests.base import Reply, UnsentRequest, backoff_ms
 from kconsumer.requests.list_offsets import by_topic
 from kconsumer.requests.metadata import MetadataManager
 from kconsumer.requests.reactions import ACCEPT, LEADER_EPOCH_REACTIONS, REFUSE, reaction_to, refusal
@@ -52,7 +53,7 @@ class Validator:
         self._fail = fail
         self._truncations: dict[TopicPartition, Truncation] = {}
         self.cut_again = False
-        self._retry_backoff_ms: float = config.retry_backoff_ms
+        self._backoff_ms = partial(backoff_ms, config)
         self._request_timeout_ms: float = config.request_timeout_ms
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
@@ -130,8 +131,7 @@ class Validator:
         return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
 
     def _retry(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
-        for tp, error in reasons.items():
-            self._subscription.set_next_retry((tp,), now + self._retry_backoff_ms, str(error))
+        self._subscription.back_off(reasons, now, self._backoff_ms)
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
@@ -139,7 +139,7 @@ class Validator:
         have it whole."""
         self._truncations |= truncations
         self.cut_again = True
-        self._subscription.set_next_retry(truncations, now + self._retry_backoff_ms, str(truncation_error(truncations)))
+        self._subscription.back_off(dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff_ms)
 
     def truncation(self) -> LogTruncationError | None:
         """The error for all logs found cut whose positions still wait for the user; not for paused partitions."""

@@ -68,6 +68,7 @@ class PartitionState:
         "_preferred_until",
         "awaiting_callback",
         "end_offset_requested",
+        "failures",
         "fetch_state",
         "fetchable",
         "flagged_since",
@@ -75,6 +76,7 @@ class PartitionState:
         "last_stable_offset",
         "log_start_offset",
         "next_retry",
+        "out_of_range",
         "paused",
         "pending_revocation",
         "position",
@@ -108,6 +110,8 @@ class PartitionState:
         self.reset_strategy: OffsetReset | None = None
         self.reset_end: int | None = None
         self.next_retry = 0.0
+        self.failures = 0  # of what the present state waits for, in a row
+        self.out_of_range = 0  # how often the offset that a reset found was out of range again
         self.trouble = ""
         self.since = self.flagged_since = self.tally.now
         self._preferred_replica: int | None = None
@@ -139,6 +143,7 @@ class PartitionState:
             self.fetch_state = to
             self.since = self.tally.now
         self.next_retry = 0.0
+        self.failures = 0
         self.trouble = ""
         self._refresh()
         return True

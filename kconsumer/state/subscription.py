@@ -267,6 +267,13 @@ class SubscriptionState:
         state.reset(strategy)
         state.next_retry = retry_at
 
+    def reset_out_of_range(self, tp: TopicPartition, pause_ms: Callable[[int], float]) -> None:
+        """Reset a position that is outside the log: at once, or after `pause_ms(resets)` if the broker has refused the
+        offset of the last reset, too."""
+        state = self.get(tp)
+        self.request_reset(tp, retry_at=self.now + pause_ms(state.out_of_range) if state.out_of_range else 0.0)
+        state.out_of_range += 1
+
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Reset those of the partitions (None: all assigned) that are still without a position.
 
@@ -347,6 +354,15 @@ class SubscriptionState:
             if state is not None:
                 state.next_retry = at
                 state.trouble = trouble or state.trouble
+
+    def back_off(self, reasons: Mapping[TopicPartition, object], now: float, pause_ms: Callable[[int], float]) -> None:
+        """Count a failure of each partition and leave it alone for `pause_ms(failures)`. The reasons are shown by
+        `partition_states()`."""
+        for tp, reason in reasons.items():
+            state = self._states.get(tp)
+            if state is not None:
+                state.failures += 1
+                self.set_next_retry((tp,), now + pause_ms(state.failures), str(reason))
 
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 

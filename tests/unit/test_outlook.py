@@ -220,17 +220,19 @@ def test_partition_in_backoff() -> None:
 def test_broker_in_backoff() -> None:
     """A broker whose fetches fail: the last error, since the first one in a row; an answer ends it."""
     world = world_with(retry_backoff_ms=400)
-    for number in (1, 2):
+    for number, backoff_ms in ((1, 400), (2, 800)):
         (request,) = world.poll()
         world.reply(request, error=BrokerConnectionError(f"broken {number}"))
-        world.wait(500)
-    assert (Condition.READY, 0.5) == told(world), "the backoff is over"
+        world.wait(backoff_ms - 100)
+        assert Condition.BACKOFF is told(world)[0]
+        world.wait(200)
+    assert (Condition.READY, 0.9) == told(world), "the backoff is over"
     (request,) = world.poll()
     world.reply(request, error=BrokerConnectionError("broken 3"))
     world.wait(100)
-    assert (Condition.BACKOFF, 1.1) == told(world)
-    assert "b0:9092 (id 0) is left alone after an error: broken 3; asking again in 0.3 s" == reason(world)
-    world.wait(400)
+    assert (Condition.BACKOFF, 1.5) == told(world)
+    assert "b0:9092 (id 0) is left alone after an error: broken 3; asking again in 0.9 s" == reason(world)
+    world.wait(900)
     world.fetch()
     world.collect()
     (request,) = world.poll()
