@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, Unpack
 
-from kconsumer import assignors
+from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from kconsumer.listener import Callback
 
 Timeout = float | timedelta | None
-Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+Partition = tuple[str, SupportsIndex]  # (topic, partition): a TopicPartition is one
+P = TypeVar("P", bound=Partition)  # the keys of a Mapping have one type: it is pairs or TopicPartitions
+Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
 # Within these no column of a batch reaches 2 GiB: a topic's name has up to 249 bytes.
 MOST_ARROW_ROWS, MOST_ARROW_BYTES = 8_000_000, 1 << 29
@@ -157,7 +159,7 @@ class Consumer:
             self._engine.subscription_changed(listener)
 
     @public
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[Partition]) -> None:
         """Read exactly these partitions, without group management. Kept partitions keep their positions; an empty
         list unsubscribes. Raises StateError after `subscribe` (Java `assign`)."""
         chosen = [_partition(tp) for tp in partitions]
@@ -190,15 +192,19 @@ class Consumer:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: Timeout = 1.0, max_records: int | None = None) -> ConsumerRecords:
+    def poll(
+        self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
+    ) -> ConsumerRecords:
         """Records from the assigned partitions, at most `max_records` (default `max_poll_records`).
 
         Waits up to `timeout` for the first ones; the result is empty (and falsy) after that, and may be empty
         earlier when a position moved over control records. Joins the group, runs callbacks, commits automatically.
         Raises StateError without subscription or assignment, WakeupError, NoOffsetForPartitionError,
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors
-        (Java `poll`).
+        (Java `poll`). `timeout_ms` is there for its error message only: it is kafka-python's.
         """
+        if timeout_ms is not None:
+            raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
         if max_records is None:
             max_records = self._config.max_poll_records
         return self._poll(timeout, _positive("max_records", max_records), None)
@@ -289,7 +295,7 @@ class Consumer:
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     @public
-    def commit(self, offsets: Offsets | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
+    def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
         """Commit and wait: all positions, or the given offsets (the next ones to read), or a batch's
         `next_offsets()`. Retriable errors are retried until the timeout.
 
@@ -301,7 +307,7 @@ class Consumer:
 
     @public
     def commit_async(
-        self, offsets: Offsets | ConsumerRecords | None = None, callback: CommitCallback | None = None
+        self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
         `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
@@ -313,13 +319,13 @@ class Consumer:
 
     @public
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout: Timeout = None
+        self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group committed for these partitions; None for those without a commit (Java `committed`)."""
         return self._engine.committed([_partition(tp) for tp in partitions], self._timer(timeout))
 
     @public
-    def position(self, tp: TopicPartition, timeout: Timeout = None) -> int:
+    def position(self, tp: Partition, timeout: Timeout = None) -> int:
         """The offset of the next record to be read, looked up if not known yet. Raises StateError if the partition
         is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
         tp = _partition(tp)
@@ -327,7 +333,7 @@ class Consumer:
         return self._engine.position(tp, self._timer(timeout)) if unseen is None else unseen
 
     @public
-    def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+    def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
         """Read from this offset on. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
         truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
         target = seek_target(offset)
@@ -338,16 +344,16 @@ class Consumer:
             self._engine.seek(tp, target)
 
     @public
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: Partition) -> None:
         """Read from the first offset on; found at the next `poll` or `position`. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.EARLIEST)
 
     @public
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: Partition) -> None:
         """Read only what comes from now on; found at the next `poll` or `position`. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.LATEST)
 
-    def _reset(self, partitions: Sequence[TopicPartition], strategy: OffsetReset) -> None:
+    def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
         subscription = self._engine.parts.subscription
         with self._engine.changing():
             chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
@@ -359,19 +365,17 @@ class Consumer:
             self._engine.assignment_changed()
 
     @public
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: Timeout = None
-    ) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """The first offset of each partition; they need not be assigned."""
         return self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout)
 
     @public
-    def end_offsets(self, partitions: Iterable[TopicPartition], timeout: Timeout = None) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition (the high watermark)."""
         return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
 
     def _ends(
-        self, partitions: Iterable[TopicPartition], timestamp: int, what: str, timeout: Timeout
+        self, partitions: Iterable[Partition], timestamp: int, what: str, timeout: Timeout
     ) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys((_partition(tp) for tp in partitions), timestamp)
         found = self._engine.list_offsets(wanted, self._timer(timeout), what)
@@ -379,7 +383,7 @@ class Consumer:
 
     @public
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: Timeout = None
+        self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time (ms since the epoch); None where there is none.
         Raises ValueError for a negative time (Java `offsetsForTimes`)."""
@@ -390,21 +394,21 @@ class Consumer:
         return self._engine.list_offsets(wanted, self._timer(timeout), "finding offsets for times")
 
     @public
-    def current_lag(self, tp: TopicPartition) -> int | None:
+    def current_lag(self, tp: Partition) -> int | None:
         """Records between the position and the end of the partition, None if not known yet; never blocks."""
         return self._engine.current_lag(_partition(tp))
 
     # --- flow ------------------------------------------------------------------------------------------------------
 
     @public
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: Partition) -> None:
         """Return nothing of these partitions until `resume`; what is buffered is kept."""
         with self._engine.changing():
             for tp in partitions:
                 self._engine.parts.subscription.pause(_partition(tp))
 
     @public
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: Partition) -> None:
         """Undo `pause`."""
         with self._engine.changing():
             for tp in partitions:
@@ -519,13 +523,27 @@ class Consumer:
         group = f" group={self._config.group_id!r}" if self._config.group_id else ""
         return f"Consumer {self._config.client_id!r}{group}"
 
+    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+
+        def __new__(cls, *arguments, **options):
+            """Refuse a mapping of options, as confluent-kafka's consumer takes it, with what to write."""
+            if arguments and isinstance(arguments[0], Mapping) and cls.__init__ is Consumer.__init__:
+                raise TypeError(
+                    "Consumer() takes topics, and options by name; for a mapping of options write "
+                    "Consumer.from_config({…}, 'topic')"
+                )
+            return super().__new__(cls)
+
+        def __getattr__(self, name):
+            raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
+
     def __repr__(self) -> str:
         state = "closed" if self._guard.closed else self._engine.view.summary()
         return f"<{self._name()} {state}>"
 
     # --- arguments -------------------------------------------------------------------------------------------------
 
-    def _offsets(self, offsets: Offsets | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
         """The offsets to commit; None for all positions, unless a loop is in the middle of a batch."""
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
@@ -550,6 +568,10 @@ def _topic_names(topics: Iterable[str]) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"not a topic name: {name!r}")
+        if name.startswith("^"):
+            raise ValueError(
+                f"not a topic name: {name!r}; for a pattern pass re.compile({name[1:]!r}), which matches whole names"
+            )
     return names
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.records import ConsumerRecords
@@ -20,7 +20,7 @@ MAX_STRING_BYTES = 2**15 - 1
 _OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the ConsumerRecords of a poll(), or nothing"
 
 
-def topic_partition(tp: TopicPartition | tuple[str, int]) -> TopicPartition:
+def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
     """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or an impossible partition,
     TypeError for anything else."""
     topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)

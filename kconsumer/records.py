@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, explain
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ConsumerRecords:
         """The partitions that have records here."""
         return frozenset(run.topic_partition for run in self._runs)
 
-    def records(self, topic_partition: TopicPartition) -> list[ConsumerRecord]:
+    def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord]:
         """The records of one partition; empty if it has none here."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
@@ -127,6 +128,14 @@ class ConsumerRecords:
         from kconsumer.arrow import Table  # as in `to_arrow`
 
         return Table.of(self._runs, columns)
+
+    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+
+        def __getattr__(self, name):
+            raise AttributeError(explain(self, name, RECORDS), name=name, obj=self)
+
+        def __getitem__(self, key):
+            raise TypeError(SUBSCRIPT)
 
     def __repr__(self) -> str:
         partitions = len(self.partitions())

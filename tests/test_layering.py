@@ -30,6 +30,7 @@ TOOLS = FACTS | {
 }
 MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
 PUBLIC = MANAGED | {
+    "_foreign_methods",
     "net",
     "engine",
     "arrow",
@@ -55,12 +56,13 @@ ALLOWED: dict[str, set[str]] = {
     "schema": set(),
     "_options": FACTS,
     "_foreign_options": set(),
+    "_foreign_methods": set(),
     "_signature": FACTS,
     "_jaas": FACTS,
     "_sasl": FACTS | {"_options", "_jaas"},
     "config": FACTS | {"_core", "_options", "_foreign_options", "_sasl"},
     "compression": FACTS | {"_core"},
-    "records": FACTS | {"_core", "compression", "arrow"},
+    "records": FACTS | {"_core", "_foreign_methods", "compression", "arrow"},
     "arrow": FACTS | {"_core"},
     "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},

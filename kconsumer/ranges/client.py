@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kconsumer.config import ConsumerConfig
-from kconsumer.consumer import Consumer, Timeout
+from kconsumer.consumer import Consumer, Offsets, P, Partition, Timeout
 from kconsumer.errors import CommitFailedError, ConfigError, KafkaError
 from kconsumer.guard import Guard, fork_count
 from kconsumer.ranges.points import Point
@@ -151,20 +151,18 @@ class RangeClient:
 
     # --- questions -------------------------------------------------------------------------------------------------
 
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: Timeout = None
-    ) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         with self.in_use():
             return self.consumer.beginning_offsets(partitions, timeout)
 
-    def end_offsets(self, partitions: Iterable[TopicPartition], timeout: Timeout = None) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """Where each partition ends: the high watermark, with read_committed the last stable offset."""
         with self.in_use():
             return self.consumer.end_offsets(partitions, timeout)
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: Timeout = None
+        self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time (ms since the epoch); None where there is none."""
         with self.in_use():
@@ -181,9 +179,7 @@ class RangeClient:
 
     # --- offsets of a group that has no members --------------------------------------------------------------------
 
-    def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], *, timeout: Timeout = None
-    ) -> None:
+    def commit(self, group_id: str, offsets: Offsets[P], *, timeout: Timeout = None) -> None:
         """Commit offsets for a group without joining it. CommitFailedError if it has members: theirs would clash."""
         with self.in_use():
             try:
@@ -195,7 +191,7 @@ class RangeClient:
                 ) from error
 
     def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition], timeout: Timeout = None
+        self, group_id: str, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group committed for these partitions; None for those without a commit."""
         with self.in_use():

@@ -97,6 +97,47 @@ def read_by_hand() -> None:
     consumer.close(timeout=5.0, leave_group=False)
 
 
+def partitions_as_pairs(consumer: Consumer, records: ConsumerRecords, client: RangeClient) -> None:
+    """A (topic, partition) pair goes where a TopicPartition does; results have TopicPartitions."""
+    pair, whole = ("orders", 0), TopicPartition("orders", 1)
+    consumer.assign([pair, whole])
+    consumer.assign([("orders", 0), ("orders", 1)])
+    consumer.seek(("orders", 0), 5)
+    consumer.seek(pair, OffsetAndMetadata(5))
+    consumer.seek_to_beginning(("orders", 0), whole)
+    consumer.seek_to_end(("orders", 0))
+    consumer.pause(("orders", 0))
+    consumer.resume(pair)
+    assert_type(consumer.position(("orders", 0)), int)
+    assert_type(consumer.current_lag(("orders", 0)), int | None)
+    assert_type(consumer.committed([("orders", 0)]), dict[TopicPartition, OffsetAndMetadata | None])
+    assert_type(consumer.beginning_offsets([("orders", 0)]), dict[TopicPartition, int])
+    assert_type(consumer.end_offsets({pair, ("orders", 1)}), dict[TopicPartition, int])
+    consumer.offsets_for_times({("orders", 0): 1_700_000_000_000})
+    consumer.offsets_for_times({whole: 1_700_000_000_000})
+    consumer.commit({("orders", 0): 7, ("orders", 1): OffsetAndMetadata(8)})
+    consumer.commit_async({pair: 7})
+    assert_type(records.records(("orders", 0)), list[ConsumerRecord])
+    client.commit("g", {("orders", 0): 7})
+    client.committed("g", [("orders", 0)])
+    assert_type(client.end_offsets([("orders", 0)]), dict[TopicPartition, int])
+    consumer.assign(["orders"])  # type: ignore[list-item]  # names are for subscribe()
+    consumer.seek(("orders",), 5)  # type: ignore[arg-type]  # half a pair
+    consumer.seek(pair, 5.5)  # type: ignore[arg-type]  # no offset
+    consumer.poll(timeout_ms=1000)  # type: ignore[arg-type]  # kafka-python's argument
+
+
+def in_a_transaction(consumer: Consumer) -> None:
+    """What confluent-kafka's producer takes is bytes; its fields have names."""
+    metadata = consumer.group_metadata()
+    as_bytes: bytes = metadata
+    assert_type(metadata.group_id, str)
+    assert_type(metadata.generation_id, int)
+    assert_type(metadata.member_id, str)
+    assert_type(metadata.group_instance_id, str | None)
+    handle(f"{as_bytes!r} {kconsumer.__version__}")
+
+
 def commit_in_every_way(consumer: Consumer, records: ConsumerRecords) -> None:
     """Offsets as ints, with metadata, or as a batch; callbacks get what was committed."""
 

@@ -1,0 +1,92 @@
+"""Habits from other clients: what does not exist here is an error that says what to write."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer._foreign_methods import CONSUMER, RECORDS
+from kconsumer.decode import decode_batches
+from kconsumer.testing.batches import build_batch
+
+OF_PYTHON = ("iter", "next", "items", "values")
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """A consumer that never connects."""
+    with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", CONSUMER)
+def test_methods_of_other_consumers(consumer: Consumer, name: str) -> None:
+    """A method that another client has is not found, with what replaces it."""
+    assert not hasattr(consumer, name)
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; {re.escape(CONSUMER[name])}$"):
+        getattr(consumer, name)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_are_neither_a_dict_nor_a_message(name: str) -> None:
+    """What kafka-python's dict or confluent-kafka's message has is not found, with what replaces it."""
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; {re.escape(RECORDS[name])}$"):
+        getattr(ConsumerRecords.EMPTY, name)
+
+
+@pytest.mark.parametrize("owner", [Consumer, ConsumerRecords])
+def test_advice_names_what_exists(owner: type) -> None:
+    """Every method in the advice is a method of the consumer or of its records, and no key of the table is."""
+    for name, advice in (CONSUMER if owner is Consumer else RECORDS).items():
+        assert not hasattr(owner, name)
+        for method in re.findall(r"([a-z_]+)\(", advice):
+            assert method in OF_PYTHON or hasattr(Consumer, method) or hasattr(ConsumerRecords, method)
+
+
+def test_any_other_name(consumer: Consumer) -> None:
+    """A name that nobody has is the usual error."""
+    for name in ("zzz", "_zzz"):
+        for owner in (consumer, ConsumerRecords.EMPTY):
+            with pytest.raises(AttributeError, match=f"object has no attribute '{name}'$"):
+                getattr(owner, name)
+    assert 0 == len(copy.copy(ConsumerRecords.EMPTY))
+
+
+@pytest.mark.parametrize("key", [0, TopicPartition("t", 0), slice(1)])
+def test_no_subscript(key: object) -> None:
+    """records[0] and records[partition] say how to get at records; iterating works as before."""
+    records: Any = decode_batches(build_batch([(None, b"v")]), topic="t")
+    with pytest.raises(TypeError, match=r"neither a list nor a dict: .*records\.by_partition\(\)"):
+        records[key]
+    assert [b"v"] == [one.value for one in records]
+    assert 1 == len(records.records(("t", 0)))
+
+
+def test_timeout_in_milliseconds(consumer: Consumer) -> None:
+    """poll(timeout_ms=1000) names the argument in seconds."""
+    with pytest.raises(TypeError, match=r"write poll\(timeout=1\.5\), not timeout_ms="):
+        consumer.poll(timeout_ms=1500)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_a_mapping_of_options() -> None:
+    """Consumer({...}) names from_config; a subclass may take a mapping."""
+    make: Callable[..., Consumer] = Consumer
+    with pytest.raises(TypeError, match=r"write Consumer\.from_config\("):
+        make({"bootstrap.servers": "a:1"})
+
+    class Ours(Consumer):
+        def __init__(self, options: dict[str, Any]) -> None:
+            super().__init__(**options)
+
+    Ours({"bootstrap_servers": "a:1"}).close()
+
+
+def test_pattern_as_text(consumer: Consumer) -> None:
+    """A name that begins with ^ is librdkafka's form of a pattern: the error names re.compile."""
+    with pytest.raises(ValueError, match=r"for a pattern pass re\.compile\('orders\.\*'\), which matches whole names"):
+        consumer.subscribe(["^orders.*"])
