@@ -8,7 +8,6 @@ works with. An `Option` adds the name, the default and the meaning. Neither know
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import operator
 import os
@@ -16,12 +15,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Kind(NamedTuple):

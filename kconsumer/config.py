@@ -11,20 +11,20 @@ not fit, two options that contradict each other, an option whose feature this ve
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from kconsumer import _options as kinds
 from kconsumer._options import Option
 from kconsumer._options import option as _option
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
 if TYPE_CHECKING:
     from kconsumer._signature import AllOptions
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ANSWER_BYTES = 512  # of an answer to a fetch, besides what is fetched
 REQUIRED: Any = object()  # the default of an option that has none

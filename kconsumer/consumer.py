@@ -17,6 +17,7 @@ from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.guard import Guard, public
 from kconsumer.iteration import Iteration
@@ -91,7 +92,8 @@ class Consumer:
         self._engine.callbacks.belong_to(self)
         self._iteration = Iteration()
         self._closing = False
-        self._guard = Guard()
+        parts = self._engine.parts
+        self._guard = Guard(parts.step, parts.end_wait)
         if topics:
             try:
                 self.subscribe(topics)
@@ -206,14 +208,15 @@ class Consumer:
         if timeout_ms is not None:
             raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
         if max_records is None:
-            max_records = self._config.max_poll_records
+            return self._poll(timeout, self._config.max_poll_records, None)
         return self._poll(timeout, _positive("max_records", max_records), None)
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         guard = self._guard
         outer = guard.enter()  # not by `public`: Ctrl-C may come between its call and its return (Python 3.11)
         try:
-            timeout_ms = self._timeout_ms(timeout)
+            # The common case without a call.
+            timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
             engine = self._engine
             if not engine.ready_to_poll:
                 raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
@@ -252,7 +255,8 @@ class Consumer:
             try:
                 return records.to_arrow(chosen)
             except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
-                self._engine.not_returned()
+                if records:
+                    self._engine.not_returned()
                 raise
         finally:
             guard.holder = outer
@@ -270,18 +274,25 @@ class Consumer:
         """Poll until there are records; False when none came for `consumer_timeout_ms`."""
         limit_ms = self._config.consumer_timeout_ms
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
-        while True:
-            records = self.poll(min(1.0, timer.remaining_ms() / 1000))
-            try:
-                if records:
-                    self._iteration.start(records)
-                    return True
-            except BaseException:  # Ctrl-C: the loop has not come to any of them
-                self._iteration.stop()
-                self._engine.not_returned()
-                raise
-            if timer.expired:
-                return False
+        # A signal handler that commits must not run between the two: the loop has seen none of the records.
+        holds = SIGNALS.hold(self._guard.end_wait)
+        try:
+            while True:
+                records = self.poll(min(1.0, timer.remaining_ms() / 1000))
+                try:
+                    if records:
+                        self._iteration.start(records)
+                        return True
+                except BaseException:  # the loop has not come to any of them
+                    self._iteration.stop()
+                    if records:
+                        self._engine.not_returned()
+                    raise
+                if timer.expired:
+                    return False
+        finally:
+            if holds:
+                SIGNALS.release()
 
     def _rewind(self) -> None:
         """Put positions back to the first record that a stopped loop has not come to."""
@@ -477,16 +488,22 @@ class Consumer:
         if self._guard.closed:
             return
         timer = self._timer(timeout)
-        outer = self._guard.enter()
-        if self._closing:  # called by a callback that close() itself runs
+        outer = self._guard.enter(closing=True)
+        if self._closing:  # called by a callback or a signal handler that runs inside close()
             self._guard.holder = outer
             return
         self._closing = True
         try:
-            self._rewind()
-            self._engine.close(timer, leave_group, auto_commit=auto_commit)
+            holds = SIGNALS.hold(self._guard.end_wait)
+            try:
+                if not self._guard.step.unfinished:
+                    self._rewind()
+                self._engine.close(timer, leave_group, auto_commit=auto_commit)
+            finally:
+                self._guard.closed = True
+                if holds:
+                    SIGNALS.release()
         finally:
-            self._guard.closed = True
             self._guard.holder = outer
 
     def __enter__(self) -> Self:

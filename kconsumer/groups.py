@@ -98,7 +98,7 @@ class GroupClient:
         self._config = config
         self._clock = Clock()
         self._engine: AdminEngine = AdminEngine(config, self._clock)
-        self._guard = Guard()
+        self._guard = Guard(self._engine.parts.step, self._engine.parts.end_wait)
 
     def _timer(self) -> Timer:
         return Timer(self._clock, float(self._config.default_api_timeout_ms))

@@ -3,11 +3,12 @@ and what it raises is logged and goes no further."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger(__name__)
+from kconsumer.deferred_calls import get_logger
+
+log = get_logger(__name__)
 
 NO_ANSWER = object()
 

@@ -6,6 +6,7 @@ Decides who is told. What a metric tells is decided in `metrics.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from kconsumer.plugins import tell
 from kconsumer.types import MetricName
@@ -53,9 +54,16 @@ class MetricsReporter:
 class Reporters:
     """All reporters of a consumer, and the metrics they know."""
 
-    def __init__(self, reporters: Iterable[object], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        reporters: Iterable[object],
+        now: Callable[[], float],
+        call: Callable[[Callable[[], object]], object] = lambda function: function(),
+    ) -> None:
+        """`call` decides when a reporter's method is called: metrics come and go while a lock is held."""
         self._reporters = tuple(reporters)
         self._now = now
+        self._call = call
         self._known: dict[MetricName, Metric] = {}
 
     def begin(self, measures: Iterable[tuple[MetricName, Callable[[float], float]]]) -> None:
@@ -80,4 +88,4 @@ class Reporters:
 
     def _tell(self, method: str, *arguments: object) -> None:
         for reporter in self._reporters:
-            tell(reporter, method, *arguments)
+            self._call(partial(tell, reporter, method, *arguments))

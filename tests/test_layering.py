@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"errors", "types", "group_types"}
+FACTS = {"errors", "types", "group_types", "deferred_calls"}
 TOOLS = FACTS | {
     "clock",
     "_core",
@@ -39,6 +39,7 @@ PUBLIC = MANAGED | {
     "groups",
     "ranges",
     "guard",
+    "deferred_signals",
     "iteration",
     "offset_arguments",
     "report",
@@ -51,6 +52,8 @@ ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "group_types": {"types"},
     "clock": set(),
+    "deferred_calls": set(),
+    "deferred_signals": set(),
     "_version": set(),
     "_core": {"errors", "types"},
     "schema": set(),
@@ -68,9 +71,9 @@ ALLOWED: dict[str, set[str]] = {
     "listener": FACTS | {"_core"},
     "metrics": FACTS | {"reporters"},
     "reporters": FACTS | {"plugins"},
-    "plugins": set(),
+    "plugins": {"deferred_calls"},
     "deserializers": FACTS,
-    "guard": FACTS,
+    "guard": FACTS | {"deferred_signals"},
     "iteration": FACTS | {"_core", "records"},
     "offset_arguments": FACTS | {"_core", "records"},
     "report": FACTS,
@@ -80,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     "requests": MANAGED,
     "membership": MANAGED,
     "fetching": MANAGED,
-    "engine": MANAGED | {"net", "arrow", "report", "_version"},
+    "engine": MANAGED | {"net", "arrow", "report", "_version", "guard", "deferred_signals"},
     "consumer": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,

@@ -6,6 +6,7 @@ moment `collect` moved its position until it is returned because nothing in betw
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -13,11 +14,14 @@ from typing import Any, TypeVar
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock, Timer
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.closing import Closing
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.view import View
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import StateError
@@ -29,7 +33,10 @@ from kconsumer.requests.missing import ExistenceCheck
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+log = get_logger(__name__)
+
 T = TypeVar("T")
+MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # that close() waits for the network thread to end
 
 
 class Engine:
@@ -52,8 +59,10 @@ class Engine:
         self._driver = make_driver(parts, self.callbacks)
         self._config = config
         self._clock = clock
+        parts.collector.unlocked = partial(Unlocked, parts)
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick.append
+        self._closing = False
         self._found_nothing = False  # so ended the last poll that asked the managers, without an error
         if parts.group is not None:
             commits = parts.group.commits
@@ -75,7 +84,7 @@ class Engine:
             driver.raise_wakeup()
         if driver.urgent:
             driver.see_to_it()
-        quiet = now < driver.service_at and self._group_idle()  # no manager has anything to do
+        quiet = now < driver.service_at and (parts.group is None or self._group_idle())  # no manager has anything to do
         if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)
@@ -85,11 +94,13 @@ class Engine:
                 if records is not None:
                     return records
                 quiet = False
-            elif timeout_ms <= 0 and self._found_nothing and not driver.news(0.0) and not self.callbacks.commits_wait:
+            elif timeout_ms <= 0 and self._found_nothing and driver.idle() and not self.callbacks.commits_wait:
                 self._quick_poll(now)
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         timer = Timer(self._clock, timeout_ms)
+        if self._closing and not self.callbacks.running:  # a signal handler polls inside close()
+            return ConsumerRecords.EMPTY
         if quiet and timeout_ms > 0 and not self.callbacks.commits_wait:
             records = self._await_records(min(timeout_ms, driver.service_at - now), max_records, max_bytes)
             if records is not None:
@@ -109,13 +120,15 @@ class Engine:
         driver = self._driver
         self._found_nothing = False
         self._begin_poll()
+        if not self.ready_to_poll:  # a commit callback closed the consumer, or unsubscribed
+            return ConsumerRecords.EMPTY
         wait_ms = 0.0
         while True:
             driver.raise_wakeup()
             driver.step(wait_ms, joining=True, fetching=True)
             self._run_callbacks()
             self.callbacks.run_commits()
-            if not self.ready_to_poll:  # a callback unsubscribed, or closed the consumer
+            if not self.ready_to_poll:  # a callback or a signal handler unsubscribed, or a callback closed the consumer
                 return ConsumerRecords.EMPTY
             driver.raise_errors(positions=True)
             self._metrics.waited_until = self._clock.now()
@@ -139,7 +152,7 @@ class Engine:
         group = self.parts.group
         if group is None:
             return
-        with self.lock:
+        with self.changing():
             group.heartbeat.poll_started(self._clock.now())
             if self.parts.subscription.is_group_managed:
                 self._driver.keep_alive()
@@ -157,25 +170,39 @@ class Engine:
 
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
         """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
-        parts = self.parts
-        parts.collector.returned()
+        parts, collector, step = self.parts, self.parts.collector, self.parts.step
+        if collector.busy:
+            raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
+        holds = SIGNALS.hold(parts.end_wait)
         try:
+            # As a Section does, without the cost of making one: this is the path of every poll that has records.
             with self.lock:
-                records = parts.collector.collect(max_records, max_bytes)
-                if parts.fetch.wants_poll:
+                step.unfinished = True
+                records = collector.collect(max_records, max_bytes)
+                if parts.fetch.wants_poll and not parts.closed:
                     self._driver.send_soon(parts.fetch)
-            if not records and not parts.collector.moved:
+                step.unfinished = False
+            if parts.user_calls.waiting:
+                parts.user_calls.run()
+            if holds:
+                SIGNALS.release()
+            if not records and not collector.moved:
                 return None
             if self.interceptors is not None and records:
-                records = self.interceptors.consumed(records)
-        except BaseException:  # Ctrl-C, too: records that do not reach the caller were not consumed
+                with HandlersRunning():
+                    records = self.interceptors.consumed(records)
+        except BaseException as error:  # of a signal handler, too: records that are not returned were not consumed
+            if isinstance(error, EXPECTED) or collector.out_of_memory:
+                step.unfinished = False
             self.not_returned()
+            if holds:
+                SIGNALS.release()
             raise
         return records
 
     def not_returned(self) -> None:
         """The records of the last poll did not reach the caller: put the positions back."""
-        with self.lock:
+        with self.changing():
             self.parts.collector.undo()
             self._driver.service_at = 0.0
 
@@ -194,10 +221,12 @@ class Engine:
     def unsubscribe(self) -> None:
         """Leave the group if in one; callbacks first, then forget subscription and assignment."""
         try:
-            self.leave("the consumer unsubscribed", None)
+            try:
+                self.leave("the consumer unsubscribed", None)
+            finally:
+                self._await_leave()
         finally:
-            self._await_leave()
-            with self.lock:
+            with self.changing():
                 self.parts.subscription.unsubscribe()
                 self.parts.buffer.clear()
                 self.callbacks.listener = None
@@ -227,7 +256,7 @@ class Engine:
 
     def enforce_rebalance(self, reason: str) -> None:
         """Rejoin at the next poll."""
-        with self.lock:
+        with self.changing():
             self._group().member.request_rejoin(reason)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
@@ -243,7 +272,7 @@ class Engine:
     ) -> None:
         """Commit and wait; None commits every position."""
         group = self._group()
-        with self.lock:
+        with self.changing():
             chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
             if chosen and timer.expired:  # sent once, as in Java, without waiting for the response
                 promise = _separate(group.commits.commit(chosen, automatic=automatic))
@@ -262,7 +291,7 @@ class Engine:
     ) -> None:
         """Send a commit without waiting; `callback(offsets, error)` runs inside a later call."""
         group = self._group()
-        with self.lock:
+        with self.changing():
             chosen = dict(self.parts.subscription.all_consumed() if offsets is None else offsets)
             promise = group.commits.commit(chosen)
             notify = next(c for c in (callback, self._config.on_commit, log_failed_commit) if c is not None)
@@ -278,7 +307,7 @@ class Engine:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group committed."""
         group = self._group()
-        with self.lock:
+        with self.changing():
             promise = group.commits.committed(partitions, timer.deadline)
         began = self._clock.now()
         try:
@@ -291,7 +320,7 @@ class Engine:
         """The next offset to fetch, looked up if it is not known yet."""
         driver, existence = self._driver, ExistenceCheck(self.parts.metadata)
         while True:
-            with self.lock:
+            with self.changing():
                 state = self.parts.subscription.get(tp)
                 if state.has_valid_position and state.position is not None:
                     return state.position.offset
@@ -313,19 +342,19 @@ class Engine:
         """Offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
         if not timestamps:
             return {}
-        with self.lock:
+        with self.changing():
             promise = self.parts.offsets.list_offsets(timestamps, timer.deadline)
         return self._driver.wait(promise, timer, what, timestamps)
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> TopicTable:
         """The partitions of these topics, or of all; from the cache where it knows them, unless `fresh`."""
-        with self.lock:
+        with self.changing():
             promise = self.parts.metadata.require(names, timer.deadline, fresh=fresh)
         return self._driver.wait(promise, timer, "fetching metadata")
 
     def current_lag(self, tp: TopicPartition) -> int | None:
         """The end of the partition minus the position; None, and asked for, while the end is not known."""
-        with self.lock:
+        with self.changing():
             lag = self.parts.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
                 self.parts.offsets.request_end_offset(tp)
@@ -362,13 +391,17 @@ class Engine:
         callback = group.membership.leave_callback()
         if self.callbacks.giving_up:
             callback = None  # the listener is just being told, and wants to leave for good
-        error = self.callbacks.run(group, callback) if callback is not None else None
-        with self.lock:
-            now = self._clock.now()
-            request = group.membership.leave(reason, now, leave_group)
-            if request is not None:
-                self.left = _ended(request)
-                self._driver.submit([request], now)
+        error: Exception | None = None
+        try:
+            if callback is not None:
+                error = self.callbacks.run(group, callback)
+        finally:  # the listener is called once, also if Ctrl-C ends it: then the membership must end, too
+            with self.changing():
+                now = self._clock.now()
+                request = group.membership.leave(reason, now, leave_group)
+                if request is not None:
+                    self.left = _ended(request)
+                    self._driver.submit([request], now)
         if error is not None:
             raise error
 
@@ -378,14 +411,45 @@ class Engine:
             self._driver.step(limit.remaining_ms(), promise=left)
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
-        """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end."""
-        self._driver = self._driver.take_back()
-        self._driver.wakeup_enabled = False
-        Closing(self, self._driver, timer).run(leave_group, auto_commit=auto_commit)
+        """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end.
+
+        After an interruption in the middle of a step nothing is sent: the positions may be wrong.
+        """
+        self._closing = True
+        interrupted = self.parts.step.unfinished
+        if interrupted:
+            self._release_lock()
+        driver = self._driver.take_back(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
+        if driver is None:
+            log.warning("closing the consumer: the network thread did not end in time; it ends without a word later")
+            self._driver.stop()
+        else:
+            self._driver = driver
+            driver.wakeup_enabled = False
+            if not interrupted:
+                Closing(self, driver, timer).run(leave_group, auto_commit=auto_commit)
+                return
+            driver.stop()
+            self.parts.client.close()
+        self.ended()
+
+    def ended(self) -> None:
+        """Threads and connections are gone: tell the user's objects, and whoever is still inside a call."""
+        self.parts.closed = True
+        if self.interceptors is not None:
+            self.interceptors.close()
+        self.parts.metrics.close()
+
+    def _release_lock(self) -> None:
+        """An interrupted step may have left without releasing the lock."""
+        with contextlib.suppress(RuntimeError):
+            while True:
+                self.lock.release()
 
     def abandon(self) -> None:
         """Without saying goodbye: end threads, forget sockets. In a forked child the parent's stay untouched."""
         self._driver.stop()
+        self.parts.closed = True
         self.parts.client.abandon()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
@@ -18,7 +19,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from kconsumer.consumer import Consumer
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, KafkaError | None], Any]
@@ -69,7 +70,7 @@ class Callbacks:
 
     def _begin(self, group: Group) -> RebalanceCallback | None:
         """The callback that is due. In one step with looking: a member that is fenced in between owes another one."""
-        with self._parts.lock:
+        with self._parts.changing():
             callback = group.membership.due_callback
             if callback is not None:
                 group.membership.callback_began(callback)
@@ -83,7 +84,8 @@ class Callbacks:
         clock = self._parts.clock
         began = clock.now()
         try:
-            self._call(callback)
+            with HandlersRunning():
+                self._call(callback)
         except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
             return error
         finally:
@@ -122,7 +124,8 @@ class Callbacks:
     def run_commits(self) -> None:
         """Call the commit callbacks in the order in which their commits finished."""
         while self._commits:
-            self._commits.popleft()()
+            with HandlersRunning():
+                self._commits.popleft()()
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
+from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
-from kconsumer.engine.uninterrupted import Uninterrupted
 from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import FOREVER, Promise, RequestManager, UnsentRequest
+
+log = get_logger(__name__)
 
 BUFFERED_GAP_MS = 10.0
 """While records are buffered the network is looked at so often, for answers too small to be `urgent`."""
@@ -36,33 +40,61 @@ class ClassicDriver(Driver):
         fetching: bool = False,
         promise: Promise[Any] | None = None,
     ) -> None:
-        """Poll the managers once and do one network step."""
+        """Poll the managers once and do one network step.
+
+        Signal handlers run when it is done. A signal ends the wait for the network.
+        """
+        self._check_open()
+        holds = SIGNALS.hold(self._parts.end_wait)
+        try:
+            SIGNALS.refresh()
+            self._step(timeout_ms, joining, fetching, promise)
+            SIGNALS.run_noted()
+        finally:
+            if holds:
+                SIGNALS.release()
+        self._check_open()
+
+    def _step(self, timeout_ms: float, joining: bool, fetching: bool, promise: Promise[Any] | None) -> None:
         parts, group = self._parts, self._parts.group
-        may_join = not self._callbacks.running
-        with parts.lock:
-            now = self._clock.now()
-            parts.subscription.now = now
+        may_join, failure = not self._callbacks.running, self._failure
+        with parts.changing():
+            now = parts.subscription.now
             if fetching and group is not None:
                 group.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
                 group.commits.maybe_auto_commit(now)
             wait_ms = FOREVER
             for manager in parts.managers:
-                wait_ms = min(wait_ms, self._poll_manager(manager, now))
+                wait_ms = min(wait_ms, self._poll_safely(manager, now))
             if joining and group is not None and may_join:
-                wait_ms = min(wait_ms, self._poll_manager(group.membership, now))
+                wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
             if fetching and may_join:
-                wait_ms = min(wait_ms, self._poll_manager(parts.fetch, now))
+                wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
             has_data = fetching and parts.buffer.has_data()
             self.service_at = now + min(max(wait_ms, 1.0), BUFFERED_GAP_MS if has_data else LONGEST_SERVICE_GAP_MS)
             if self._callbacks.due or has_data or (promise and promise.done):
                 wait_ms = 0.0
+            if parts.user_calls.waiting or self._failure is not failure:  # they come first
+                wait_ms = 0.0
             parts.rebootstrap_if_wanted()
-            parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else min(wait_ms, timeout_ms))
+            wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
+            parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else wait_ms)
+
+    def wait_for_network(self, timeout_ms: float) -> None:
+        """Make a network step without polling the managers."""
+        self.news(timeout_ms)
 
     def news(self, timeout_ms: float) -> bool:
         """A look at the network, not at managers."""
-        with self._parts.lock:
-            return self._parts.dispatcher.step(timeout_ms)
+        self._check_open()
+        with self._parts.changing():
+            return self._parts.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
+
+    def idle(self) -> bool:
+        """Nothing has arrived, by a look that changes nothing: so a signal handler may run meanwhile."""
+        parts = self._parts
+        with parts.lock:
+            return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
     def see_to_it(self) -> None:
         """This poll makes a step."""
@@ -70,16 +102,15 @@ class ClassicDriver(Driver):
 
     def send_soon(self, *managers: RequestManager) -> None:
         """Poll these managers now."""
-        with Uninterrupted():
-            now = self._clock.now()
-            for manager in managers:
-                self._poll_manager(manager, now)
+        now = self._clock.now()
+        for manager in managers:
+            self._poll_safely(manager, now)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """As far as connections are ready, at once."""
         self._parts.dispatcher.submit(requests, now)
 
-    def take_back(self) -> ClassicDriver:
+    def take_back(self, timeout_s: float) -> ClassicDriver:
         """The caller's thread has the network already."""
         return self
 
@@ -116,6 +147,8 @@ class ClassicDriver(Driver):
             # The caller is inside a call and drives the heartbeat itself; look again when the next one is due.
             return max(retry_ms, group.heartbeat.due(now))
         try:
+            if parts.closed or parts.step.unfinished:
+                return FOREVER
             if not group.member.heartbeating and not group.heartbeat.in_flight:
                 return retry_ms
             self.send_soon(group.heartbeat, group.coordinator)
@@ -126,5 +159,10 @@ class ClassicDriver(Driver):
         except KafkaError as error:
             self._failure = error
             return retry_ms
+        except Exception as error:  # the thread must not end: without it the member is thrown out of its group
+            log.exception("a round of the heartbeat thread failed")
+            self._failure = KafkaError(f"internal error in the heartbeat thread: {error!r}")
+            return retry_ms
         finally:
             parts.lock.release()
+            parts.user_calls.run()

@@ -5,21 +5,21 @@ Every step runs whatever happened in the one before it, all within one timer; th
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer.clock import Timer
-from kconsumer.engine.driver import Driver
+from kconsumer.deferred_calls import get_logger
+from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.wiring import Group
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 JOINS_WAITED_FOR = 2  # heartbeat intervals that close() waits for a join under way
 LOOKED_FOR_MS = 1000.0  # that close() looks for a coordinator that is lost
@@ -29,7 +29,7 @@ SLOW_ANSWER_MS = 1000.0  # that close() waits for the end of a fetch session bey
 class Closing:
     """The end of one engine, driven by `driver` on the caller's thread."""
 
-    def __init__(self, engine: Engine, driver: Driver, timer: Timer) -> None:
+    def __init__(self, engine: Engine, driver: ClassicDriver, timer: Timer) -> None:
         self._engine = engine
         self._driver = driver
         self._timer = timer
@@ -59,13 +59,11 @@ class Closing:
                     trouble = trouble or error
         finally:  # Ctrl-C ends the steps, but leaves neither thread nor sockets behind
             self._driver.stop()
-            with self._parts.lock:
+            with self._parts.changing():
                 self._parts.subscription.unsubscribe()
                 self._parts.buffer.clear()
                 self._parts.client.close()
-            if self._engine.interceptors is not None:
-                self._engine.interceptors.close()
-            self._parts.metrics.close()
+            self._engine.ended()
         if trouble is not None:
             raise trouble
 
@@ -73,7 +71,7 @@ class Closing:
         """Tell connected brokers that nothing more will be fetched. First of all steps, because each answers the
         fetch under way before, which may wait there for `fetch_max_wait_ms`."""
         parts, client = self._parts, self._parts.client
-        with parts.lock:
+        with parts.changing():
             now = parts.clock.now()
             requests = [r for r in parts.fetch.close() if r.node and client.api_versions(r.node) is not None]
             parts.dispatcher.submit([r for r in requests if r.node and client.ready(r.node, now)], now)
@@ -143,9 +141,8 @@ class Closing:
     def _await(self, ended: Callable[[], bool], limit_ms: float = math.inf) -> None:
         """Let the network go on until something has ended, at most for `request_timeout_ms`."""
         limit = self._limit(min(limit_ms, float(self._config.request_timeout_ms)))
-        with self._parts.lock:
-            while not limit.expired and not ended():
-                self._parts.dispatcher.step(limit.remaining_ms())
+        while not limit.expired and not ended():
+            self._driver.wait_for_network(limit.remaining_ms())
 
     def _limit(self, limit_ms: float) -> Timer:
         return Timer(self._parts.clock, min(self._timer.remaining_ms(), limit_ms))

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kconsumer.clock import Clock
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.requests.base import Reply, UnsentRequest
+
+log = get_logger(__name__)
 
 
 class Dispatcher:
@@ -33,11 +36,17 @@ class Dispatcher:
         self.on_sent: Callable[[float, float], None] | None = None  # told how long (ms) a request waited, and the time
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before we sleep
+        self._error: KafkaError | None = None  # the first that a handler raised since the last step
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
         return not self._waiting and not self._client.in_flight()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a step has nothing to do unless the network has."""
+        return not self._waiting and not self._failed
 
     @property
     def waiting(self) -> int:
@@ -75,21 +84,18 @@ class Dispatcher:
         """The last part of a step: hand back what the network brought. Raises as `step`."""
         if not responses and not self._waiting and not self._failed:
             return False
-        trouble: KafkaError | None = None
         if responses:
             woken_at = self._clock.now()
             for listener in self.on_woken:
                 listener(woken_at)
         for response in responses:
-            try:
-                self._deliver(response)
-            except KafkaError as error:
-                trouble = trouble or error
+            self._deliver(response)
         if self._waiting:
             self._flush(self._clock.now())
         ended, self._failed = bool(responses) or self._failed, False
-        if trouble is not None:
-            raise trouble
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         return ended
 
     def disconnect(self, node: str, now: float) -> None:
@@ -163,11 +169,25 @@ class Dispatcher:
         request = response.request.tag
         assert isinstance(request, UnsentRequest)
         node, sent_at = response.request.node, response.sent_at
-        request.handler(Reply(response.message, response.error, response.now, response.version, node, sent_at))
+        self._hand(request, Reply(response.message, response.error, response.now, response.version, node, sent_at))
+
+    def _hand(self, request: UnsentRequest, reply: Reply) -> None:
+        """Call a request's handler. One that fails (a response that no broker should send, or a mistake of ours) fails
+        its own request and nothing else."""
+        try:
+            request.handler(reply)
+        except KafkaError as error:
+            self._error = self._error or error
+        except Exception as error:
+            log.exception("the response to %s cannot be handled", request.api.name)
+            if reply.error is None:
+                failure = KafkaError(f"internal error: the response to {request.api.name} cannot be handled: {error!r}")
+                failure.__cause__ = error
+                self._hand(request, Reply(None, failure, reply.now, reply.version, reply.node, reply.sent_at))
 
     def _fail(self, request: UnsentRequest, error: KafkaError, now: float, node: str = "") -> None:
         self._failed = True
-        request.handler(Reply(None, error, now, node=node))
+        self._hand(request, Reply(None, error, now, node=node))
 
     def __repr__(self) -> str:
         names = ", ".join(request.api.name for request, _ in self._waiting)

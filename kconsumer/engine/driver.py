@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kconsumer.clock import Timer
+from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.wiring import Parts
-from kconsumer.errors import KafkaError, TimeoutError, WakeupError
+from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
+if TYPE_CHECKING:
+    from kconsumer.engine.classic import ClassicDriver
+
+log = get_logger(__name__)
+
 T = TypeVar("T")
+Submit = Callable[[Iterable[UnsentRequest], float], None]
 LONGEST_SERVICE_GAP_MS = 50.0
 
 
@@ -37,7 +44,8 @@ class Driver(ABC):
         self._parts = parts
         self._callbacks = callbacks
         self._clock = parts.clock
-        self._failure: KafkaError | None = None  # of a thread of ours
+        self._failure: KafkaError | None = None  # of a manager, or of a thread of ours
+        self._notify: Callable[[], object] = bool  # the caller should check `_failure` now
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
         # Only for calls that need positions: whoever looks for the end of a truncated log must be told the end.
         self._position_errors = [parts.offsets.take_error, parts.positions.take_error]
@@ -70,6 +78,10 @@ class Driver(ABC):
     def news(self, timeout_ms: float) -> bool:
         """Whether something came since the last step, or comes within this time; no manager is polled meanwhile."""
 
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether nothing has come since the last step. Changes nothing."""
+
     @property
     def urgent(self) -> int:
         """Whether a large answer has been received that nobody has looked at, so that no other is asked for."""
@@ -88,8 +100,9 @@ class Driver(ABC):
         """Send these. The lock is held."""
 
     @abstractmethod
-    def take_back(self) -> Driver:
-        """For closing: the driver to go on with on the caller's thread, which has the network from now on."""
+    def take_back(self, timeout_s: float) -> ClassicDriver | None:
+        """For closing: return the driver to go on with on the caller's thread, which has the network from now on; None
+        if the thread that has it did not end in time."""
 
     @abstractmethod
     def keep_alive(self) -> None:
@@ -102,7 +115,12 @@ class Driver(ABC):
     def wakeup(self) -> None:
         """End the running or the next blocking call. From any thread or signal handler."""
         self.woken = True
-        self._parts.client.wakeup()
+        self._parts.end_wait()
+
+    def _check_open(self) -> None:
+        """Raise StateError if a signal handler, or another callback, closed the consumer in the middle of this call."""
+        if self._parts.closed:
+            raise StateError("this consumer was closed while the call was waiting, by a signal handler or a callback")
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
@@ -116,14 +134,22 @@ class Driver(ABC):
                     self.raise_wakeup()
                     self.raise_errors()
         except KafkaError as error:
-            promise.fail(error)  # nobody waits any more: let its manager give up
+            self._give_up(promise, error)
+            raise
+        except BaseException as error:  # Ctrl-C, for one
+            self._give_up(promise, KafkaError(f"{what} was interrupted by {type(error).__name__}"))
             raise
         if promise.done and not isinstance(promise.error, TimeoutError):
             return promise.result()
         cause = promise.error.__cause__ if promise.error is not None else None
         timed_out = self.timeout_error(what, partitions, cause)
-        promise.fail(timed_out)
+        self._give_up(promise, timed_out)
         raise timed_out from cause
+
+    def _give_up(self, promise: Promise[Any], error: KafkaError) -> None:
+        """End a promise that no call waits for any more, so that its manager stops trying."""
+        with self._parts.changing():
+            promise.fail(error)
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
@@ -159,11 +185,27 @@ class Driver(ABC):
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
-    def _poll_manager(self, manager: RequestManager, now: float) -> float:
+    def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
+        """Poll a manager. One that fails does not stop the others: the caller's next check raises what it raised."""
+        try:
+            return self._poll_manager(manager, now, submit or self._parts.dispatcher.submit)
+        except KafkaError as error:
+            self._failure = error
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.exception("%r failed", manager)
+            failure = KafkaError(f"internal error in {type(manager).__name__}: {error!r}")
+            failure.__cause__ = error
+            self._failure = failure
+        self._notify()
+        return float(self._parts.config.retry_backoff_ms)
+
+    def _poll_manager(self, manager: RequestManager, now: float, submit: Submit) -> float:
         """Send what a manager wants; how long (ms) it may be left alone."""
         result = manager.poll(now)
         if result.disconnect is not None:
             self._parts.dispatcher.disconnect(result.disconnect, now)
         if result.requests:
-            self._parts.dispatcher.submit(result.requests, now)
+            submit(result.requests, now)
         return result.wait_ms

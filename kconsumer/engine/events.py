@@ -7,15 +7,18 @@ takes a lock of Python's, so that signal handlers and finalizers may use both.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 from kconsumer.clock import Clock
 from kconsumer.metrics import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
+MAX_WAIT_MS = 3_600_000.0
+"""No single wait is longer: neither select() nor a lock accepts the longest timeouts a caller may give."""
 
 QUEUED: tuple[Row, ...] = (
     ("application-event-queue-time-avg", Stat.AVG, "Mean time events of the caller's thread waited, ms"),
@@ -85,32 +88,37 @@ class ApplicationEvents:
 
 
 class Signal:
-    """Tells the caller's thread that something has changed since it last looked."""
+    """Tells the caller's thread that something has changed since it last looked.
+
+    It is a lock that `give` opens and `wait` closes. Not a SimpleQueue: in CPython before 3.13 its `get(timeout)` waits
+    without limit after a signal that arrives at the end of the timeout.
+    """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._clock = clock
-        self._queue: SimpleQueue[float] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._given_at = 0.0
         self._waited = metrics.sensor(GROUP, BACKGROUND)
         name = metrics.name("background-event-queue-size", GROUP, "Changes that the caller's thread has not seen")
-        metrics.gauge(name, lambda _now: float(self._queue.qsize()))
+        metrics.gauge(name, lambda _now: float(self.given))
 
     def give(self) -> None:
         """Something has changed. From any thread, signal handlers included."""
-        if self._queue.empty():
-            self._queue.put(self._clock.now())
+        if self._lock.locked():
+            self._given_at = self._clock.now()
+            with contextlib.suppress(RuntimeError):  # another thread was faster
+                self._lock.release()
 
     @property
     def given(self) -> bool:
         """Whether something has changed since the last `wait`."""
-        return not self._queue.empty()
+        return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
         """Wait until something has changed since the last call; False when the time is over."""
-        timeout_s = None if timeout_ms == float("inf") else max(0.0, timeout_ms) / 1000
-        try:
-            given_at = self._queue.get(timeout_ms > 0, timeout_s)
-        except Empty:
+        if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()
-        self._waited.record(max(0.0, now - given_at), now)
+        self._waited.record(max(0.0, now - self._given_at), now)
         return True

@@ -6,11 +6,12 @@ and sends heartbeats itself. Otherwise one short, non-blocking step sends what i
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+from kconsumer.deferred_calls import get_logger
+
+log = get_logger(__name__)
 
 LONGEST_NAP_MS = 1000.0
 

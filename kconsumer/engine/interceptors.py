@@ -4,14 +4,14 @@ succeeded (Java `ConsumerInterceptors`). They run on the caller's thread. What t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.plugins import NO_ANSWER, tell
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Interceptors:

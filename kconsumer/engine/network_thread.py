@@ -5,11 +5,12 @@ It decides nothing but how long to rest after a round that failed; what a round 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+from kconsumer.deferred_calls import get_logger
+
+log = get_logger(__name__)
 
 REST_AFTER_FAILURE_S = 0.1
 
@@ -22,6 +23,7 @@ class NetworkThread(threading.Thread):
         self._round = one_round
         self._wake = wake
         self._stopped = threading.Event()
+        self._at_end: Callable[[], object] | None = None
 
     def run(self) -> None:
         """Rounds until stopped. A failing round is the driver's business, never the thread's end."""
@@ -32,12 +34,21 @@ class NetworkThread(threading.Thread):
                 if not self._stopped.is_set():
                     log.exception("a round of %s failed", self.name)
                     self._stopped.wait(REST_AFTER_FAILURE_S)
+        if self._at_end is not None:
+            self._at_end()
 
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """End the thread and wait for it. In a forked child there is none, and nothing is done."""
+    def when_ended(self, function: Callable[[], object]) -> None:
+        """Have the thread call a function, which may be called twice, as the last thing it does."""
+        self._at_end = function
+        if not self.is_alive():
+            function()
+
+    def stop(self, timeout_s: float = 5.0) -> bool:
+        """End the thread and wait for it; return whether it has ended. In a forked child there is none."""
         self._stopped.set()  # in any case: a thread whose start was interrupted may be about to run
         if not self.is_alive():
-            return
+            return True
         self._wake()
         if threading.current_thread() is not self:
             self.join(timeout_s)
+        return not self.is_alive()

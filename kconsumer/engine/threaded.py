@@ -10,10 +10,11 @@ To close, the caller takes the network back and drives what is left itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
@@ -28,14 +29,13 @@ from kconsumer.engine.events import (
     Signal,
 )
 from kconsumer.engine.network_thread import NetworkThread
-from kconsumer.engine.uninterrupted import Uninterrupted
 from kconsumer.engine.wiring import Parts
-from kconsumer.errors import KafkaError, TimeoutError
+from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.net.messages import ClientResponse
 from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 IDLE = ApplicationEvent(open=False)
 GIVE_WAY_MS = 1.0  # to the other thread, which has something urgent to do
@@ -51,15 +51,18 @@ class ThreadedDriver(Driver):
         metrics = parts.metrics
         self._events = ApplicationEvents(metrics)
         self._signal = Signal(metrics, parts.clock)
+        self._notify = self._signal.give
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._expired = metrics.sensor(GROUP, EXPIRED)
         self._handled = metrics.sensor(GROUP, HANDLED)
         callbacks.on_ran = self._callbacks_ran
+        parts.end_wait = self._end_wait
         parts.client.writes_later = True
         parts.dispatcher.on_sent = metrics.sensor(GROUP, UNSENT).record
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
+        self._retired = False  # close() has the network: no other thread may be started
         self._asked = IDLE  # by the caller's last poll
         self._event = IDLE  # the last one taken from the queue
         self._made = 0  # how often the caller's thread has made fetches; the lock is held
@@ -77,7 +80,22 @@ class ThreadedDriver(Driver):
         fetching: bool = False,
         promise: Promise[Any] | None = None,
     ) -> None:
-        """Wait until something has changed, at most `timeout_ms`, while the network thread does what is needed."""
+        """Wait until something has changed, at most `timeout_ms`, while the network thread does what is needed.
+
+        Signal handlers run when the wait is over. A signal ends it.
+        """
+        self._check_open()
+        holds = SIGNALS.hold(self._parts.end_wait)
+        try:
+            SIGNALS.refresh()
+            self._step(timeout_ms, joining, fetching, promise)
+            SIGNALS.run_noted()
+        finally:
+            if holds:
+                SIGNALS.release()
+        self._check_open()
+
+    def _step(self, timeout_ms: float, joining: bool, fetching: bool, promise: Promise[Any] | None) -> None:
         self._start()
         may_join = not self._callbacks.running
         event = ApplicationEvent(joining and may_join, fetching and may_join)
@@ -102,6 +120,8 @@ class ThreadedDriver(Driver):
     def _start(self) -> None:
         if self._network is None:
             parts = self._parts
+            if self._retired:
+                raise StateError("this consumer was closed while the call was waiting")
             group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
             network = NetworkThread(f"kconsumer-network{group}", self._round, parts.client.wakeup)
             try:
@@ -115,14 +135,13 @@ class ThreadedDriver(Driver):
         """What must be decided before records are returned, as in Java's AsyncPollEvent, which the caller waits for:
         what to commit, and which partitions the group takes away."""
         parts, group = self._parts, self._parts.group
-        with Uninterrupted(), parts.lock:
-            parts.subscription.now = now
-            if group is not None:
-                group.heartbeat.poll_started(now)
-                group.commits.maybe_auto_commit(now)
-                requests = group.membership.poll(now).requests if event.joining else None
-                if requests:
-                    self.submit(requests, now)
+        if group is None:
+            return
+        with parts.changing():
+            group.heartbeat.poll_started(now)
+            group.commits.maybe_auto_commit(now)
+            if event.joining:
+                self._poll_safely(group.membership, now, self.submit)
 
     def _callbacks_ran(self, took_ms: float, now: float) -> None:
         self._parts.client.wakeup()  # positions of what was assigned are looked up now
@@ -147,6 +166,10 @@ class ThreadedDriver(Driver):
         finally:
             event.open = False
 
+    def idle(self) -> bool:
+        """The network thread has given no signal."""
+        return not self._signal.given
+
     @property
     def urgent(self) -> int:
         """Whether a large answer has come, or a fetch is to be sent."""
@@ -165,12 +188,11 @@ class ThreadedDriver(Driver):
         self._start()
         fetch = self._parts.fetch
         if managers == (fetch,):
-            with Uninterrupted():
-                now = self._clock.now()
-                requests = fetch.poll(now).requests
-                if requests:
-                    self.submit(requests, now)
-                    self._made += 1
+            now = self._clock.now()
+            requests = fetch.poll(now).requests
+            if requests:
+                self.submit(requests, now)
+                self._made += 1
         else:
             self._parts.client.wakeup()
 
@@ -187,17 +209,20 @@ class ThreadedDriver(Driver):
         self._expired.record(1, self._clock.now())
         return super().timeout_error(what, partitions, cause)
 
-    def wakeup(self) -> None:
-        """End the running or the next blocking call. From any thread or signal handler."""
-        super().wakeup()
+    def _end_wait(self) -> None:
+        self._parts.client.wakeup()
         self._signal.give()
 
     def keep_alive(self) -> None:
         """Nothing: the network thread sends heartbeats."""
 
-    def take_back(self) -> ClassicDriver:
-        """End the thread."""
-        self.stop()
+    def take_back(self, timeout_s: float) -> ClassicDriver | None:
+        """End the thread. If it does not end in time it keeps the network, and closes it as soon as it ends."""
+        self._retired = True
+        network, self._network = self._network, None
+        if network is not None and not network.stop(timeout_s):
+            network.when_ended(self._parts.client.close)
+            return None
         self._parts.client.writes_later = False
         return ClassicDriver(self._parts, self._callbacks)
 
@@ -218,6 +243,7 @@ class ThreadedDriver(Driver):
             self._round_began = now
             wait_ms = self._poll_managers(now)
             made = self._made
+        self._parts.user_calls.run()
         client = self._parts.client
         self._write(made, now)
         if self._take_answers(client.poll(wait_ms, self._clock.now())):
@@ -236,6 +262,7 @@ class ThreadedDriver(Driver):
             if responses and now < self._fetch_until and parts.fetch.wants_poll:
                 self._poll_safely(parts.fetch, now)
             made = self._made
+        parts.user_calls.run()
         try:
             # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
             self._write(made, now)
@@ -278,15 +305,3 @@ class ThreadedDriver(Driver):
                 self._parts.group.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
         if taken:
             self._events.processed(self._clock.now() - now, now)
-
-    def _poll_safely(self, manager: RequestManager, now: float) -> float:
-        """A manager that fails does not stop the others: the caller's next call raises what it raised."""
-        try:
-            return self._poll_manager(manager, now)
-        except KafkaError as error:
-            self._failure = error
-        except Exception as error:
-            log.exception("%r failed", manager)
-            self._failure = KafkaError(f"internal error in {type(manager).__name__}: {error!r}")
-        self._signal.give()
-        return float(self._parts.config.retry_backoff_ms)

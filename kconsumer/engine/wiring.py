@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import DeferredCalls
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.metrics import add_app_info
-from kconsumer.engine.uninterrupted import Uninterrupted
+from kconsumer.engine.section import Section
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.guard import Step
 from kconsumer.membership.base import Heartbeats, Membership
 from kconsumer.membership.classic import ClassicMembership
 from kconsumer.membership.heartbeat import HeartbeatManager
@@ -56,14 +57,18 @@ class Group:
 class Parts:
     """The state, the managers and the network of one consumer. Making them does no I/O.
 
-    `lock` guards all of it: who drives holds it for one step at a time, and never while user code runs. `managers` are
-    polled by every step; the membership and `fetch`, too, while the caller polls.
+    `lock` guards all of it: the thread that drives holds it for one step at a time, and never while user code runs,
+    assignors excepted. `managers` are polled by every step; the membership and `fetch`, too, while the caller polls.
     """
 
     def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
         self.config = config
         self.clock = clock
         self.lock = threading.RLock()
+        self.step = Step()
+        self.closed = False
+        self.end_wait: Callable[[], None] = self._end_wait
+        self.user_calls = DeferredCalls(self.lock)  # of log handlers and reporters, until the lock is free
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -81,13 +86,12 @@ class Parts:
         commits = self.group.commits if self.group else None
         self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
         self.buffer = FetchBuffer(config.buffer_memory)
-        self.buffer.uninterrupted = Uninterrupted
         self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
         self.collector = Collector(config, self.subscription, self.buffer)
         self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()
         if config.metrics_reporters:
-            self.metrics.report_to(Reporters(config.metrics_reporters, clock.now))
+            self.metrics.report_to(Reporters(config.metrics_reporters, clock.now, self.user_calls.call))
 
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
         if group_id is None:
@@ -139,12 +143,12 @@ class Parts:
             return [self.metadata, self.positions, self.offsets]
         return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> Section:
         """Hold the lock while the caller changes states, which remember when that was."""
-        with self.lock:
-            self.subscription.now = self.clock.now()
-            yield
+        return Section(self)
+
+    def _end_wait(self) -> None:
+        self.client.wakeup()
 
     def _woken(self, now: float) -> None:
         """What answers change happens now, and not when the step began that waited for them."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from kconsumer.errors import KafkaError
@@ -172,10 +171,7 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went.
-
-    `uninterrupted` makes what Ctrl-C must not leave half done: the caller's thread drains the buffer.
-    """
+    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went."""
 
     __slots__ = (
         "_bytes",
@@ -188,11 +184,9 @@ class FetchBuffer:
         "_waiting",
         "memory",
         "touched",
-        "uninterrupted",
     )
 
     def __init__(self, buffer_memory: int) -> None:
-        self.uninterrupted: Callable[[], AbstractContextManager[object]] = nullcontext
         self.memory = Memory(buffer_memory)
         self.touched: dict[TopicPartition, None] = {}
         self._chains: dict[TopicPartition, FetchChain] = {}
@@ -292,29 +286,26 @@ class FetchBuffer:
     def head(self) -> CompletedFetch | None:
         """The fetch being read, else the next one in order of arrival; None when there is none."""
         if self._current is None and self._turns:
-            with self.uninterrupted():
-                while self._current is None and self._turns:
-                    fetch = self._turns.popleft()
-                    if fetch.queued:
-                        self._current = fetch.chain.fetches[0]
+            while self._current is None and self._turns:
+                fetch = self._turns.popleft()
+                if fetch.queued:
+                    self._current = fetch.chain.fetches[0]
         return self._current
 
     def finish(self, fetch: CompletedFetch) -> None:
         """The head has been read: the chain goes on."""
         chain = fetch.chain
-        with self.uninterrupted():
-            chain.fetches.popleft()
-            self._current = None
-            self._settle(fetch)
-            self.touched[chain.topic_partition] = None
+        chain.fetches.popleft()
+        self._current = None
+        self._settle(fetch)
+        self.touched[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
             chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
 
     def postpone(self, fetch: CompletedFetch) -> None:
         """Give the head another turn after all others: it is an error that stays, and has been raised."""
-        with self.uninterrupted():
-            self._current = None
-            self._turns.append(fetch)
+        self._current = None
+        self._turns.append(fetch)
 
     def drop(self, chain: FetchChain) -> None:
         """Give up a chain and all that it holds."""
@@ -322,23 +313,21 @@ class FetchBuffer:
 
     def park(self, chain: FetchChain) -> None:
         """Put a chain aside while its partition is paused, so that others get their turn."""
-        with self.uninterrupted():
-            chain.parked = True
-            self._parked[chain.topic_partition] = chain
-            for fetch in chain.fetches:
-                self._dequeue(fetch)
-            # Only paused partitions may hold the memory now; the manager has to see that.
-            self.touched[chain.topic_partition] = None
+        chain.parked = True
+        self._parked[chain.topic_partition] = chain
+        for fetch in chain.fetches:
+            self._dequeue(fetch)
+        # Only paused partitions may hold the memory now; the manager has to see that.
+        self.touched[chain.topic_partition] = None
 
     def unpark(self) -> None:
         """Give resumed partitions their turn again, before those that arrived later."""
         for chain in [chain for chain in self._parked.values() if not chain.state.paused]:
-            with self.uninterrupted():
-                del self._parked[chain.topic_partition]
-                chain.parked = False
-                for fetch in reversed(chain.fetches):
-                    self._queue(fetch)
-                    self._turns.appendleft(fetch)
+            del self._parked[chain.topic_partition]
+            chain.parked = False
+            for fetch in reversed(chain.fetches):
+                self._queue(fetch)
+                self._turns.appendleft(fetch)
         if len(self._turns) > 2 * self._waiting + 100:
             self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.queued))
 
@@ -402,14 +391,13 @@ class FetchBuffer:
         self._settled.append(fetch)
 
     def _forget(self, chains: Iterable[FetchChain]) -> None:
-        with self.uninterrupted():
-            for chain in chains:
-                del self._chains[chain.topic_partition]
-                self._parked.pop(chain.topic_partition, None)
-                self.touched[chain.topic_partition] = None
-                for fetch in chain.fetches:
-                    self._settle(fetch)
-                chain.fetches.clear()
+        for chain in chains:
+            del self._chains[chain.topic_partition]
+            self._parked.pop(chain.topic_partition, None)
+            self.touched[chain.topic_partition] = None
+            for fetch in chain.fetches:
+                self._settle(fetch)
+            chain.fetches.clear()
 
     def __repr__(self) -> str:
         return (

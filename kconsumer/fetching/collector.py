@@ -3,12 +3,18 @@
 Decides what may still be returned: data whose partition has left, moved, or been held back since it was
 asked for is dropped here, when its turn comes. Positions move as records are taken, so between that and
 returning them nothing may raise: an error met after something was taken is left for the next call.
+
+Deserializers are user code: they run without the engine's lock, so that heartbeats go on while they wait. Meanwhile
+the group may take a partition away, and a signal handler may seek, commit or close. So a position moves only when its
+records are deserialized, commits count it as consumed only when the call ends, and what no longer belongs to the
+position then is not returned.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,7 +50,11 @@ class Collector:
         self._deserializes = self._key is not None or self._value is not None
         self._output_left = 0  # bytes that this call may still decompress
         self.moved = False
+        self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext  # around deserializers
+        self.out_of_memory = False  # the last call failed while it took records, and has put everything back
+        self.busy = False  # a deserializer runs
         self._before: dict[TopicPartition, FetchPosition] = {}  # where the last call found what it moved
+        self._following: dict[TopicPartition, FetchPosition] = {}  # where it moved them to
 
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Up to `max_records` records from what is buffered; never waits.
@@ -54,7 +64,7 @@ class Collector:
         out of range without a reset policy, a deserializer); the position then stays where it is.
         """
         buffer = self._buffer
-        self.moved = False
+        self.moved = self.out_of_memory = False
         self._before.clear()
         if buffer.has_parked:
             buffer.unpark()
@@ -66,6 +76,7 @@ class Collector:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
         following: dict[TopicPartition, FetchPosition] = {}
+        self._following = following
         skipped: Skipped = {}
         left = max_records
         self._output_left = output_room = buffer.memory.output_room
@@ -81,24 +92,42 @@ class Collector:
                 raise
         finally:
             buffer.memory.polled(output_room - self._output_left)
+        if self._deserializes and self._subscription.unreturned:
+            self._subscription.unreturned = {}
+            runs = self._still_owned(runs, following, skipped)
         self.moved = bool(following) and not runs
         return ConsumerRecords(runs, following, skipped)
 
-    def returned(self) -> None:
-        """The records of the last call have reached the caller: `undo` must not put them back, even if Ctrl-C keeps
-        the next call from beginning."""
-        self._before.clear()
+    def _still_owned(
+        self, runs: list[RecordRun], following: dict[TopicPartition, FetchPosition], skipped: Skipped
+    ) -> list[RecordRun]:
+        """What may be returned after deserializers ran without the lock: not the records of partitions that were
+        taken away, paused or sought meanwhile."""
+        for tp, moved in list(following.items()):
+            state = self._subscription.find(tp)
+            if state is None or not state.fetchable or state.position is None or state.position.offset != moved.offset:
+                self._put_back(tp, self._before.pop(tp), moved)
+                del following[tp]
+                skipped.pop(tp, None)
+        return [run for run in runs if run.topic_partition in following]
 
     def undo(self) -> None:
         """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
         the middle of it). What was fetched beyond them no longer fits and is fetched again."""
         for tp, position in self._before.items():
-            state = self._subscription.find(tp)
-            if state is not None and state.has_valid_position:
-                self._subscription.set_position(tp, position)
-                self._buffer.drop_stale(tp, state, position)
-                state.touch()
+            self._put_back(tp, position, self._following[tp])
         self._before.clear()
+        self._subscription.unreturned = {}
+
+    def _put_back(self, tp: TopicPartition, position: FetchPosition, moved: FetchPosition) -> None:
+        """Put a position back, unless it was moved again since."""
+        state = self._subscription.find(tp)
+        if state is None or not state.has_valid_position or state.position is None:
+            return
+        if state.position.offset == moved.offset:
+            self._subscription.set_position(tp, position)
+            self._buffer.drop_stale(tp, state, position)
+            state.touch()
 
     def _drain(
         self,
@@ -132,10 +161,14 @@ class Collector:
         output = data.output_bytes
         try:
             run = data.take(limit, room, self._output_left)
-            if self._deserializes and room == NO_LIMIT:
-                run.deserialize(self._key, self._value)  # may shorten the run and take the fetch back to its end
+            # May shorten the run and take the fetch back to its end.
+            if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
+                return 0
         except KafkaError as error:
             fetch.fail(str(error), self._subscription.now, position)
+            raise
+        except MemoryError:
+            self.out_of_memory = True
             raise
         finally:
             self._output_left -= data.output_bytes - output
@@ -149,6 +182,8 @@ class Collector:
             if chain.leader is not position.leader and chain.leader != position.leader:
                 chain.outdated = True  # these came from another log than the next ones: see Targets
             self._before.setdefault(tp, position)
+            if self._deserializes:
+                self._subscription.unreturned = self._before
             state.position = following[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.topic_id = fetch.topic_id
             passed = data.take_skipped()
@@ -157,6 +192,23 @@ class Collector:
         if data.exhausted:
             self._buffer.finish(fetch)
         return taken
+
+    def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
+        """Run the deserializers, without the lock. Returns False if the run may not be returned any more."""
+        chain = fetch.chain
+        state = chain.state
+        self.busy = True
+        try:
+            with self.unlocked():
+                run.deserialize(self._key, self._value)
+        finally:
+            self.busy = False
+        if self._buffer.find(chain.topic_partition) is not chain:
+            return False
+        if state.fetchable and state.position is not None and state.position.offset == position.offset:
+            return True
+        self._buffer.drop(chain)
+        return False
 
     def _react(self, fetch: CompletedFetch, *, first: bool) -> None:
         """A partition's error has its turn: move or reset the position by policy, or raise. An error that is raised

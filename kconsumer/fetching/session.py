@@ -15,10 +15,10 @@ A broker without room for sessions answers id 0; then every request is full.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -30,7 +30,7 @@ MAX_EPOCH = (1 << 31) - 1
 LAST_VERSION_WITH_NAMES = 12
 SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH = 70, 71
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def next_epoch(epoch: int) -> int:

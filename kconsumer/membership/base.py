@@ -6,13 +6,13 @@ and `epoch_heartbeat.py`.
 
 from __future__ import annotations
 
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.membership.steps import CallbackKind, RebalanceCallback, Steps
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kconsumer.state.epochs import EpochMember
     from kconsumer.state.member import Member
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 M = TypeVar("M", bound="Member | EpochMember")
 

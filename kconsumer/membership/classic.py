@@ -8,11 +8,11 @@ each error code means is in the two tables (Java's AbstractCoordinator and Consu
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
 from kconsumer.membership.base import Membership
 from kconsumer.membership.heartbeat import HeartbeatManager
@@ -39,7 +39,7 @@ from kconsumer.state.member import Generation, Member, MemberState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class ClassicMembership(Membership[Member]):

@@ -8,10 +8,10 @@ member that tells everything. What an assignment means for ownership is decided 
 from __future__ import annotations
 
 import enum
-import logging
 from typing import Any, Protocol
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.metrics import GroupMetrics
@@ -26,7 +26,7 @@ from kconsumer.schema.consumer_group import (
 from kconsumer.state.epochs import JOIN_EPOCH, LEAVING_STATES, EpochMember, EpochState
 from kconsumer.state.subscription import SubscriptionState
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 FIRST_VERSION_WITH_REGEX = 1
 TOPIC_AUTHORIZATION = 29

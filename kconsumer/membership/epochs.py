@@ -8,10 +8,10 @@ unacknowledged, and the next poll tries again. When heartbeats are sent is decid
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.membership.base import Membership
 from kconsumer.membership.epoch_heartbeat import EpochHeartbeatManager
@@ -35,7 +35,7 @@ from kconsumer.state.epochs import (
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class EpochMembership(Membership[EpochMember]):

@@ -7,9 +7,8 @@ driven by the caller's thread inside `poll` and by the heartbeat thread outside 
 
 from __future__ import annotations
 
-import logging
-
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, error_for
 from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.leaving import leave_request
@@ -21,7 +20,7 @@ from kconsumer.schema import HEARTBEAT
 from kconsumer.schema.classic_group import HeartbeatRequest
 from kconsumer.state.member import Generation, Member, MemberState
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class HeartbeatManager(Heartbeats[Member]):

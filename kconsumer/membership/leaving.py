@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import error_for
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.requests.coordinator import CoordinatorManager
@@ -12,7 +11,7 @@ from kconsumer.schema import LEAVE_GROUP
 from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
 from kconsumer.state.member import Member
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 REASON_LENGTH = 255
 

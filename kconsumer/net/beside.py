@@ -6,9 +6,8 @@ what it took is accounted for by the ConnectionLoop.
 
 from __future__ import annotations
 
-import logging
-
 from kconsumer._core.receiver import Receiver
+from kconsumer.deferred_calls import get_logger
 from kconsumer.net.connection import Connection
 from kconsumer.net.link import Link
 from kconsumer.net.states import ConnectionState
@@ -18,7 +17,7 @@ from kconsumer.net.watch import READ, Watch
 # default, the system makes the double); then the broker waits until somebody receives.
 BESIDE_BYTES = 1 << 18
 
-log = logging.getLogger("kconsumer.net")
+log = get_logger("kconsumer.net")
 
 
 class Beside:

@@ -286,6 +286,10 @@ class NetworkClient:
         timeout; the requests that ended."""
         return self._loop.poll(timeout_ms, now)
 
+    def idle(self, now: float) -> bool:
+        """Returns whether `poll` would find nothing to do now. Changes nothing."""
+        return self._loop.idle(now)
+
     @property
     def arrived(self) -> int:
         """How many large answers have come that `poll` would find at once; cheap to ask."""

@@ -6,13 +6,13 @@ there are, and when one may be tried, is the NetworkClient's. Nothing is opened 
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kconsumer.clock import Clock
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.beside import BESIDE_BYTES, Beside
 from kconsumer.net.connection import Connection, InFlight
@@ -37,7 +37,7 @@ REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 REBOOTSTRAP_REQUIRED = 129
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
-log = logging.getLogger("kconsumer.net")
+log = get_logger("kconsumer.net")
 
 
 class ConnectionLoop:
@@ -132,6 +132,21 @@ class ConnectionLoop:
                 self._metrics.answered(response)
             self._metrics.polled(selects, waited_ms, busy_ms, now)
         return done
+
+    def idle(self, now: float) -> bool:
+        """Returns whether `poll` would find nothing to do now. Changes nothing, so a signal handler may run in the
+        middle of it, and even close the loop."""
+        selector = self._watch.selector
+        if selector is None or self.unwritten or self._done or self._changed or self.waker.rung:
+            return False
+        if self._resolver.ended or self.errands.ended or now >= self._next_timer:
+            return False
+        try:
+            return not selector.select(0)
+        except (OSError, ValueError, KeyError):
+            if self.closed:
+                return False
+            raise
 
     def close(self) -> None:
         """Give every descriptor back; sends nothing and never blocks."""

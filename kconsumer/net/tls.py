@@ -11,11 +11,11 @@ inside, where a selector does not see it: hence `pending`.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import ssl
 from typing import TYPE_CHECKING
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.tls_context import make_context, watched_files
 from kconsumer.net.tls_errors import alert_advice, handshake_advice, peer_name, words
@@ -32,7 +32,7 @@ CLOSED_IN_HANDSHAKE = (
     "PLAINTEXT or SASL_PLAINTEXT listener)"
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class TlsConnector:

@@ -7,11 +7,11 @@ What the requests say is in `commit_messages.py`; only a member of KIP-848 names
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -54,7 +54,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from kconsumer.state.epochs import EpochMember
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 UNKNOWN_TOPIC_ID = 100

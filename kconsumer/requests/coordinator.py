@@ -6,11 +6,11 @@ means. It does not decide when a coordinator is lost: the managers that talk to 
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
 from kconsumer.requests.base import Backoff, PollResult, Reply, UnsentRequest
 from kconsumer.requests.group_reactions import FIND_COORDINATOR_REACTIONS, Reaction, reaction_to
@@ -21,7 +21,7 @@ from kconsumer.types import Node
 GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
 BATCHED_FROM = 4
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class CoordinatorManager:

@@ -6,13 +6,13 @@ start again from the bootstrap list. What the answer says of leaders is judged b
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.lookups import (
@@ -33,7 +33,7 @@ from kconsumer.types import TopicPartition
 REBOOTSTRAP_REQUIRED = 129
 FIRST_VERSION_WITH_IDS = 12
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -6,12 +6,12 @@ to the positions. Committed offsets, which come first when there is a group, are
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest, backoff_ms
 from kconsumer.requests.list_offsets import (
@@ -30,7 +30,7 @@ from kconsumer.state.partition import AWAIT_RESET
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class OffsetsManager:

@@ -6,10 +6,10 @@ means (ListOffsets) and validating positions is OffsetsManager's work.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
 from kconsumer.requests.base import Backoff, PollResult, Promise
 from kconsumer.requests.commits import CommitManager, Committed
@@ -18,7 +18,7 @@ from kconsumer.state.partition import FetchState
 from kconsumer.state.subscription import SubscriptionState, no_offset_error
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 NOT_A_MEMBER = (25, 113)  # UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
 

@@ -7,12 +7,12 @@ again, as in Java (`OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`), and a wa
 from __future__ import annotations
 
 import enum
-import logging
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import TopicAuthorizationError, error_for
 from kconsumer.types import TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Reaction(enum.Enum):

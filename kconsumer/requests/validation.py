@@ -6,11 +6,11 @@ in `requests/reactions.py`; what an answer does to a position is decided in `sta
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.requests.base import Reply, UnsentRequest, backoff_ms
 from kconsumer.requests.list_offsets import by_topic
@@ -28,7 +28,7 @@ from kconsumer.state.partition import AWAIT_VALIDATION, FetchPosition
 from kconsumer.state.subscription import SubscriptionState, Truncation, truncation_error
 from kconsumer.types import TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 ASKED = "checking the position"
 

@@ -8,15 +8,15 @@ except that each member has its own.
 from __future__ import annotations
 
 import enum
-import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import StateError
 from kconsumer.state.member import Generation
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

@@ -8,12 +8,12 @@ named because callbacks and the commit before a rebalance are steps that the eng
 from __future__ import annotations
 
 import enum
-import logging
 from typing import NamedTuple
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, StateError
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Generation(NamedTuple):

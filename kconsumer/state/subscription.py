@@ -61,6 +61,7 @@ class SubscriptionState:
         self.broker_pattern: str | None = None
         self.assignment_version = 0
         self.topics_version = 0
+        self.unreturned: dict[TopicPartition, FetchPosition] = {}  # where `poll` found what it has not returned yet
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -312,12 +313,14 @@ class SubscriptionState:
         state.position = position
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The valid positions, in the form of commits."""
-        return {
-            tp: OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
-            for tp, state in self._states.items()
-            if state.has_valid_position and state.position is not None
-        }
+        """The valid positions, in the form of commits. Records that `poll` has not returned yet do not count."""
+        unreturned = self.unreturned
+        consumed = {}
+        for tp, state in self._states.items():
+            if state.has_valid_position and state.position is not None:
+                position = unreturned.get(tp, state.position)
+                consumed[tp] = OffsetAndMetadata(position.offset, "", position.offset_epoch)
+        return consumed
 
     def has_all_positions(self) -> bool:
         """Whether every assigned partition has a valid position. Costs nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,11 +42,12 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
     assert group.membership.due_callback is not None
     told: list[tuple[str, Any]] = []
     metrics = SimpleNamespace(callback_ran=lambda *_: None)
+    lock = FencingLock(group)
     parts: Any = SimpleNamespace(
         group=SimpleNamespace(membership=group.membership, metrics=metrics),
         clock=SimpleNamespace(now=lambda: group.now),
-        lock=FencingLock(group),
-        changing=nullcontext,
+        lock=lock,
+        changing=lambda: lock,
     )
     consumer: Any = group
     callbacks = Callbacks(parts)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import logging
 import random
 import ssl
 import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.net.link import exponential_ms
 from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.tls_context import set_trust
@@ -30,7 +30,7 @@ PATIENCE_S = 10.0
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Answers after which the same question may succeed."""
 
-log = logging.getLogger("kconsumer.net")
+log = get_logger("kconsumer.net")
 
 
 class _Trouble(Exception):

@@ -11,19 +11,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kconsumer.deferred_calls import get_logger
 from kconsumer.net.sasl.mechanism import MechanismError
 
 if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.config import ConsumerConfig
 
-log = logging.getLogger("kconsumer.net")
+log = get_logger("kconsumer.net")
 
 
 class Token(NamedTuple):

@@ -1,0 +1,73 @@
+"""Keeps user code from running under an engine's lock: log handlers and metrics reporters.
+
+State is changed, and logged about, while the lock is held. What user code must hear of it is queued and delivered in
+order as soon as the thread has released the lock, so that user code may take its time or use the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+_instances: weakref.WeakSet[DeferredCalls] = weakref.WeakSet()
+_registry = threading.RLock()  # a signal handler may log while it is held
+
+
+class DeferredCalls:
+    """Calls of user code that wait until the thread that made them does not hold the lock any more."""
+
+    __slots__ = ("__weakref__", "_owned", "waiting")
+
+    def __init__(self, lock: Any) -> None:
+        self._owned: Callable[[], bool] = lock._is_owned  # of an RLock, as threading.Condition uses it
+        self.waiting: deque[Callable[[], object]] = deque()
+        with _registry:
+            _instances.add(self)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function now, or once the calling thread has released the lock."""
+        if self._owned():
+            self.waiting.append(function)
+        else:
+            function()
+
+    def run(self) -> None:
+        """Make the calls that wait, unless the calling thread still holds the lock."""
+        while self.waiting and not self._owned():
+            try:
+                function = self.waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                function()
+            except Exception:  # as logging does with the errors of its handlers
+                if logging.raiseExceptions:
+                    traceback.print_exc()
+
+    @property
+    def locked(self) -> bool:
+        """Returns whether the calling thread holds the lock."""
+        return self._owned()
+
+
+def _hand_over(record: logging.LogRecord) -> bool:
+    """A filter: let a record pass, or queue it if the thread holds the lock of an engine."""
+    with _registry:
+        held = [calls for calls in _instances if calls.locked]
+    if not held:
+        return True
+    held[0].call(partial(logging.getLogger(record.name).handle, record))
+    return False
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return the logger of this name. Its handlers never run under the lock of an engine."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_hand_over)
+    return logger

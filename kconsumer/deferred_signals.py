@@ -1,0 +1,185 @@
+"""Holds back Python signal handlers while a public call works on the main thread.
+
+Python runs signal handlers on the main thread, between any two bytecodes. In the middle of a manager a handler that
+raises (Ctrl-C, a SIGALRM timeout) would leave the manager's state half changed, and a handler that calls the consumer
+would find it so. So a public call replaces the handlers by one that notes the signal and ends the wait for the network.
+The original handlers run at the points where the consumer is in a consistent state: after each wait, while user code
+runs, and when the call returns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from threading import get_ident
+from types import FrameType, TracebackType
+from typing import Any
+
+# What `signal` wraps. The wrapper converts every argument and result to enums, which takes four times as long.
+_signal = import_module("_signal")
+_get, _set = _signal.getsignal, _signal.signal
+
+Handler = Callable[[int, FrameType | None], object]
+
+ALL = tuple(sorted(map(int, signal.valid_signals())))
+
+_main: int | None = threading.main_thread().ident
+
+
+def _forked() -> None:
+    global _main
+    _main = get_ident()  # fork() leaves one thread, which is the main thread of the child
+
+
+def _no_main_thread() -> None:
+    """Signals are not ours: this is a sub-interpreter, or the thread that imported `threading` was not the main one."""
+    global _main
+    _main = None
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class DeferredSignals:
+    """The handlers of this process. There is one instance, `SIGNALS`, because only one thread runs handlers."""
+
+    __slots__ = ("_handlers", "_held", "_known", "_note", "_noted", "wake")
+
+    def __init__(self) -> None:
+        self._held = False
+        self._note: Handler = self._on_signal  # made once: handlers are compared by identity
+        self._noted: dict[int, FrameType | None] = {}  # signals that arrived while held, in order of arrival
+        self._handlers: dict[int, Any] = {}  # the original handler of every signal that was ever replaced
+        self._known: tuple[int, ...] = ()  # the signals that had Python handlers when `refresh` looked
+        self.wake: Callable[[], None] | None = None  # ends the wait of the call that holds
+
+    def hold(self, wake: Callable[[], None] | None = None) -> bool:
+        """Hold back the handlers from now on; `wake` is called when a signal is noted.
+
+        Returns True if this call began it: the caller must then call `release`. On other threads, and while the
+        handlers are held already, nothing is done.
+        """
+        if self._held or get_ident() != _main:
+            return False
+        note, handlers = self._note, self._handlers
+        self.wake = wake
+        self._held = True
+        try:
+            for number in self._known:
+                handler = _set(number, note)
+                if handler is not note:  # else left behind by a call that ended in the middle of `release`
+                    handlers[number] = handler
+        except BaseException as error:  # a handler that is not replaced yet raised
+            self.release()
+            if isinstance(error, ValueError) and "main thread" in str(error):
+                _no_main_thread()
+                return False
+            raise
+        return True
+
+    def refresh(self) -> None:
+        """Find the signals that have Python handlers now, and hold them back, too.
+
+        `hold` relies on what was found here: looking at all signals takes longer than holding a few.
+        """
+        if not self._held or get_ident() != _main:
+            return
+        note, known = self._note, []
+        for number, handler in zip(ALL, map(_get, ALL), strict=True):
+            if handler is note:
+                if callable(self._handlers[number]):
+                    known.append(number)
+                else:  # reset by the user since the last look
+                    _set(number, self._handlers[number])
+            elif callable(handler):
+                known.append(number)
+                self._handlers[number] = _set(number, note)
+        self._known = tuple(known)
+
+    def release(self) -> None:
+        """Put the handlers back, then run those of the signals that were noted. Raises what they raise."""
+        if not self._held or get_ident() != _main:
+            return
+        # First of all: a handler that runs while others are put back may raise. `_on_signal` passes signals on while
+        # nothing is held, so those that stay replaced do no harm.
+        self._held = False
+        self.wake = None
+        note, handlers = self._note, self._handlers
+        for number in self._known:
+            if _get(number) is note:  # else user code has installed another one
+                _set(number, handlers[number])
+        if self._noted:
+            self._run_noted()
+
+    def run_noted(self) -> None:
+        """Run the handlers of the signals noted until now: the state is consistent. Raises what they raise."""
+        if self._noted and self.held:
+            wake = self.wake
+            self.release()
+            self.hold(wake)
+
+    @property
+    def held(self) -> bool:
+        """Returns whether the calling thread holds back handlers."""
+        return self._held and get_ident() == _main
+
+    def _run_noted(self) -> None:
+        number = next(iter(self._noted))
+        frame = self._noted.pop(number)
+        try:
+            self._run(number, frame)
+        finally:
+            if self._noted:
+                self._run_noted()
+
+    def _run(self, number: int, frame: FrameType | None) -> None:
+        handler = self._handlers[number]
+        if callable(handler):
+            handler(number, frame)
+        else:  # the default action, or none: user code has reset the handler since `refresh`
+            _signal.raise_signal(number)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Take the place of a handler: note the signal, or pass it on if no call holds it."""
+        if self._held and not _in_our_code(frame):
+            self._held = False  # an exception in the middle of `release` kept it from ending
+        if not self._held:
+            if _get(number) is self._note:
+                _set(number, self._handlers[number])
+            self._run(number, frame)
+            return
+        self._noted.setdefault(number, frame)
+        if self.wake is not None:
+            self.wake()
+
+
+def _in_our_code(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("kconsumer."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+SIGNALS = DeferredSignals()
+
+
+class HandlersRunning:
+    """While user code runs: handlers are in place as the user installed them."""
+
+    __slots__ = ("_wake", "_was_held")
+
+    def __enter__(self) -> None:
+        self._was_held = SIGNALS.held
+        if self._was_held:
+            self._wake = SIGNALS.wake
+            SIGNALS.release()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._was_held:
+            SIGNALS.hold(self._wake)

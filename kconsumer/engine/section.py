@@ -1,0 +1,82 @@
+"""A section of the caller's work in which it changes the state of its engine; and the way out of it for user code."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kconsumer.deferred_signals import SIGNALS, HandlersRunning
+from kconsumer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kconsumer.engine.wiring import Parts
+
+EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
+"""What checks of arguments and managers raise, before they change anything."""
+
+
+class Section:
+    """Holds the lock and holds back signal handlers. It may be entered again by the same thread.
+
+    An exception other than those in EXPECTED has ended the change in the middle: `Step.unfinished` stays set, and every
+    later call except close() raises StateError.
+    """
+
+    __slots__ = ("_holds", "_nested", "_parts")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def __enter__(self) -> None:
+        parts = self._parts
+        self._holds = SIGNALS.hold(parts.end_wait)
+        # Before the lock is taken: if an exception comes between the two, nobody releases it before close().
+        self._nested = parts.step.unfinished
+        parts.step.unfinished = True
+        parts.lock.acquire()
+        parts.subscription.now = parts.clock.now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        parts = self._parts
+        if kind is None or issubclass(kind, EXPECTED):
+            parts.step.unfinished = self._nested
+        parts.lock.release()
+        if parts.user_calls.waiting:
+            parts.user_calls.run()
+        if self._holds:
+            SIGNALS.release()
+
+
+class Unlocked:
+    """Releases the lock, which the thread holds once, and lets signal handlers run. The state is consistent meanwhile;
+    afterwards it may have changed."""
+
+    __slots__ = ("_handlers", "_parts")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._handlers = HandlersRunning()
+
+    def __enter__(self) -> None:
+        parts = self._parts
+        parts.step.unfinished = False
+        parts.lock.release()
+        try:
+            if parts.user_calls.waiting:
+                parts.user_calls.run()
+            self._handlers.__enter__()
+        except BaseException:  # of a signal handler: the section that is around this one releases the lock
+            parts.lock.acquire()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        parts = self._parts
+        try:
+            self._handlers.__exit__(kind, error, trace)
+        finally:
+            parts.lock.acquire()
+            parts.step.unfinished = kind is None
