@@ -49,5 +49,7 @@ def main(servers: str, group: str, *topics: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: manual_commit.py HOST:PORT GROUP TOPIC…")
     with suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

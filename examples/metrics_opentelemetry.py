@@ -81,5 +81,7 @@ def main(servers: str, group: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: metrics_opentelemetry.py HOST:PORT GROUP TOPIC")
     with suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

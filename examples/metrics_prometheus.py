@@ -111,5 +111,7 @@ def main(servers: str, group: str, topic: str, port: str = "9404") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: metrics_prometheus.py HOST:PORT GROUP TOPIC [PORT]")
     with suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

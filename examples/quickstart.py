@@ -21,4 +21,6 @@ def main(servers: str, group: str, *topics: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: quickstart.py HOST:PORT GROUP TOPIC…")
     main(*sys.argv[1:])

@@ -62,9 +62,9 @@ class ConsumerOptions(TypedDict, total=False):
     client_rack: str
     """The rack of this client, for fetching from a near replica (KIP-392)."""
     key_deserializer: Deserializer | None
-    """Turns a key's bytes into an object; None: bytes."""
+    """Turns a key's bytes into an object; None: bytes. Deserializers of confluent-kafka work, too (Avro, …)."""
     value_deserializer: Deserializer | None
-    """Turns a value's bytes into an object; None: bytes."""
+    """Turns a value's bytes into an object; None: bytes. Deserializers of confluent-kafka work, too (Avro, …)."""
     fetch_min_bytes: int
     """A broker answers when it has this much, or after fetch_max_wait_ms."""
     fetch_max_bytes: int

@@ -109,10 +109,12 @@ class _Table:
         kinds.text(), "", "The rack of this client, for fetching from a near replica (KIP-392)."
     )
     key_deserializer: Any = _option(
-        kinds.DESERIALIZER, None, "Turns a key's bytes into an object; None: bytes."
+        kinds.DESERIALIZER, None,
+        "Turns a key's bytes into an object; None: bytes. Deserializers of confluent-kafka work, too (Avro, …)."
     )
     value_deserializer: Any = _option(
-        kinds.DESERIALIZER, None, "Turns a value's bytes into an object; None: bytes."
+        kinds.DESERIALIZER, None,
+        "Turns a value's bytes into an object; None: bytes. Deserializers of confluent-kafka work, too (Avro, …)."
     )
 
     # --- fetching ---

@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Notices(logging.StreamHandler[TextIO]):
-    """Shows warnings and errors as lines of the command. Those that differ in numbers only count as the same."""
+    """Shows warnings and errors as lines of the command.
+
+    Those that differ in numbers only, or in what follows a semicolon, count as the same.
+    """
 
     def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
         super().__init__(stream)
@@ -38,7 +41,17 @@ class Notices(logging.StreamHandler[TextIO]):
         if self.holding:
             self.held = record.getMessage()
             return False
-        key = re.sub(r"\d+", "0", record.getMessage())
+        return self._due(record.getMessage())
+
+    def take_held(self) -> str | None:
+        """Return the last warning that was held back, which the caller shows, and hold back no more."""
+        self.holding = False
+        if self.held is not None:
+            self._due(self.held)
+        return self.held
+
+    def _due(self, message: str) -> bool:
+        key = re.sub(r"\d+", "0", message.partition("; ")[0])
         now = self._clock.now()
         if key in self._shown and now - self._shown[key] < REPEAT_MS:
             return False
@@ -71,7 +84,5 @@ def waiting(servers: object) -> Iterator[None]:
 
 
 def _say(servers: object, notices: Notices | None) -> None:
-    cause = None
-    if notices is not None:
-        cause, notices.holding = notices.held, False
+    cause = None if notices is None else notices.take_held()
     log.warning("waiting for a response from %s%s", servers, f": {cause}" if cause else "")

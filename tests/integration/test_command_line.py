@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,6 +130,27 @@ def test_examples(kafka: Kafka, topic_name: str, example: str) -> None:
         _, err = process.communicate(timeout=20)
     assert (0, False) == (process.returncode, "Traceback" in err), err
     assert done == kafka.committed(topic_name, topic_name)
+
+
+def test_the_first_block_of_the_readme(kafka: Kafka, topic_name: str) -> None:
+    """README's first program, as it stands but for names, prints a record that was there before it started."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"hello"])
+    block = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    for shown, real in (("localhost:9092", kafka.bootstrap_servers), ("orders", topic_name), ("billing", topic_name)):
+        assert f'"{shown}"' in block
+        block = block.replace(f'"{shown}"', f'"{real}"')
+    with running("-u", "-c", block) as process:
+        assert process.stdout is not None
+        assert "0 0 None b'hello'\n" == process.stdout.readline()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_without_arguments(example: Path) -> None:
+    """An example that is started without arguments says which it takes."""
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert (1, "") == (done.returncode, done.stdout)
+    assert re.fullmatch(rf"usage: {re.escape(example.name)} HOST:PORT GROUP [^\n]+\n", done.stderr)
 
 
 def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def start(client: str, kill: str, *arguments: str) -> subprocess.Popen[str]:
     example = ROOT / "examples" / f"exactly_once_{client}.py"
     # -P: the folder of WORKER has a module kafka, too.
     command = [sys.executable, "-P", str(WORKER), str(example), kill, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    folders = [str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def read_values(kafka: Kafka, topic: str, isolation_level: str, count: int = 0) -> list[bytes]:

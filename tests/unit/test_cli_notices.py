@@ -65,6 +65,7 @@ def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause
             warn(cause)
         Timer.last.expire()
         warn("more")
+        warn(f"{cause}; attempts: 3" if cause else "more")
     assert f"kconsumer: waiting for a response from b:1{shown}\nkconsumer: more\n" == screen.getvalue()
 
 

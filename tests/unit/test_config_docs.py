@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -31,6 +32,22 @@ def test_no_option_is_ignored() -> None:
         )
     )
     assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}
+
+
+def test_messages_name_no_page() -> None:
+    """No text outside docstrings points to a page of docs/, which is not in the wheel, or to an extra of a package
+    that has to be in an index for that."""
+    found = []
+    for path in (ROOT / "kconsumer").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            (path.name, node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+            if re.search(r"\bdocs/|kconsumer\[", node.value)
+        ]
+    assert [] == found
 
 
 def test_file_map_is_complete() -> None:

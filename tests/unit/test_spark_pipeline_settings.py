@@ -81,7 +81,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sink__pathh": "x"}, r"no key sink\.pathh; did you mean path\?"),
     ({"sink__zzz": "x"}, r"no key sink\.zzz; there are format, path"),
     ({"source__startingOffset": "earliest"}, r"no key source\.startingOffset; did you mean startingOffsets\?"),
-    ({"source__zzzzz": "1"}, r"no key source\.zzzzz, see the options in docs/spark\.md"),
+    ({"source__zzzzz": "1"}, r"no key source\.zzzzz; there are subscribe, subscribePattern, "),
     ({"source__columns": "key"}, r"source\.columns has no place here"),
     ({"source__endingOffsets": "latest"}, r"in \[source\]: ending offset not valid in streaming"),
     ({"source__subscribe": None}, r"in \[source\]: One of the following options must be specified"),

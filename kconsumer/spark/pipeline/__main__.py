@@ -16,7 +16,9 @@ from kconsumer.spark.pipeline import dry_run, load, run
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m kconsumer.spark.pipeline", description="From a topic to a table.")
-    parser.add_argument("config", metavar="CONF.toml", help="what to run; docs/pipeline.md has the keys")
+    parser.add_argument(
+        "config", metavar="CONF.toml", help="what to run: where rows come from, what a good one is, where they go"
+    )
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing, show the plan")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="a key of the file with another value, such as run.trigger='10 seconds'")  # fmt: skip

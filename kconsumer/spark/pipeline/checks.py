@@ -100,7 +100,11 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
         yield Check("executors", "fail", f"no task could run: {str(error).strip().splitlines()[0]}")
         return
     if found is None:
-        yield Check("executors", "fail", f"kconsumer cannot be imported there ({where}); see Workers in docs/spark.md")
+        yield Check(
+            "executors",
+            "fail",
+            f"kconsumer cannot be imported there ({where}); install it for PYSPARK_PYTHON",
+        )
     elif found != VERSION:
         yield Check("executors", "fail", f"kconsumer {found} on {where}, but {VERSION} here; install the same")
     else:

@@ -369,7 +369,7 @@ def _source(given: Mapping[str, Any]) -> dict[str, str]:
             raise ConfigError(f"source.{name} has no place here: the pipeline chooses the columns; see decode.metadata")
         if low not in names and not low.startswith("kafka."):
             near = _nearest(low, [*names, "kafka.bootstrap.servers"])
-            advice = f"; did you mean {names.get(near, near)}?" if near else ", see the options in docs/spark.md"
+            advice = f"; did you mean {names.get(near, near)}?" if near else f"; there are {', '.join(names.values())}"
             raise ConfigError(f"there is no key source.{name}{advice}")
     if "maxoffsetspertrigger" not in {name.lower() for name in found}:
         found["maxOffsetsPerTrigger"] = str(RECORDS_PER_TRIGGER)
