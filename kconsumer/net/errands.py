@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from kconsumer.errors import StateError
+from kconsumer.errors import BrokerConnectionError, StateError
 
 T = TypeVar("T")
 E = TypeVar("E", bound="Errand[Any]")
@@ -53,6 +53,12 @@ class Errand(Generic[T]):
             self.error = RuntimeError(f"{type(error).__name__} was raised")
         self.done = True
 
+    def fail(self, error: Exception) -> None:
+        """End it with this error, without running it."""
+        self._work = None
+        self.error = error
+        self.done = True
+
     def outcome(self) -> T:
         """What came of it."""
         if self.error is not None:
@@ -62,10 +68,11 @@ class Errand(Generic[T]):
 
 class Errands:
     """Runs them. One thread calls `begin`; `ended` tells it that some are done since it last reset it, and `wake` ends
-    its waiting."""
+    its waiting. If the system has no thread left, they fail, or with `inline` run on the caller's thread."""
 
-    def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
+    def __init__(self, wake: Callable[[], None], start: Start = in_thread, *, inline: bool = False) -> None:
         self.ended = False
+        self._inline = inline
         self._closed = False
         self._wake = wake
         self._start = start
@@ -86,8 +93,11 @@ class Errands:
         if another:
             try:
                 self._start(self._work)
-            except RuntimeError:  # no thread is to be had
-                self._work()
+            except RuntimeError as error:  # no thread is to be had
+                if self._inline:
+                    self._work()
+                else:
+                    self._fail_all(error)
         return errand
 
     def close(self) -> None:
@@ -101,6 +111,16 @@ class Errands:
             if self._closed:
                 raise StateError("the consumer was closed")
             threading.Event().wait(min(seconds, LONGEST_NAP_S))
+
+    def _fail_all(self, error: RuntimeError) -> None:
+        """Fail what waits: it may be user code, which must not run on the caller's thread, inside the engine's lock."""
+        with self._lock:
+            self._threads -= 1
+            waiting, self._waiting = self._waiting, deque()
+        for errand in waiting:
+            errand.fail(BrokerConnectionError(f"no thread can be started for the login: {error}"))
+        self.ended = True
+        self._wake()
 
     def _work(self) -> None:
         """Do one after the other, until none waits."""

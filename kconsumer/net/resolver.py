@@ -30,7 +30,7 @@ class Resolver(Errands):
     last reset it, and `wake` ends its waiting."""
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
-        super().__init__(wake, start)
+        super().__init__(wake, start, inline=True)
         self._asked: dict[tuple[Resolve, str, int], Lookup] = {}
 
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:

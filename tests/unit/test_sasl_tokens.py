@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer.errors import StateError
+from kconsumer.errors import BrokerConnectionError, StateError
 from kconsumer.net.errands import MOST_THREADS, Errands
 from kconsumer.net.sasl import endpoint
 from kconsumer.net.sasl.endpoint import Endpoint
@@ -327,14 +327,20 @@ def test_an_errand_that_wants_to_end_the_program() -> None:
     assert 1 == next_.outcome()
 
 
-def test_without_threads_the_caller_does_it() -> None:
-    """A system that has none left."""
+def test_without_threads_nothing_runs_on_the_caller() -> None:
+    """A system that has none left: user code must not run on the caller's thread, which holds the engine's lock. Names
+    are resolved there, which is no user code."""
 
     def none_left(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
     errands = Errands(lambda: None, none_left)
-    assert 7 == errands.begin(lambda: 7).outcome()
+    for _ in range(2):
+        failed = errands.begin(lambda: 7)
+        assert (True, True) == (failed.done, errands.ended)
+        with pytest.raises(BrokerConnectionError, match="can't start new thread"):
+            failed.outcome()
+    assert 7 == Errands(lambda: None, none_left, inline=True).begin(lambda: 7).outcome()
 
 
 def test_who_pauses_is_sent_home_by_close() -> None:
@@ -344,3 +350,22 @@ def test_who_pauses_is_sent_home_by_close() -> None:
     errands.close()
     with pytest.raises(StateError, match="closed"):
         errands.pause(3600)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_an_expiry_may_be_in_milliseconds(unit: float) -> None:
+    """`MSKAuthTokenProvider.generate_auth_token()` returns its token, which is no JWT, with the expiry in ms: the token
+    is replaced after the same share of its life as one whose expiry is in seconds."""
+    source = Source(lambda: (f"aHR0cHM6Ly9rYWZrYS{source.asked}", int((source.now_s() + 900) * unit)))
+    first = source.tokens.token()
+    source.clock.advance(719_000)
+    assert first == source.tokens.token()
+    source.clock.advance(2_000)
+    assert first != source.tokens.token()
+
+
+def test_an_expiry_in_milliseconds_that_has_passed() -> None:
+    """It is as much in the past as one in seconds."""
+    source = Source(lambda: ("token", (source.now_s() - 10) * 1000))
+    with pytest.raises(MechanismError, match="has expired already"):
+        source.tokens.token()

@@ -104,6 +104,8 @@ class Login:
             return work()
         except MechanismError as error:
             raise AuthenticationError(f"the login to {self.what} failed: {error} ({self._accounts.advice})") from None
+        except BrokerConnectionError as error:
+            raise BrokerConnectionError(f"the login to {self.what} failed: {error}") from error
         except ConfigError as error:
             raise AuthenticationError(f"the login to {self.what} has no credentials: {error}") from None
         except Exception as error:  # a user's callable, or a library: the text may quote a secret

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.config import ConsumerConfig
 
+MAX_EXPIRY_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds, as the MSK signer returns it
+
 log = get_logger("kconsumer.net")
 
 
@@ -97,7 +99,8 @@ class Tokens:
         self._token = None
 
     def _read(self, issued: object, now: float) -> Token:
-        """What a provider may return: a token, or it and when it expires in s since 1970 (None: it says so itself)."""
+        """What a provider may return: a token, or it and when it expires in s or ms since 1970 (None: it says so
+        itself)."""
         text, expires_at_s = issued if isinstance(issued, tuple) and len(issued) == 2 else (issued, None)
         if not isinstance(text, str):
             raise MechanismError(
@@ -110,7 +113,8 @@ class Tokens:
         if not isinstance(expires_at_s, int | float):
             # Nobody knows when it expires: each login asks for a new one.
             return Token(text, float("inf"), now)
-        starts_at, expires_at = claims.get("iat"), expires_at_s * 1000
+        starts_at = claims.get("iat")
+        expires_at = expires_at_s if expires_at_s > MAX_EXPIRY_S else expires_at_s * 1000
         if expires_at <= now:
             raise MechanismError("the token that was issued has expired already (is a clock wrong?)")
         starts_at = starts_at * 1000 if isinstance(starts_at, int | float) else now
