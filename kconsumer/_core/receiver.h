@@ -15,12 +15,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KC_JOBS 64
 #define KC_PIECE ((size_t) 1 << 20) /* of one recv, so that others get their turn */
 
 #define KC_PREFIX 4
+#define KC_BLIND_PAUSE_NS 10000000L /* between two looks at the sockets while poll() fails: 10 ms */
 
 typedef enum { KC_UNUSED, KC_RECEIVING, KC_ENDED } kc_job_state;
 
@@ -31,7 +33,7 @@ typedef struct {
     int error; /* errno of a socket that failed */
     unsigned char *memory;
     size_t size;   /* of the memory; of the frame, once that is known and fits */
-    size_t filled; /* bytes of it */
+    size_t filled; /* bytes of it; written by the thread, atomically, for kc_job_filled */
     unsigned char prefix[KC_PREFIX];
     size_t prefixed; /* bytes of the prefix that are there; KC_PREFIX from the start if there is none to come */
 } kc_job;
@@ -92,7 +94,7 @@ static inline int kc_receive_some(kc_job *job, int *empty)
         job->prefixed += (size_t) n;
         return job->prefixed < KC_PREFIX || (kc_frame_fits(job) && job->size > 0);
     }
-    job->filled += (size_t) n;
+    __atomic_store_n(&job->filled, job->filled + (size_t) n, __ATOMIC_RELAXED);
     return job->filled < job->size;
 }
 
@@ -115,34 +117,48 @@ static inline void kc_advance(kc_receiver *receiver, kc_job *job)
     pthread_cond_broadcast(&receiver->not_busy);
 }
 
+/* Wait until a descriptor is ready. Returns 0 if that cannot be known: poll() fails with EINVAL when the process has
+ * lowered RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. It would fail again at once, so the thread
+ * sleeps for a while and then tries every socket. */
+static inline int kc_wait_ready(struct pollfd *watched, nfds_t count)
+{
+    const struct timespec pause = {0, KC_BLIND_PAUSE_NS};
+    if (poll(watched, count, -1) >= 0 || errno == EINTR)
+        return 1;
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
 static void *kc_receive(void *argument)
 {
     kc_receiver *receiver = argument;
     struct pollfd watched[KC_JOBS + 1];
     kc_job *jobs[KC_JOBS + 1];
     nfds_t count, i;
-    int j, ready;
+    int j, known;
     pthread_mutex_lock(&receiver->lock);
     while (!receiver->stopping) {
         count = 1;
         watched[0].fd = receiver->wake[0];
         watched[0].events = POLLIN;
+        watched[0].revents = 0;
         for (j = 0; j < KC_JOBS; j++) {
             if (receiver->jobs[j].state != KC_RECEIVING)
                 continue;
             jobs[count] = &receiver->jobs[j];
             watched[count].fd = receiver->jobs[j].fd;
             watched[count].events = POLLIN;
+            watched[count].revents = 0;
             count++;
         }
         pthread_mutex_unlock(&receiver->lock);
-        ready = poll(watched, count, -1);
-        if (ready > 0 && watched[0].revents)
+        known = kc_wait_ready(watched, count);
+        if (!known || watched[0].revents)
             kc_empty(receiver->wake[0]);
         pthread_mutex_lock(&receiver->lock);
-        for (i = 1; ready > 0 && i < count && !receiver->stopping; i++)
+        for (i = 1; i < count && !receiver->stopping; i++)
             /* A job may have been cancelled meanwhile, and another one have taken its place. */
-            if (watched[i].revents && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
+            if ((!known || watched[i].revents) && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
                 kc_advance(receiver, jobs[i]);
     }
     pthread_mutex_unlock(&receiver->lock);
@@ -268,6 +284,12 @@ static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out
         __atomic_sub_fetch(&receiver->ended, 1, __ATOMIC_RELAXED);
     else
         kc_write_byte(receiver->wake[1]); /* the descriptor may be closed next: stop watching it */
+}
+
+/* How many bytes of the memory are filled, of a job that may still be receiving. */
+static inline size_t kc_job_filled(const kc_receiver *receiver, int number)
+{
+    return __atomic_load_n(&receiver->jobs[number].filled, __ATOMIC_RELAXED);
 }
 
 static inline int kc_jobs_ended(const kc_receiver *receiver)

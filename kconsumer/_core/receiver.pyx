@@ -30,6 +30,7 @@ cdef extern from "receiver.h" nogil:
     int kc_job_ended(kc_receiver* receiver)
     void kc_job_collect(kc_receiver* receiver, int number, kc_job* out)
     int kc_jobs_ended(const kc_receiver* receiver)
+    size_t kc_job_filled(const kc_receiver* receiver, int number)
     void kc_empty(int fd)
 
 
@@ -104,6 +105,14 @@ cdef class Receiver:
         """End a job now, if it is there: its socket and its view are the caller's again."""
         if name in self.jobs:
             self.finish(name)
+
+    def filled(self, int64_t name):
+        """Return how many bytes of its view a job has received so far; 0 if there is no such job."""
+        return kc_job_filled(self.state, self.jobs[name][0]) if name in self.jobs else 0
+
+    def held(self):
+        """Return the tags of all jobs by name."""
+        return {name: job[1] for name, job in self.jobs.items()}
 
     cdef tuple finish(self, int64_t name):
         cdef kc_job job

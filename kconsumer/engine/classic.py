@@ -153,7 +153,7 @@ class ClassicDriver(Driver):
                 return retry_ms
             self.send_soon(group.heartbeat, group.coordinator)
             parts.dispatcher.step(0.0)
-            if group.heartbeat.in_flight or group.coordinator.connection is None:
+            if group.heartbeat.in_flight or group.coordinator.connection is None or parts.client.receiving:
                 return retry_ms
             return max(1.0, group.heartbeat.due(now))
         except KafkaError as error:

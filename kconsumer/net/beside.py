@@ -48,10 +48,18 @@ class Beside:
         try:
             if self.receiver.fileno() not in selector.get_map():
                 selector.register(self.receiver.fileno(), READ, self.receiver)
+            link.prefetched = 0
             link.job = self.receiver.begin(transport.fileno(), view, link, framed)
         except OSError as error:  # no thread, or no descriptors: it goes without
             log.debug("large answers are not received in the background: %s", error)
         return link.job is not None
+
+    def progressed(self, link: Link) -> bool:
+        """Returns True if the Receiver has got bytes for this link since the last call."""
+        if link.job is None:
+            return False
+        before, link.prefetched = link.prefetched, self.receiver.filled(link.job)
+        return link.prefetched > before
 
     def cancel(self, link: Link) -> None:
         """Take the socket back."""

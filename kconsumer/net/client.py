@@ -295,6 +295,13 @@ class NetworkClient:
         """How many large answers have come that `poll` would find at once; cheap to ask."""
         return self._loop.arrived
 
+    @property
+    def receiving(self) -> bool:
+        """True if a response has arrived in part, and only `poll` can read the rest: a TLS connection has no other
+        reader. Otherwise the broker would have to wait, and the response be late."""
+        connections = (link.connection for link in self._links.values() if link.job is None)
+        return any(connection is not None and connection.receiving for connection in connections)
+
     def wakeup(self) -> None:
         """Make a `poll` that blocks, or else the next one, return at once. For any thread or signal handler."""
         self._loop.waker.ring()

@@ -55,7 +55,7 @@ class InFlight:
     """A request on its way. `request` is None for the connection's own, which have a `handler` of the
     frame; a `bare` one has no header, and neither has its answer."""
 
-    __slots__ = ("api", "bare", "correlation_id", "deadline", "handler", "request", "sent_at", "version")
+    __slots__ = ("api", "bare", "correlation_id", "deadline", "handler", "request", "sent_at", "timeout_ms", "version")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class InFlight:
         self.version = version
         self.sent_at = sent_at
         self.deadline = deadline
+        self.timeout_ms = deadline - sent_at
         self.request = request
         self.handler = handler
 
@@ -452,6 +453,20 @@ class Connection:
         if now < self.next_deadline:
             return None
         return next((entry for entry in self._in_flight if now >= entry.deadline), None)
+
+    @property
+    def receiving(self) -> bool:
+        """True if part of a response has arrived."""
+        return self._frames.pending > 0
+
+    def postpone(self, progress_at: float, now: float) -> bool:
+        """The response to the oldest request is arriving, and bytes came at `progress_at`: the timeouts of requests
+        that would expire count from then. Returns False if that helps none of them."""
+        for entry in self._in_flight:
+            if entry.deadline <= now:
+                entry.deadline = progress_at + entry.timeout_ms
+        self._find_deadline()
+        return self.next_deadline > now
 
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
         """End the connection: `error` answers the `culprit` (or everyone, without one), others lost their

@@ -72,7 +72,9 @@ class Link:
         "next_probe",
         "node",
         "port",
+        "prefetched",
         "probe",
+        "progress_at",
         "reasons",
         "repeats",
         "setup_deadline",
@@ -109,6 +111,8 @@ class Link:
         self.throttled_until = 0.0
         self.last_attempt = -FOREVER
         self.last_used = 0.0
+        self.progress_at = -FOREVER  # when bytes of the connection arrived last
+        self.prefetched = 0  # of the frame that the Receiver is at, when its job was checked last
 
     @property
     def is_bootstrap(self) -> bool:
@@ -174,6 +178,7 @@ class Link:
         """The connection is gone."""
         self.connection = self.transport = None
         self.mask = 0
+        self.progress_at = -FOREVER
 
     def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
         """Leave the broker alone for a while."""

@@ -78,6 +78,7 @@ class ConnectionLoop:
         self._done: list[ClientResponse] = []
         self._hangups = Hangups(self.links)
         self._changed = False  # a connection became ready or was lost: the caller may want to act
+        self._entered_at = 0.0  # when `poll` was called last
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
     @property
@@ -89,6 +90,7 @@ class ConnectionLoop:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
         timeout."""
         selector = self._watch.selector or self._open()
+        self._entered_at = now
         if self.unwritten:
             self.flush(now)
         deadline = now + timeout_ms
@@ -381,6 +383,7 @@ class ConnectionLoop:
             count = transport.recv_into(view)
             if count <= 0:
                 return count
+            link.progress_at = now
             answers = connection.received(count, now, self._done)
             if self._metrics is not None:
                 self._metrics.received(link.node, count, answers)
@@ -413,6 +416,7 @@ class ConnectionLoop:
         """Account for what the Receiver took: how much; 0 when the broker closed."""
         if code:
             raise OSError(code, os.strerror(code))
+        link.progress_at = now
         if prefix is None:
             answers = connection.received(count, now, self._done)
         else:
@@ -513,6 +517,14 @@ class ConnectionLoop:
         timers = (link.next_timer(self._max_idle_ms) for link in self.links.values())
         self._next_timer = min(timers, default=FOREVER)
 
+    def _is_arriving(self, link: Link, connection: Connection, now: float) -> bool:
+        """Returns True if the peer is in the middle of a response, or bytes came in this very step. A caller that was
+        away for longer than the timeout finds in the socket what arrived meanwhile, and reads no more than a part of a
+        large response in one step."""
+        if self._beside.progressed(link):
+            link.progress_at = now
+        return connection.receiving or link.progress_at >= self._entered_at
+
     def _expire(self, link: Link, connection: Connection, now: float) -> None:
         if connection.state is CONNECTING:
             waited = link.setup_deadline - link.last_attempt
@@ -523,6 +535,10 @@ class ConnectionLoop:
             self.lose(link, connection, overdue, now)
             return
         entry = connection.expired(now)
+        if entry is not None and self._is_arriving(link, connection, now):
+            if connection.postpone(link.progress_at, now):
+                return
+            entry = connection.expired(now)
         if entry is None:
             log.debug("closing the connection to %s, idle for %.0f ms", link.name, now - link.last_used)
             self.close_quietly(link, now)

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.net.tls import MOST_AT_ONCE, TlsConnector
 from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from kconsumer.schema.metadata import MetadataResponseBroker
 from kconsumer.types import Node
 from support.certificates import DAY, Authority
 from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
@@ -487,3 +489,33 @@ def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> N
         assert max(taken) < MOST_AT_ONCE + (1 << 14)
         transport.close()
     assert [b""] == ended
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "PLAINTEXT"])
+def test_a_response_that_arrives_while_the_caller_is_away(
+    drivers: Any, context: ssl.SSLContext, tmp_path: Path, protocol: str
+) -> None:
+    """Nobody reads a TLS connection meanwhile, and the thread that reads a plain one has not got all of the response
+    when the timeout is over: either way bytes have come, and the request does not expire."""
+    answered = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
+
+    def serve(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True) if protocol == "SSL" else sock as served:
+            for api, message, pause_s in ((API_VERSIONS, api_versions(), 0.0), (METADATA, answered, 0.2)):
+                request = read_request(served.recv(1 << 16)[4:])
+                data = response_bytes(api, request.version, request.correlation_id, message)
+                for start in range(0, len(data), 200_000):
+                    served.sendall(data[start : start + 200_000])
+                    time.sleep(pause_s)
+            served.recv(1)
+
+    with serving(serve) as port:
+        driver = drivers(port, security_protocol=protocol, **({"ssl_cafile": None} if protocol == "PLAINTEXT" else {}))
+        driver.connect()
+        driver.client.send(ClientRequest("-1", METADATA, METADATA.request(), 400), driver.clock.now())
+        for _ in range(2):
+            time.sleep(0.5)
+            assert [] == driver.poll(0)
+        [response] = driver.answers(1)
+        assert answered == response.message
+        driver.client.close()

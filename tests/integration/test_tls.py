@@ -8,6 +8,7 @@ import random
 import ssl
 import subprocess
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -211,6 +212,35 @@ def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic
         )
         assert values == read(reader, len(values))
         reader.close()
+
+
+@pytest.mark.parametrize("driven", [*ENGINES, {"group_id": "slow", "heartbeat_interval_ms": 600}], ids=str)
+def test_work_that_takes_longer_than_the_request_timeout(
+    secured: Secured,
+    consume: Callable[..., Consumer],
+    topic_name: str,
+    driven: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Large fetches are under way while the caller works, and nobody reads the socket, or a heartbeat thread now and
+    then: no connection is given up, and no response is fetched again."""
+    secured.cluster.create_topic(topic_name, partitions=4)
+    for partition in range(4):
+        secured.cluster.produce(topic_name, [os.urandom(100_000) for _ in range(80)], partition=partition)
+    reader = consume(request_timeout_ms=1_000, fetch_max_wait_ms=200, **driven)
+    if "group_id" in driven:
+        reader.subscribe([topic_name])
+    else:
+        reader.assign([TopicPartition(topic_name, partition) for partition in range(4)])
+    taken, polls = 0, 0
+    with caplog.at_level("INFO", "kconsumer"):
+        while taken < 320 and polls < 100:
+            taken += len(reader.poll(10))
+            polls += 1
+            if polls <= 5:
+                time.sleep(1.5)
+    lost = [record.getMessage() for record in caplog.records if "did not answer" in record.getMessage()]
+    assert ([], 320) == (lost, taken)
 
 
 @pytest.mark.timeout(60)

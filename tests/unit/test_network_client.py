@@ -325,6 +325,49 @@ def test_a_request_timeout_ends_the_connection(world: World) -> None:
     assert world.net.last.closed
 
 
+def test_a_response_that_arrives_does_not_time_out(world: World) -> None:
+    """The caller was away for longer than the timeout, and reads a part of the response: the timeout counts from the
+    last bytes. When no more come, it ends the connection."""
+    world.connect()
+    first = world.send(timeout_ms=30_000)
+    whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 300))
+    for start in range(0, 300, 100):
+        world.clock.advance(40_000)
+        world.net.last.deliver(whole[start : start + 100])
+        assert [] == world.poll()
+    world.net.last.deliver(whole[300:])
+    [response] = world.poll()
+    assert (first, "c" * 300) == (response.request, response.message.cluster_id)
+    second = world.send(timeout_ms=30_000)
+    world.clock.advance(20_000)
+    world.net.last.deliver(response_bytes(METADATA, METADATA.max_version, 2, METADATA.response())[:10])
+    start = world.clock.now()
+    [response] = world.poll(100_000)
+    assert (second, 30_000) == (response.request, world.clock.now() - start)
+    assert "did not answer Metadata within 50000 ms" in str(response.error)
+
+
+def test_requests_behind_a_response_that_arrives_do_not_time_out(world: World) -> None:
+    """A connection answers in order: what waits behind a large response is as little late as that."""
+    world.connect()
+    requests = [world.send(timeout_ms=timeout_ms) for timeout_ms in (30_000, 5_000)]
+    world.clock.advance(40_000)
+    world.net.last.deliver(response_bytes(METADATA, METADATA.max_version, 1, METADATA.response()))
+    assert requests[:1] == [response.request for response in world.poll()]
+    world.clock.advance(4_000)
+    world.net.last.deliver(response_bytes(METADATA, METADATA.max_version, 2, METADATA.response()))
+    assert requests[1:] == [response.request for response in world.poll()]
+
+
+def test_a_silent_broker_times_out_although_the_caller_was_away(world: World) -> None:
+    """Nothing arrived meanwhile: the first poll ends the connection."""
+    world.connect()
+    world.send(timeout_ms=30_000)
+    world.clock.advance(40_000)
+    [response] = world.poll()
+    assert isinstance(response.error, KafkaTimeoutError)
+
+
 def test_an_answered_request_no_longer_times_out(world: World) -> None:
     """The deadline goes with the answer."""
     world.broker.on(METADATA, METADATA.response())

@@ -6,7 +6,9 @@ import gc
 import os
 import select
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -209,3 +211,49 @@ def test_one_that_was_never_closed_goes_with_the_cycle_it_is_in(monkeypatch: pyt
         gc.collect()
     memory.append(0)  # which a view of it would forbid
     assert [] == unraisable
+
+
+def test_progress_of_a_job(receiver: Receiver, pair: Pair) -> None:
+    """How much has come is known before all has; of a job that is over nothing."""
+    near, far = pair
+    job = receiver.begin(near.fileno(), bytearray(1000), "tag", False)
+    assert job is not None
+    assert ({job: "tag"}, 0) == (receiver.held(), receiver.filled(job))
+    far.sendall(bytes(400))
+    deadline = time.monotonic() + 10
+    while receiver.filled(job) < 400:
+        assert time.monotonic() < deadline
+    receiver.cancel(job)
+    assert ({}, 0) == (receiver.held(), receiver.filled(job))
+
+
+BLIND = """
+import os, resource, select, socket, time
+from kconsumer._core.receiver import Receiver
+near, far = socket.socketpair()
+receiver = Receiver()
+receiver.fileno()
+memory = bytearray(500_000)
+# poll() refuses more descriptors than this, and from now on fails with EINVAL.
+resource.setrlimit(resource.RLIMIT_NOFILE, (1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+receiver.begin(near.fileno(), memory, "tag", False)
+used = time.process_time()
+time.sleep(0.5)
+assert time.process_time() - used < 0.25, time.process_time() - used
+far.setblocking(True)
+sent = os.urandom(500_000)
+far.sendall(sent)
+deadline = time.monotonic() + 10
+while not receiver.ended:
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+assert ("tag", None, 500_000, 0) == receiver.take()
+assert sent == memory
+receiver.close()
+"""
+
+
+def test_poll_that_fails() -> None:
+    """A process may lower its limit of descriptors below those it has: the thread does not spin, and receives on."""
+    done = subprocess.run([sys.executable, "-c", BLIND], capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "") == (done.returncode, done.stderr)

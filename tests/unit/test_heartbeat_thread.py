@@ -1,0 +1,32 @@
+"""How soon the heartbeat thread looks at the network again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.net.client import NetworkClient
+from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.state.member import Member
+
+
+@pytest.mark.parametrize(("receiving", "nap_ms"), [(True, 100.0), (False, 3000.0)])
+def test_a_response_that_arrives_in_part_is_read_on(
+    monkeypatch: pytest.MonkeyPatch, receiving: bool, nap_ms: float
+) -> None:
+    """Of a TLS connection one step reads a megabyte at most: the thread makes the next one after retry_backoff_ms, not
+    when the next heartbeat is due."""
+    monkeypatch.setattr(NetworkClient, "receiving", property(lambda _: receiving))
+    monkeypatch.setattr(Member, "heartbeating", property(lambda _: True))
+    monkeypatch.setattr(CoordinatorManager, "connection", property(lambda _: "+1"))
+    consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    driver: Any = consumer._engine._driver
+    monkeypatch.setattr(driver, "send_soon", lambda *_: None)
+    monkeypatch.setattr(consumer._engine.parts.dispatcher, "step", lambda _: False)
+    group = consumer._engine.parts.group
+    assert group is not None
+    monkeypatch.setattr(group.heartbeat, "due", lambda _: 3000.0)
+    assert nap_ms == driver._heartbeat_step(group)
+    consumer.close(0)
