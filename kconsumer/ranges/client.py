@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import queue
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,12 +83,11 @@ class RangeClient:
 
     def _begin(self) -> None:
         self._own_guard = Guard()
-        self._lock = threading.Lock()  # never held while anything waits
-        self._users = 0
+        self._lock = threading.RLock()  # never held while anything waits; a signal handler may take it again
         self._reading: Consumer | None = None
         self._committing: dict[str, Consumer] = {}
         self._reader: weakref.ref[RangeReader] | None = None
-        self._timer: threading.Timer | None = None
+        self._timer: _IdleTimer | None = None
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *, idle_close_s: float = IDLE_CLOSE_S) -> Self:
@@ -222,32 +222,45 @@ class RangeClient:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep other threads and the idle timer out."""
+        """Keep other threads and the idle timer out.
+
+        An exception that is no KafkaError (Ctrl-C, MemoryError, what a signal handler raised) may have interrupted a
+        consumer between any two calls, so the consumers are discarded; the next use connects again.
+        """
         guard = self._guard
         outer = guard.enter()
-        with self._lock:
-            self._users += 1
-            self._stop_timer()
         try:
+            with self._lock:
+                self._stop_timer()
             yield
+        except (KafkaError, GeneratorExit):
+            raise
+        except BaseException:
+            self._discard()
+            raise
         finally:
-            self.watch(-1)
             guard.holder = outer
+            self.watch()
 
-    def watch(self, users: int = 0) -> None:
-        """From now on, close the connections if nobody needs them for a while."""
+    def _discard(self) -> None:
+        """Close the sockets of consumers that an exception interrupted, without sending anything."""
         with self._lock:
-            self._users += users
+            consumers = self._take_consumers()
+        for consumer in consumers:
+            _abandon(consumer)
+
+    def watch(self) -> None:
+        """From now on, close the connections if they are not used for a while."""
+        with self._lock:
             self._stop_timer()
             if self._needless() and self.connected:
-                self._timer = threading.Timer(self.idle_close_s, _close_idle, [weakref.ref(self)])
-                self._timer.daemon = True
+                self._timer = _IdleTimer(self)
                 with suppress(RuntimeError):  # the interpreter is ending
                     self._timer.start()
 
     def _needless(self) -> bool:
         reader = self._reader() if self._reader is not None else None
-        return not self._users and (reader is None or reader.ended)
+        return not self._own_guard.holder and (reader is None or reader.ended)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -300,11 +313,44 @@ def _unpickled(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:
     return RangeClient(idle_close_s=idle_close_s, **options)
 
 
+class _IdleTimer(threading.Thread):
+    """Closes what an idle client has open after `idle_close_s`, unless it is cancelled before.
+
+    Not a `threading.Timer`: Ctrl-C in the middle of its `cancel` would leave its lock held for ever.
+    """
+
+    def __init__(self, client: RangeClient) -> None:
+        super().__init__(name="kconsumer-idle", daemon=True)
+        self._timeout_s = client.idle_close_s
+        self._client = weakref.ref(client)
+        self._cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def cancel(self) -> None:
+        """End the thread."""
+        self._cancelled.put(None)
+
+    def run(self) -> None:
+        """Wait, and close."""
+        try:
+            self._cancelled.get(timeout=self._timeout_s)
+        except queue.Empty:
+            _close_idle(self._client)
+
+
 def _close_idle(client: weakref.ref[RangeClient]) -> None:
     """Runs in a timer's thread; nobody has these consumers any more, so a call that comes now does not wait."""
     found = client()
     if found is not None:
         _close_all(found.take_if_idle())
+
+
+def _abandon(consumer: Consumer) -> None:
+    """Close the sockets and end the threads of an interrupted consumer. What else goes wrong is logged."""
+    consumer._guard.closed = True
+    try:
+        consumer._engine.abandon()
+    except Exception:
+        log.warning("an interrupted consumer could not be closed", exc_info=True)
 
 
 def _close_all(consumers: Iterable[Consumer]) -> None:
@@ -334,9 +380,13 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
     try:
         yield client
     finally:
-        with client.in_use():
-            client.end_range()
-        _give_back(client)
+        try:
+            with client.in_use():
+                client.end_range()
+            _give_back(client)
+        except BaseException:
+            client.close()
+            raise
 
 
 def _lock_of_this_process() -> threading.Lock:

@@ -31,6 +31,14 @@ class Gaps:
         self.complete = True
         """Whether `first` has all of them."""
 
+    def copy(self) -> Gaps:
+        """Returns the same gaps in lists of their own."""
+        copied = Gaps()
+        copied.counts.update(self.counts)
+        copied.first.extend(self.first)
+        copied.complete = self.complete
+        return copied
+
     def add(self, start: int, end: int, reason: str) -> None:
         """Note a gap; it grows the last one if it goes on from there for the same reason."""
         if start >= end:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from kconsumer.arrow import RecordBatch, SparkBatch, choose, choose_spark
 from kconsumer.clock import Clock, Timer
+from kconsumer.consumer import Consumer
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError, TimeoutError
 from kconsumer.ranges import points
 from kconsumer.ranges.client import RangeClient
@@ -103,6 +104,7 @@ class RangeReader:
         self._limits = limits
         self._gaps = Gaps()
         self._rest = "missing"  # why the range ends before its end
+        self._positioned: Consumer | None = None  # the consumer that is known to be positioned at `next_offset`
         self._clock = Clock()
         self._find(start, end)
 
@@ -155,14 +157,17 @@ class RangeReader:
                 ' deleted; start there, or give on_data_loss="skip"',
                 {tp: self.next_offset},
             )
-        self._gaps.add(self.next_offset, until, "retention")
-        self.next_offset = until
+        gaps = self._gaps.copy()
+        gaps.add(self.next_offset, until, "retention")
+        self._gaps, self.next_offset = gaps, until
 
     def _seek(self) -> None:
         consumer = self._client.consumer
         if self.next_offset < self._reachable:
             consumer.assign([self.partition])
             consumer.seek(self.partition, self.next_offset)
+            consumer.resume(self.partition)
+            self._positioned = consumer
 
     # --- what is known ---------------------------------------------------------------------------------------------
 
@@ -197,33 +202,43 @@ class RangeReader:
                     " on the same client"
                 )
             with self._client.in_use():
-                batch = self._read()
-            if batch:
+                batch, reached, gaps, consumer = self._read()
+            # No call may stand between here and the return. Ctrl-C and other signal handlers raise at calls: one of
+            # them above leaves all as it was, and the step is done again. One in between would lose the batch.
+            self._gaps, self._positioned, self.next_offset = gaps, consumer, reached
+            if batch is not None:
                 return batch
-        self._gaps.add(max(self._reachable, self.next_offset), self.end_offset, self._rest)
-        self.next_offset = self._reachable = max(self.next_offset, self.end_offset)
+        gaps, end = self._gaps.copy(), max(self.next_offset, self.end_offset)
+        gaps.add(max(self._reachable, self.next_offset), self.end_offset, self._rest)
+        self._gaps, self.next_offset, self._reachable = gaps, end, end
         self.close()
         raise StopIteration
 
-    def _read(self) -> RecordBatch | None:
-        """One poll; None if only the position moved."""
-        tp = self.partition
+    def _read(self) -> tuple[RecordBatch | None, int, Gaps, Consumer]:
+        """Do one poll. Returns a batch or None, where reading continues, the gaps up to there, and the consumer that
+        is positioned there."""
+        tp, consumer = self.partition, self._client.consumer
+        if self._positioned is not consumer:  # the last step was interrupted after the consumer's position had moved
+            self._seek()
+        self._positioned = None
         try:
             records = self._poll()
         except OffsetOutOfRangeError as error:
             self._recover(error)
-            return None
+            return None, self.next_offset, self._gaps, consumer
         batch = records.to_arrow(self._limits.names, ends={tp: self._reachable})
         moved = records.next_offsets().get(tp)
         reached = self.next_offset if moved is None else min(moved.offset, self._reachable)
-        self._gaps.explain(batch.gaps(self.next_offset, reached), records.skipped().get(tp, ()))
-        self.next_offset = reached
+        gaps, passed = self._gaps, batch.gaps(self.next_offset, reached)
+        if passed:
+            gaps = gaps.copy()
+            gaps.explain(passed, records.skipped().get(tp, ()))
         self._look_at_log()
         if reached >= self._reachable:
-            self._client.consumer.pause(tp)
+            consumer.pause(tp)
         if not batch:
-            return None
-        return SparkBatch(batch) if self._limits.schema == "spark" else batch
+            return None, reached, gaps, consumer
+        return SparkBatch(batch) if self._limits.schema == "spark" else batch, reached, gaps, consumer
 
     def _poll(self) -> ConsumerRecords:
         """Records, or a position that moved. TimeoutError when there is neither for too long."""

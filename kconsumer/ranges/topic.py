@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from kconsumer.arrow import RecordBatch, SparkBatch, Table
 from kconsumer.clock import Clock, Timer
-from kconsumer.errors import TimeoutError
+from kconsumer.errors import StateError, TimeoutError
 from kconsumer.ranges import points
 from kconsumer.ranges.client import RangeClient
 from kconsumer.ranges.points import EARLIEST, LATEST, Point
@@ -27,7 +27,7 @@ from kconsumer.types import TopicPartition
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 Progress = Callable[[int, int], object] | bool | None
-Found = queue.Queue["Step | BaseException | None"]
+Found = queue.SimpleQueue["Step | BaseException | None"]
 Step = tuple[RecordBatch | None, int]  # and how many offsets it went on
 MOST_THREADS = 4
 LEAST_MEMORY = 8 << 20  # of the fetched data of each thread
@@ -176,17 +176,46 @@ def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limit
             raise TimeoutError(f"nothing came for {client.patience_ms / 1000:g} s while reading {where}")
 
 
-def _run(client: RangeClient, share: Ranges, limits: Limits, found: Found, stop: threading.Event) -> None:
-    """In a thread: read a share until it is done or nobody wants it any more."""
+class _Exchange:
+    """What the reading threads and the caller share.
+
+    Made of parts that Ctrl-C cannot leave locked. `queue.Queue` and `threading.Event` run as Python code that holds a
+    lock: an exception in the middle of it would keep the lock, and `close()` would wait for ever.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.found: Found = queue.SimpleQueue()
+        self.stopped = False
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()  # one entry for each batch that may be put
+        self.make_room(capacity)
+
+    def put(self, step: Step) -> None:
+        """Hand a step to the caller, as soon as it has taken enough of those before."""
+        self._room.get()
+        self.found.put(step)
+
+    def make_room(self, count: int) -> None:
+        """Let the threads put this many steps more."""
+        for _ in range(count):
+            self._room.put(None)
+
+
+def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange) -> None:
+    """In a thread: read a share until its end, or until the exchange is stopped."""
     try:
+        if exchange.stopped:
+            return
         for step in steps_of(client, share, limits):
-            found.put(step)
-            if stop.is_set():
+            exchange.put(step)
+            if exchange.stopped:
                 return
-        found.put(None)
+        exchange.found.put(None)
     except BaseException as error:  # Ctrl-C does not come here: it is for the main thread
-        if not stop.is_set():
-            found.put(error)
+        if not exchange.stopped:
+            exchange.found.put(error)
+    finally:
+        if exchange.stopped:
+            client.close()
 
 
 class TopicReader:
@@ -204,8 +233,8 @@ class TopicReader:
         self._limits = limits
         self._progress = progress
         self._work = work
-        self._found: Found = queue.Queue(WAITING_BATCHES * len(work))
-        self._stop = threading.Event()
+        self._incomplete = ""  # why no batch comes any more, although the topic was not read to its end
+        self._exchange = _Exchange(WAITING_BATCHES * len(work))
         self._threads: list[threading.Thread] = []
         self._steps = self._one_by_one() if len(work) < 2 else self._side_by_side()
 
@@ -218,6 +247,11 @@ class TopicReader:
         return self
 
     def __next__(self) -> RecordBatch:
+        if self._incomplete:
+            raise StateError(
+                f"{self._incomplete} at {self.done} of {self.total} offsets: what follows was not read; call"
+                " scan_topic() again to read it"
+            )
         try:
             for batch, offsets in self._steps:
                 self.done += offsets
@@ -226,9 +260,10 @@ class TopicReader:
                 if batch:
                     return batch
         except BaseException:
+            self._incomplete = "reading was ended by an exception"
             self.close()
             raise
-        self.close()
+        self._finish()
         raise StopIteration
 
     def _one_by_one(self) -> Iterator[Step]:
@@ -237,41 +272,42 @@ class TopicReader:
 
     def _side_by_side(self) -> Iterator[Step]:
         for number, (client, share) in enumerate(self._work):
-            arguments = (client, share, self._limits, self._found, self._stop)  # not self: see __del__
+            arguments = (client, share, self._limits, self._exchange)  # not self: see __del__
             thread = threading.Thread(target=_run, args=arguments, name=f"kconsumer-topic-{number}", daemon=True)
-            thread.start()
             self._threads.append(thread)
+            thread.start()
         left = len(self._threads)
         while left:
-            found = self._found.get()
+            found = self._exchange.found.get()
             if isinstance(found, BaseException):
                 raise found
             if found is None:
                 left -= 1
             else:
+                self._exchange.make_room(1)
                 yield found
 
     def close(self) -> None:
         """End reading: when it returns, there are no threads and no connections. May be called again."""
-        self._stop.set()
-        threads, self._threads = self._threads, []
+        if self.done < self.total and not self._incomplete:
+            self._incomplete = "the reader was closed"
+        self._finish()
+
+    def _finish(self) -> None:
+        self._exchange.stopped = True
         for client, _ in self._work:
-            if threads:
+            if self._threads:
                 client.wakeup()
-        while any(thread.is_alive() for thread in threads):
-            self._empty()
-            for thread in threads:
+        while alive := [thread for thread in self._threads if thread.is_alive()]:
+            self._exchange.make_room(len(alive))
+            for thread in alive:
                 thread.join(0.01)
-        self._empty()
         for client, _ in self._work:
             client.close()
-        self._steps = iter(())
+        # Not before: a close() that was interrupted is done again.
+        self._steps, self._threads, self._exchange.found = iter(()), [], queue.SimpleQueue()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()
-
-    def _empty(self) -> None:
-        while not self._found.empty():
-            self._found.get()
 
     def __enter__(self) -> Self:
         return self
@@ -282,7 +318,7 @@ class TopicReader:
         self.close()
 
     def __del__(self) -> None:
-        if not self._stop.is_set():
+        if not self._exchange.stopped:
             self.close()
 
     def __repr__(self) -> str:

@@ -207,7 +207,7 @@ def test_one_thread_at_a_time(kafka: Kafka, filled: str) -> None:
     with client:
         thread = threading.Thread(target=wait_for_records)
         thread.start()
-        wait_until(lambda: client.connected and client._users, 10, "start of reading")
+        wait_until(lambda: client.connected and client._own_guard.holder, 10, "start of reading")
         with pytest.raises(ConcurrentAccessError):
             client.beginning_offsets([(filled, 0)])
         thread.join()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kconsumer import read_topic
-from kconsumer.errors import OffsetOutOfRangeError
+from kconsumer.errors import OffsetOutOfRangeError, StateError
 from kconsumer.ranges import scan_topic
 from support.kafka import Kafka
 from support.polling import numbered
@@ -59,7 +59,8 @@ def test_leaving_early_ends_the_threads(kafka: Kafka, filled: str) -> None:
         next(reader)
         assert 3 == len(reading_threads())
     assert [] == reading_threads()
-    assert [] == list(reader)
+    with pytest.raises(StateError, match="closed"):
+        next(reader)
     reader = scan_topic(filled, **options)
     next(reader)
     del reader
@@ -74,7 +75,7 @@ def test_batches_wait_to_be_taken(kafka: Kafka, filled: str) -> None:
         for thread in threading.enumerate():
             if thread.name.startswith("kconsumer-topic"):
                 thread.join(0.3)
-        assert 4 == reader._found.qsize()
+        assert 4 == reader._exchange.found.qsize()
         assert 2 == len(reading_threads())
         assert 699 == len(list(reader))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kconsumer.schema import FETCH, METADATA
+from kconsumer.schema import FETCH, LIST_OFFSETS, METADATA
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
     MetadataResponse,
@@ -13,9 +13,11 @@ from kconsumer.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from support.fetching import TOPIC_ID, Log
 from support.scripted_broker import Received, ScriptedBroker
 
+EARLIEST = -2  # the timestamp that ListOffsets takes for it
 IDLE_S = 0.01  # how long a fetch waits that finds nothing, in place of what it asks for
 
 
@@ -27,6 +29,7 @@ class LogBroker(ScriptedBroker):
         self.logs = [Log() for _ in range(partitions)]
         self.on(METADATA, self._metadata)
         self.on(FETCH, self._fetch)
+        self.on(LIST_OFFSETS, self._list_offsets)
 
     @property
     def address(self) -> str:
@@ -42,6 +45,22 @@ class LogBroker(ScriptedBroker):
             brokers=[MetadataResponseBroker(node_id=0, host=self.host, port=self.port)],
             topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=partitions)],
         )
+
+    def _list_offsets(self, request: Received) -> ListOffsetsResponse:
+        """The start of a log for timestamp -2 (earliest), otherwise its end."""
+        topics = []
+        for topic in request.message.topics:
+            found = [
+                ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index,
+                    timestamp=-1,
+                    offset=log.start if asked.timestamp == EARLIEST else log.end,
+                )
+                for asked in topic.partitions
+                for log in [self.logs[asked.partition_index]]
+            ]
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
 
     def _fetch(self, request: Received) -> FetchResponse:
         asked = [partition for topic in request.message.topics for partition in topic.partitions]

@@ -38,6 +38,9 @@ class Log:
         """Note it."""
         self.sought.append(offset)
 
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Nothing to do."""
+
     def closed_by(self, reader: RangeReader) -> None:
         """Nothing to do."""
 

@@ -1,0 +1,194 @@
+"""Ranges and topics are read exactly, or end with an error that says so, when an exception comes at any call."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kconsumer.arrow import RecordBatch, Table
+from kconsumer.errors import StateError
+from kconsumer.ranges import Gap, RangeClient, RangeReader, TopicReader, scan_topic
+from kconsumer.records import ConsumerRecords
+from kconsumer.testing.batches import build_batch
+from support.interrupting import Calls, Interruption, handler_installed
+from support.log_broker import LogBroker
+
+BATCHES, SIZE, SPAN = 8, 10, 13  # records of a batch, and its offsets: the last three were compacted
+OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
+GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batch in range(BATCHES))
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+ENGINES = ["classic", "threaded"]
+ROWS = 25
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LogBroker]:
+    """Two partitions with the same records."""
+    with LogBroker(2) as broker:
+        for log in broker.logs:
+            for number in range(BATCHES):
+                base = SPAN * number
+                values = [b"%d" % (base + n) for n in range(SIZE)]
+                log.add(build_batch(values, base_offset=base, last_offset_delta=SPAN - 1), base + SPAN)
+            log.append(100)  # beyond what is read, so that no fetch waits
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def _handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the handler. What comes inside a destructor or a generator that is being closed Python prints, and goes
+    on: here nobody reads it."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with handler_installed():
+        yield
+
+
+def offsets(batches: Sequence[RecordBatch]) -> list[int]:
+    """The offsets of the rows of batches."""
+    return Table(batches[0].columns, batches).to_pyarrow().column("offset").to_pylist() if batches else []
+
+
+def open_range(client: RangeClient) -> RangeReader:
+    """A reader of all of partition 0 but its last two offsets."""
+    return client.read_range(("t", 0), 0, SPAN * BATCHES - 2, columns=["offset", "partition"], max_rows=ROWS)
+
+
+def read_on(reader: RangeReader | TopicReader, calls: Calls, batches: list[RecordBatch]) -> int:
+    """Read to the end, through one interruption. Returns how often reading was interrupted."""
+    interrupted, ended = 0, False
+    while not ended:
+        try:
+            calls.begin()
+            for batch in reader:  # a loop, for no call comes between a batch and its variable, as with next()
+                batches.append(batch)
+            ended = True
+            sys.setprofile(None)
+        except Interruption:
+            interrupted += 1
+        except RuntimeError as error:
+            # A Condition of `threading` that is interrupted while it waits raises "release unlocked lock".
+            if not isinstance(error.__context__, Interruption):
+                raise
+            interrupted += 1
+        finally:
+            sys.setprofile(None)
+    return interrupted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_range_interrupted_at_any_call(broker: LogBroker, engine: str) -> None:
+    """An exception at the n-th call inside `next()`, for each n, leaves a reader that goes on: every row once, and
+    every offset without a row in a gap that says the truth."""
+    expected = (OFFSETS, (*GAPS[:-1], Gap(GAPS[-1].start, GAPS[-1].end - 2, "compaction")))
+    number, interrupted = 0, 1
+    with RangeClient(bootstrap_servers=broker.address, engine=engine) as client:
+        while interrupted:
+            number += 1
+            batches: list[RecordBatch] = []
+            reader = open_range(client)
+            interrupted = read_on(reader, Calls(number), batches)
+            assert expected == (offsets(batches), reader.gaps), f"interrupted at call {number}"
+    assert number > 300
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_topic_interrupted_at_any_call(broker: LogBroker, engine: str, threads: int) -> None:
+    """An exception at the n-th call inside `next()`, for each n, ends reading with an error or not at all.
+
+    StopIteration comes only after every row, and no thread is left.
+    """
+    number, interrupted, failed = 0, 1, 0
+    while interrupted:
+        number += 1
+        batches: list[RecordBatch] = []
+        reader = scan_topic(
+            "t",
+            bootstrap_servers=broker.address,
+            end=SPAN * BATCHES,
+            columns=["offset", "partition"],
+            max_rows=ROWS,
+            threads=threads,
+            engine=engine,
+        )
+        try:
+            interrupted = read_on(reader, Calls(number), batches)
+        except StateError:
+            failed += 1
+        else:
+            assert sorted(OFFSETS * 2) == sorted(offsets(batches)), f"interrupted at call {number}"
+        assert [] == [t.name for t in threading.enumerate() if t.name.startswith("kconsumer-topic") and t.is_alive()]
+    assert failed > 100
+
+
+def test_a_closed_topic_reader_says_so(broker: LogBroker) -> None:
+    """After `close()` in the middle the next batch is a StateError, and StopIteration after `close()` at the end."""
+    with scan_topic("t", bootstrap_servers=broker.address, threads=1, max_rows=ROWS) as reader:
+        next(reader)
+        reader.close()
+        with pytest.raises(StateError, match="closed"):
+            next(reader)
+    with scan_topic("t", bootstrap_servers=broker.address) as reader:
+        batches = list(reader)
+    assert (2 * (len(OFFSETS) + 100), []) == (sum(map(len, batches)), list(reader))
+
+
+def test_memory_error_while_columns_are_built(broker: LogBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that could not become columns is read again."""
+    to_arrow = ConsumerRecords.to_arrow
+    failures = [MemoryError(), MemoryError()]
+
+    def failing(self: ConsumerRecords, *arguments: Any, **options: Any) -> RecordBatch:
+        if len(batches) == 1 and failures:
+            raise failures.pop()
+        return to_arrow(self, *arguments, **options)
+
+    monkeypatch.setattr(ConsumerRecords, "to_arrow", failing)
+    batches: list[RecordBatch] = []
+    with RangeClient(bootstrap_servers=broker.address) as client:
+        reader = open_range(client)
+        for attempt in range(3):
+            with pytest.raises(MemoryError) if attempt < 2 else nullcontext():
+                batches.extend(reader)
+    assert OFFSETS == offsets(batches)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranges_under_real_signals(broker: LogBroker, engine: str) -> None:
+    """Signals whose handler raises come at random moments for a second: every range is read exactly."""
+    rng, armed, interrupted = random.Random(engine), False, 0
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        if armed:
+            raise Interruption
+
+    before = signal.signal(signal.SIGALRM, handler)
+    end = time.monotonic() + 1.0
+    try:
+        with RangeClient(bootstrap_servers=broker.address, engine=engine) as client:
+            while time.monotonic() < end or not interrupted:
+                reader = open_range(client)
+                batches: list[RecordBatch] = []
+                while not reader.ended:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.01))
+                    try:
+                        armed = True
+                        for batch in reader:
+                            batches.append(batch)
+                        armed = False
+                    except Interruption:
+                        armed = False
+                        interrupted += 1
+                assert OFFSETS == offsets(batches)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
