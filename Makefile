@@ -22,7 +22,7 @@ WORKERS ?= auto
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
 # A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
 SANITIZED := build/sanitized
-SANITIZED_TESTS = tests/fuzz tests/property $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*.py)
+SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*.py)
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 

@@ -26,6 +26,7 @@ cdef enum:
 cdef struct Place:
     kc_task* task
     const unsigned char* body    # of the batch
+    Py_ssize_t bytes             # of memory, as counted in `bytes_used`
 
 
 cdef bint can_unpack() noexcept

@@ -70,7 +70,10 @@ cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
     return 0
 
 
+# The cycle collector must not clear `data` and `frames`: the thread reads and writes that memory until __dealloc__ has
+# taken every task back, and __dealloc__ needs the frames. Neither can be part of a cycle.
 @cython.final
+@cython.no_gc
 @cython.auto_pickle(False)
 cdef class Ahead:
     """What is decompressed ahead in one stretch of batches."""
@@ -174,6 +177,7 @@ cdef class Ahead:
         task.capacity = <size_t> frame.size
         self.places[at].task = task
         self.places[at].body = body.p
+        self.places[at].bytes = frame.capacity
         self.frames[at] = frame
         self.used += 1
         bytes_used += frame.capacity
@@ -183,10 +187,12 @@ cdef class Ahead:
     cdef int skip(self, bint ended=False) noexcept:
         """Let go of the first batch."""
         global bytes_used
-        if not ended:
-            kc_task_end(self.places[self.first].task, False)
-        bytes_used -= (<Frame> self.frames[self.first]).capacity
-        self.frames[self.first] = None
-        self.first = (self.first + 1) % PLACES
+        cdef int at = self.first
+        # First what cannot fail: a place that stayed in use would be skipped again and again.
+        self.first = (at + 1) % PLACES
         self.used -= 1
+        if not ended:
+            kc_task_end(self.places[at].task, False)
+        bytes_used -= self.places[at].bytes
+        self.frames[at] = None
         return 0

@@ -1,0 +1,77 @@
+"""Consumers that are dropped unclosed in the middle of a backlog, and what is decompressed ahead for them, are freed by
+the cycle collector in whatever order it meets them. Run with the sanitizers, too (`make sanitized`)."""
+
+from __future__ import annotations
+
+import gc
+import random
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer.testing.batches import Rec, build_batch
+from support.log_broker import LogBroker
+
+TP = TopicPartition("t", 0)
+BATCHES = 100
+ORDERS = ["as made", "frozen"]
+
+
+def batches() -> list[bytes]:
+    """Zstd batches of two records each."""
+    rng = random.Random(7)
+    values = [rng.randbytes(50) * 60 for _ in range(2 * BATCHES)]
+    pairs = zip(values[::2], values[1::2], strict=True)
+    return [build_batch([Rec(a), Rec(b)], base_offset=2 * n, codec="zstd") for n, (a, b) in enumerate(pairs)]
+
+
+def collect(order: str) -> None:
+    """Run the cycle collector. After `freeze` and `unfreeze` it meets all objects in another order."""
+    if order == "frozen":
+        gc.freeze()
+        gc.unfreeze()
+    gc.collect()
+
+
+class Owner:
+    """Holds a fetch that holds its owner, as a buffered fetch and its entry in the buffer do."""
+
+    fetch: PartitionFetch
+
+    def hold(self, _memory: Any) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_batches_decompressed_ahead(order: str) -> None:
+    """A cycle with batches in work is freed, and what is decompressed ahead of later fetches is not counted twice."""
+    data = b"".join(batches())
+    for _ in range(20):
+        owner = Owner()
+        owner.fetch = PartitionFetch(TP, data, 0, hold=partial(Owner.hold, owner))
+        assert 3 == len(owner.fetch.take(3))
+        del owner
+        collect(order)
+    assert 2 * BATCHES == len(PartitionFetch(TP, data, 0).take(1_000))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("engine", ["classic", "threaded"])
+def test_a_consumer_in_the_middle_of_a_backlog(engine: str, order: str) -> None:
+    """A consumer that is dropped without close() between two polls is freed with all that it has fetched."""
+    with LogBroker() as broker:
+        for batch in batches():
+            broker.logs[0].add(batch, broker.logs[0].end + 2)
+        for _ in range(5):
+            consumer = Consumer(bootstrap_servers=broker.address, engine=engine, auto_offset_reset="earliest")
+            consumer.assign([TP])
+            consumer.seek(TP, 0)
+            while not consumer.poll(1.0, max_records=3):
+                pass
+            assert 3 == len(consumer.poll(1.0, max_records=3))
+            del consumer
+            collect(order)
