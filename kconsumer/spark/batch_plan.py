@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from kconsumer.errors import ConfigError
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.filters import Constraints
 from kconsumer.spark.offsets import EARLIEST, LATEST
@@ -27,6 +28,7 @@ def plan_batch(
     partitions = admin.partitions()
     start = admin.unbound(config.starting, partitions, starting=True)
     end = admin.unbound(config.ending, partitions, starting=False)
+    _check_resolved(admin, start, end)
     wanted = {tp for tp in partitions if constraints.wants(*tp)}
     asked = {tp: (start[tp], end[tp]) for tp in wanted}
     sizes = _sizes(config, admin, {tp: at for tp, (at, _) in asked.items()})
@@ -37,6 +39,25 @@ def plan_batch(
     unbound = sorted(OffsetRange(*tp, *ends) for tp, ends in asked.items())
     known = _bind(admin, asked) if wants_cuts(unbound, config["planner"], hints) else asked
     return _share(plan_unbound(asked, known, config["planner"], hints), admin, hints)
+
+
+def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
+    """Raise ConfigError if a partition starts beyond its end.
+
+    Planning drops ranges without offsets, so the rows of the other partitions would look like the whole result. Ends
+    that are not fixed are looked up if the other end is: they may be on its wrong side.
+    """
+    first = admin.earliest(tp for tp, at in start.items() if at == EARLIEST and end[tp] != LATEST)
+    fixed = {tp: at for tp, at in start.items() if at > 0}
+    last = admin.latest((tp for tp in fixed if end[tp] == LATEST), known=fixed)
+    for tp in sorted(start):
+        low, high = first.get(tp, start[tp]), last.get(tp, end[tp])
+        if 0 <= high < low:
+            raise ConfigError(
+                f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The resolved start offset {low} is greater than the"
+                f" resolved end offset {high} for topic {tp.topic} partition {tp.partition}. Check whether the start is"
+                " set beyond the end, and whether the topic was deleted and created again or its records were deleted"
+            )
 
 
 def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tuple[OffsetRange, ...]]:

@@ -380,6 +380,20 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
             if offset == wrong:
                 word = "latest" if wrong == LATEST else "earliest"
                 raise ConfigError(f"{text} for {tp} can't be {word} for batch queries on Kafka")
+    if isinstance(starting, Specific) and isinstance(ending, Specific):
+        _check_order("offset", starting.offsets, ending.offsets)
+    if isinstance(starting, Timestamps) and isinstance(ending, Timestamps):
+        _check_order("timestamp", starting.ms, ending.ms)
+
+
+def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
+    """ConfigError if a partition starts beyond its end; ends that stand for earliest or latest are checked later."""
+    for tp in sorted(start.keys() & end.keys()):
+        if 0 <= end[tp] < start[tp]:
+            raise ConfigError(
+                f"[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The specified start {kind} {start[tp]} is greater"
+                f" than the end {kind} {end[tp]} for topic {tp.topic} partition {tp.partition}"
+            )
 
 
 def _warn(own: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> None:

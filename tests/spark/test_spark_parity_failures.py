@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from support.polling import numbered
 from support.spark_parity import OURS, THEIRS, failure, has_words
 
 T = {"subscribe": "failing"}
+T0 = 1_700_000_000_000  # the time of the first record that is left
+
+
+def offsets(first: int, second: int) -> str:
+    """Offsets or times for both partitions."""
+    return json.dumps({"failing": {"0": first, "1": second}})
+
 
 # name -> (mode, options, words in both)
 CASES: dict[str, tuple[str, dict[str, str], str]] = {
@@ -47,6 +55,47 @@ CASES: dict[str, tuple[str, dict[str, str], str]] = {
         {**T, "startingOffsets": '{"failing":{"0":2,"1":0}}'},
         "Some data may have been lost because they are not available in Kafka any more",
     ),
+    "start beyond the end": (
+        "batch",
+        {**T, "startingOffsets": offsets(18, 0), "endingOffsets": offsets(15, 0)},
+        "specified start offset 18 is greater than the end offset 15 for topic failing partition 0",
+    ),
+    "start beyond the end, in tasks, tolerated": (
+        "batch",
+        {
+            **T,
+            "startingOffsets": offsets(18, 0),
+            "endingOffsets": offsets(15, 0),
+            "minPartitions": "5",
+            "failOnDataLoss": "false",
+        },
+        "specified start offset 18 is greater than the end offset 15 for topic failing partition 0",
+    ),
+    "start beyond the end, by timestamps": (
+        "batch",
+        {**T, "startingOffsetsByTimestamp": offsets(9, 0), "endingOffsetsByTimestamp": offsets(5, 0)},
+        "specified start timestamp 9 is greater than the end timestamp 5 for topic failing partition 0",
+    ),
+    "start beyond the latest offset": (
+        "batch",
+        {**T, "startingOffsets": offsets(25, 0)},
+        "resolved start offset 25 is greater than the resolved end offset 20 for topic failing partition 0",
+    ),
+    "start beyond the latest offset, tolerated": (
+        "batch",
+        {**T, "startingOffsets": offsets(25, 0), "failOnDataLoss": "false"},
+        "resolved start offset 25 is greater than the resolved end offset 20 for topic failing partition 0",
+    ),
+    "start of a timestamp beyond the end": (
+        "batch",
+        {**T, "startingTimestamp": str(T0 + 5), "startingOffsetsByTimestampStrategy": "latest", "endingTimestamp": "1"},
+        "resolved start offset 15 is greater than the resolved end offset 10 for topic failing partition 0",
+    ),
+    "earliest beyond the end": (
+        "batch",
+        {**T, "endingOffsets": offsets(5, 0)},
+        "resolved start offset 10 is greater than the resolved end offset 5 for topic failing partition 0",
+    ),
     "strategy": ("batch", {**T, "startingOffsetsByTimestampStrategy": "guess"}, "guess"),
     "stream: ending offsets": ("stream", {**T, "endingOffsets": "latest"}, "ending offset not valid in streaming"),
     "stream: ending timestamps": (
@@ -72,8 +121,8 @@ CASES: dict[str, tuple[str, dict[str, str], str]] = {
 @pytest.fixture(scope="module")
 def servers(kafka: Kafka) -> str:
     """A broker with a topic whose first records are gone."""
-    kafka.create_topic("failing", 2)
-    kafka.produce("failing", numbered(20), partition=0)
+    kafka.create_topic("failing", 2, config={"retention.ms": "-1"})  # its records are old
+    kafka.produce("failing", numbered(20), partition=0, timestamps=[T0 - 10 + number for number in range(20)])
     kafka.delete_records("failing", {0: 10})
     return kafka.bootstrap_servers
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
+
+from kconsumer.errors import ConfigError
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.batch_plan import plan_batch
 from kconsumer.spark.filters import Constraints
@@ -60,6 +64,63 @@ def test_default_ends_are_left_to_executors() -> None:
     cluster = Cluster(5, 0)
     assert [(OffsetRange("t", 0, -2, -1),), (OffsetRange("t", 1, -2, -1),)] == tasks(cluster)
     assert [] == cluster.asked
+
+
+def each(*offsets: int) -> str:
+    """Offsets of the partitions of the topic."""
+    return json.dumps({"t": {str(number): offset for number, offset in enumerate(offsets)}})
+
+
+@pytest.mark.parametrize("cutting", [{}, {"minPartitions": "5"}, {"maxRecordsPerPartition": "3"}, {"planner": "even"}])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": each(12, 7), "endingOffsets": each(11, 9)}, "specified start offset 12 .* end offset 11"),
+        ({"startingOffsets": each(21, 7)}, "resolved start offset 21 .* resolved end offset 20"),
+        ({"startingOffsets": each(21, 7), "endingOffsets": each(-1, 9)}, "resolved start offset 21 .* end offset 20"),
+        ({"endingOffsets": each(6, 9)}, "resolved start offset 7 .* resolved end offset 6"),
+        ({"startingTimestamp": "12", "endingTimestamp": "11"}, "resolved start offset 12 .* resolved end offset 11"),
+        ({"startingTimestamp": "12", "endingOffsets": each(11, -1)}, "resolved start offset 12 .* end offset 11"),
+        ({"startingOffsets": each(12, 7), "endingTimestamp": "11"}, "resolved start offset 12 .* end offset 11"),
+        (
+            {"startingOffsetsByTimestamp": each(12, 7), "endingOffsetsByTimestamp": each(11, 9)},
+            "specified start timestamp 12 .* end timestamp 11",
+        ),
+    ],
+)
+@pytest.mark.parametrize("tolerates", ["true", "false"])
+def test_a_start_beyond_the_end_is_an_error(
+    options: dict[str, str], words: str, cutting: dict[str, str], tolerates: str
+) -> None:
+    """It names topic, partition and both; before, the rows of the other partitions were the whole result."""
+    cluster = Cluster(13, 13, first=7)
+    settings = {"failOnDataLoss": tolerates, "fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "0"}
+    with pytest.raises(ConfigError, match=f"{words} for topic t partition 0"):
+        tasks(cluster, **options, **cutting, **settings)
+
+
+def test_a_start_at_the_end_reads_nothing() -> None:
+    """Equal ends are an empty range, and a partition without records is no error."""
+    cluster = Cluster(13, 0, first=7)
+    assert [] == tasks(cluster, startingOffsets=each(12, 7), endingOffsets=each(12, 7))
+    assert [] == tasks(cluster, startingOffsets=each(20, 7), minPartitions="4")
+    assert [] == tasks(cluster, endingOffsets=each(7, 7), minPartitions="4")
+
+
+def test_filters_do_not_make_a_start_beyond_the_end() -> None:
+    """A filter that rules out all of a range is no mistake in the options."""
+    wanted = Constraints(start=11, end=9)
+    assert [] == tasks(Cluster(20), wanted, startingOffsets=each(5), endingOffsets=each(15))
+
+
+def test_an_end_of_a_broker_behind_is_asked_for_again() -> None:
+    """A latest offset below the start may be one of a broker that has not caught up (KAFKA-7703)."""
+    cluster = Cluster(5, 5)
+    ends, answers = dict(cluster.ends), iter([3, 5])
+    tp = TopicPartition("t", 0)
+    cluster.end_offsets = lambda wanted: {**ends, tp: next(answers)}  # type: ignore[method-assign]
+    found = tasks(cluster, startingOffsets=each(4, 0), **{"fetchOffset.retryIntervalMs": "0"})
+    assert [(OffsetRange("t", 0, 4, -1),), (OffsetRange("t", 1, 0, -1),)] == found
 
 
 def test_filters_on_offsets_and_partitions() -> None:
