@@ -6,6 +6,7 @@ again; `manager.py` does.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -25,6 +26,10 @@ from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
+
+OFFSET_OUT_OF_RANGE = 1
+
+_log = logging.getLogger(__name__)
 
 
 class Failed(NamedTuple):
@@ -63,6 +68,14 @@ class Intake:
                 asked = flight.asked.get(tp)
                 if asked is None:
                     continue
+                if by_id and data.error_code == 0 and _is_another_topic(asked):
+                    _log.warning(
+                        "topic %s was deleted and created again: offset %d of %s is of the old one",
+                        tp.topic,
+                        asked.offset,
+                        tp,
+                    )
+                    data.error_code = OFFSET_OUT_OF_RANGE
                 reason = self._partition(flight, tp, asked, data, tally, now)
                 if reason:
                     failed.append(Failed(asked, reason))
@@ -183,6 +196,17 @@ class Intake:
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
         if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
             self._subscription.maybe_validate(tp, self._cluster.leader(tp))
+
+
+def _is_another_topic(asked: Asked) -> bool:
+    """Whether the position was reached in a topic of the same name that was deleted since.
+
+    The leader has answered for the present id, so this is no metadata of a broker that lags behind. The position may be
+    within the new log, where it would skip what is before it (Java keeps it).
+    """
+    chain = asked.chain
+    read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
+    return None not in (read, asked.topic_id) and read != asked.topic_id
 
 
 def _diverges(data: FetchPartitionData) -> bool:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kconsumer.errors import BrokerConnectionError, UnsupportedVersionError
+from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, UnsupportedVersionError
 from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
+from kconsumer.state.partition import FetchState
 from kconsumer.types import Node, OffsetReset, TopicPartition
-from support.fetching import TOPIC_ID, World, offsets
+from support.fetching import TOPIC_ID, Log, World, offsets
 
 # --- requests ------------------------------------------------------------------------------------------
 
@@ -80,6 +81,51 @@ def test_answer_is_read_by_the_ids_of_its_request() -> None:
     world.update_metadata()
     world.answer(request)
     assert 0 < world.buffer.buffered_bytes(world.tps[0])
+
+
+@pytest.mark.parametrize("sessions", [0, 1])
+@pytest.mark.parametrize("collected", [3, 0], ids=["read", "buffered"])
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_position_of_a_deleted_topic_is_not_kept(collected: int, reset: str, sessions: int) -> None:
+    """A topic that was deleted and created again is not read on from the old one's position, although the new log has
+    that offset, too: what was fetched of the old one is returned, then the position is out of range."""
+    world = World(auto_offset_reset=reset, sessions=sessions)
+    (tp,) = world.tps
+    world.logs[tp].append(3)
+    world.fetch()
+    assert collected == len(world.collect(collected).get(tp, ()))
+    world.topic_id = bytes(15) + b"\x07"
+    world.update_metadata()
+    world.logs[tp] = Log()
+    world.logs[tp].append(10)
+    world.fetch()
+    if not collected:
+        assert {tp: [0, 1, 2]} == world.collect()
+    if reset == "none":
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRangeError):
+                world.collect()
+        world.seek(tp, 0)
+    else:
+        assert {} == world.collect()
+        assert FetchState.AWAIT_RESET is world.subscription.get(tp).fetch_state
+        assert world.subscription.maybe_seek_after_reset(tp, 0, OffsetReset.EARLIEST)
+    world.wait(1000)
+    world.update_metadata()
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()
+
+
+def test_sought_position_of_a_new_topic_is_kept() -> None:
+    """What was sought, or taken from a commit, and not read yet is a position in any topic of that name."""
+    world = World()
+    (tp,) = world.tps
+    world.logs[tp].append(10)
+    world.seek(tp, 5)
+    world.topic_id = bytes(15) + b"\x07"
+    world.update_metadata()
+    world.fetch()
+    assert {tp: [5, 6, 7, 8, 9]} == world.collect()
 
 
 def test_one_fetch_per_broker() -> None:
