@@ -77,6 +77,8 @@ Java's names, and names of librdkafka (confluent-kafka), kafka-python and aiokaf
 FOREIGN_TEXT = """
 Options of librdkafka (confluent-kafka), kafka-python, aiokafka and Java that kconsumer does not have.
 Each of them raises `ConfigError` with the text in this table.
+Callbacks with the same name have other arguments here: `on_commit` is called as `(offsets, error)`, `on_assign` and
+`on_revoke` as `(consumer, partitions)`.
 
 """
 

@@ -1,7 +1,7 @@
 """Read, process and write, each record once, with confluent-kafka's producer:
 python examples/exactly_once_confluent.py localhost:9092 my-group from-topic to-topic.
 
-Output records and the offsets of what was read are committed in one transaction. Whoever reads the target topic with
+Output records and the offsets of what was read are committed in one transaction. A consumer of the target topic with
 isolation_level="read_committed" sees each result once, however often this program is killed and started again.
 """
 

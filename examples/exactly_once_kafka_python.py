@@ -1,7 +1,7 @@
 """Read, process and write, each record once, with kafka-python's producer (3.0 and newer):
 python examples/exactly_once_kafka_python.py localhost:9092 my-group from-topic to-topic.
 
-Output records and the offsets of what was read are committed in one transaction. Whoever reads the target topic with
+Output records and the offsets of what was read are committed in one transaction. A consumer of the target topic with
 isolation_level="read_committed" sees each result once, however often this program is killed and started again.
 """
 

@@ -48,7 +48,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "sasl_oauthbearer_jwt_validator_class",
     ),
     _ASSERTION: (
-        "sasl_oauthbearer_grant_type", "sasl_oauthbearer_assertion_algorithm", "sasl_oauthbearer_assertion_file",
+        "sasl_oauthbearer_assertion_algorithm", "sasl_oauthbearer_assertion_file",
         "sasl_oauthbearer_assertion_private_key_file", "sasl_oauthbearer_assertion_private_key_passphrase",
         "sasl_oauthbearer_assertion_private_key_pem", "sasl_oauthbearer_assertion_claim_aud",
         "sasl_oauthbearer_assertion_claim_exp_seconds", "sasl_oauthbearer_assertion_claim_exp_minutes",
@@ -150,6 +150,8 @@ FOREIGN: dict[str, str] = {name: advice for advice, names in _ADVICE.items() for
     "sasl_kerberos_kinit_cmd": "no command is run; set sasl_kerberos_keytab, or keep a ticket with kinit",
     "sasl_oauthbearer_method": "a token endpoint is used if sasl_oauthbearer_token_endpoint_url is set, otherwise "
     "sasl_oauth_token_provider",
+    "sasl_oauthbearer_grant_type": "sasl_oauthbearer_token_endpoint_url is used with client_credentials; "
+    "for others use sasl_oauth_token_provider",
     "sasl_oauthbearer_config": "use sasl_oauth_token_provider",
     "enable_sasl_oauthbearer_unsecure_jwt": "use sasl_oauth_token_provider; it may return an unsecured token for tests",
     "sasl_oauthbearer_metadata_authentication_type": "use sasl_oauth_token_provider with the library of your cloud",

@@ -61,7 +61,7 @@ class Option:
         self.name = name
 
     def __repr__(self) -> str:
-        """What `help(ConsumerConfig)` shows."""
+        """Return the line that `help(ConsumerConfig)` shows."""
         return f"<option: {self.meaning} Takes {self.kind.text}.>"
 
     @property
@@ -175,7 +175,7 @@ def text(*, allow_empty: bool = True) -> Kind:
 
 
 def _parse_limit_ms(value: object) -> int | None:
-    """Also infinity, which is how kafka-python says that there is no limit."""
+    """Accept infinity, too: kafka-python's value for no limit."""
     if value == math.inf:
         return None
     result: int = int64().parse(value)
@@ -183,7 +183,7 @@ def _parse_limit_ms(value: object) -> int | None:
 
 
 def _parse_host_check(value: object) -> str:
-    """Also "none", which is how librdkafka says that the host is not checked."""
+    """Accept "none", too: librdkafka's word for not checking the host."""
     word = value.strip().lower() if isinstance(value, str) else None
     if word not in ("https", "", "none"):
         raise ValueError
@@ -378,7 +378,7 @@ def parse_duration_ms(value: str) -> int:
     return int(-total if match["sign"] == "-" else total)
 
 
-# librdkafka's words for the same, and Java's.
+# Words of librdkafka, and the words here.
 OTHER_RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
 
 

@@ -107,14 +107,14 @@ class GroupMetadata(bytes):
 
         @property
         def __class__(self) -> type:
-            """kafka-python's class if that is loaded, because its producer takes only what isinstance() finds to be
+            """Return kafka-python's class while that is loaded: its producer takes only what isinstance() finds to be
             one. It cannot be a base class: it is a tuple, and confluent-kafka's producer takes only bytes."""
             return getattr(sys.modules.get("kafka.structs"), "ConsumerGroupMetadata", GroupMetadata)
 
 
 def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> bytes:
-    """Return what `rd_kafka_consumer_group_metadata_write` makes: a native int, and texts that end with NUL. Texts that
-    contain NUL have no such form; librdkafka refuses what is returned for them."""
+    """Return the bytes that librdkafka's `rd_kafka_consumer_group_metadata_write` makes: a native int, and texts that
+    end with NUL. Texts that contain NUL have no such form; librdkafka refuses the bytes returned for them."""
     texts = [text.encode(errors="surrogatepass") for text in (group_id, member_id, instance_id or "")]
     if any(b"\0" in text for text in texts):
         return repr((group_id, generation_id, member_id, instance_id)).encode()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "exactly_once.py"
 RECORDS = 2_000
 DEADLINE_S = 90
-# In the middle of the second transaction; with its offsets sent; when it is committed, which nobody was told.
+# In the middle of the second transaction; with its offsets sent; after its commit, before the call returns.
 KILLS = {
     "confluent": ("produce:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),
     "kafka_python": ("send:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),

@@ -20,7 +20,7 @@ SERVERS = {"bootstrap_servers": "localhost:9092"}
 # Words with underscores in the advice that are no options.
 OTHER_WORDS = {
     "auto_offset_reset", "current_lag", "end_offsets", "on_assign", "on_revoke", "on_lost", "expires_at_s",
-    "verify_mode", "verify_flags",
+    "verify_mode", "verify_flags", "client_credentials",
 }  # fmt: skip
 
 ALIAS_VALUES: dict[str, tuple[object, object]] = {
