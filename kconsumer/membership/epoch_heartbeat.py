@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import AuthenticationError, KafkaError, UnsupportedVersionError, error_for
+from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
 from kconsumer.membership.base import Heartbeats
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest
@@ -280,11 +280,10 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         self._fields.forget()
         if isinstance(error, UnsupportedVersionError):
             self._membership.failed(self._unsupported(error))
-        elif isinstance(error, AuthenticationError):  # a password may be put right while we run
+        elif not error.retriable:
+            # The next heartbeat may do: a password is corrected, a response can be parsed again. Java ends the member.
             self._error = error
             self._retry(now)
-        elif not error.retriable:
-            self._membership.failed(error)
         else:
             self._coordinator.mark_unknown(error, now)
             self._retry(now)

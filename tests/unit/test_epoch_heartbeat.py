@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, GroupError, UnsupportedVersionError
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    GroupError,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 from kconsumer.requests.base import UnsentRequest
 from kconsumer.state.epochs import EpochState
 from kconsumer.types import Node, SubscriptionPattern
@@ -218,13 +225,15 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
     assert group.membership.take_error() is None
 
 
-def test_a_login_that_is_refused_ends_no_membership() -> None:
-    """A password may be put right while we run: polls hear of it, and heartbeats go on after the backoff."""
+@pytest.mark.parametrize("error", [AuthenticationError("no", code=58), ProtocolError("garbage"), KafkaError("bug")])
+def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) -> None:
+    """A password may be corrected while we run, and a response that cannot be parsed be followed by one that can: poll
+    raises the error, and heartbeats continue after the backoff."""
     group = EpochHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
-    group.break_connection(group.beat(), AuthenticationError("no", code=58))
-    assert isinstance(group.heartbeat.take_error(), AuthenticationError)
+    group.break_connection(group.beat(), error)
+    assert error is group.heartbeat.take_error()
     assert group.membership.take_error() is None
     assert EpochState.STABLE is group.state
     group.now += INTERVAL_MS

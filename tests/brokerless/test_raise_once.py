@@ -1,0 +1,449 @@
+"""Each user hook, each encoder and each parser raises once at each of its call sites; afterwards polls join and read.
+
+Generated from the tables of the code: the APIs of the schema, the methods of plugins and listeners. The broker is
+scripted, its network real; engines and protocols are all there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, MetricsReporter, RebalanceListener, TopicPartition
+from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
+from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.errors import KafkaError, ProtocolError
+from kconsumer.membership import leader
+from kconsumer.net import connection
+from kconsumer.net.messages import ClientResponse
+from kconsumer.requests.base import Reply
+from kconsumer.schema import APIS
+from kconsumer.types import GroupMetadata
+from support.coordinator_broker import INTERVAL_MS, CoordinatorBroker
+
+TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
+LIMIT_S = 20
+RECORDS = 10
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {"engine": "classic"},
+    "threaded": {"engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+OF_CLASSIC_GROUPS = {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"}
+OF_CONSUMER_GROUPS = {"ConsumerGroupHeartbeat"}
+OF_LOGINS = {"SaslHandshake", "SaslAuthenticate"}
+OF_EVERY_CONSUMER = {
+    "ApiVersions",
+    "Metadata",
+    "FindCoordinator",
+    "OffsetFetch",
+    "OffsetForLeaderEpoch",
+    "ListOffsets",
+    "Fetch",
+    "OffsetCommit",
+}
+OF_ADMINS = {
+    "DescribeGroups",
+    "ListGroups",
+    "ConsumerGroupDescribe",
+    "ShareGroupDescribe",
+    "DescribeShareGroupOffsets",
+}
+# Called once in the life of these consumers.
+ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffsets"}
+# One error of a response may be raised for each partition; a connection that backs off after it fails other requests.
+MAX_ERRORS = 5
+
+
+class HookError(Exception):
+    """Raised by user code."""
+
+
+class Fault:
+    """Raises at one call of many."""
+
+    def __init__(self, name: str, number: int, error: type[Exception] = HookError) -> None:
+        self.name, self.left, self.error = name, number, error
+
+    @property
+    def raised(self) -> bool:
+        return self.left <= 0
+
+    def __call__(self, name: str) -> None:
+        """A hook is called; raise if it is this one's turn."""
+        if name == self.name:
+            self.left -= 1
+            if self.left == 0:
+                raise self.error(name)
+
+
+class World:
+    """One consumer with a hook of each kind, its broker, and what polls raised."""
+
+    def __init__(self, broker: CoordinatorBroker, engine: str, fault: Fault, **options: Any) -> None:
+        self.broker, self.fault = broker, fault
+        self.errors: list[Exception] = []
+        self.share = len(TPS)
+        self.read: dict[int, set[int]] = {0: set(), 1: set()}
+        self.consumer = Consumer(
+            bootstrap_servers=broker.address,
+            group_id="g",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=INTERVAL_MS,
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=20,
+            reconnect_backoff_ms=5,
+            reconnect_backoff_max_ms=20,
+            request_timeout_ms=5_000,
+            **self._hooks(),
+            **({} if engine == "consumer" else self._classic()),
+            **ENGINES[engine],
+            **options,
+        )
+
+    # --- hooks ---
+
+    def _hooks(self) -> dict[str, Any]:
+        fault = self.fault
+
+        def deserializer(name: str) -> Callable[[bytes], bytes]:
+            def deserialize(data: bytes) -> bytes:
+                fault(name)
+                return data
+
+            return deserialize
+
+        return {
+            "key_deserializer": deserializer("key_deserializer"),
+            "value_deserializer": deserializer("value_deserializer"),
+            "on_commit": lambda *_: fault("on_commit option"),
+            "interceptors": [_hooked(object, ["on_consume", "on_commit", "close"], fault)],
+            "metrics_reporters": [_hooked(MetricsReporter, REPORTER, fault)],
+        }
+
+    def _classic(self) -> dict[str, Any]:
+        return {"heartbeat_interval_ms": INTERVAL_MS, "assignors": [self._assignor()]}
+
+    def _assignor(self) -> Assignor:
+        world, fault = self, self.fault
+
+        class Everything(Assignor):
+            """Gives the only member all partitions, or as many as the test says."""
+
+            name = "everything"
+            protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
+
+            def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+                fault("subscription_user_data")
+                return b""
+
+            def assign(
+                self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+            ) -> Mapping[str, Assignment]:
+                fault("assign")
+                return {member: Assignment(TPS[: world.share], b"") for member in subscriptions}
+
+            def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+                fault("on_assignment")
+
+        return Everything()
+
+    # --- what happens ---
+
+    def run(self) -> None:
+        """Join and read, commit, lose a partition, be evicted, read on, close."""
+        self.consumer.subscribe(["t"], listener=_hooked(RebalanceListener, LISTENER, self.fault))
+        self._until(self._everything_read)
+        self._call(lambda: self.consumer.commit_async(callback=lambda *_: self.fault("commit callback")))
+        self._until(lambda: self.broker.committed == {0: RECORDS, 1: RECORDS})
+        self.share = 1
+        for disturb in (self.broker.rebalance, self.broker.evict, self.broker.evict):
+            self._again(disturb)
+        self.broker.produce(RECORDS)
+        self._call(lambda: self.consumer.commit_async(callback=lambda *_: self.fault("commit callback")))
+        self._until(self._everything_read)
+        self._call(lambda: self.consumer.close(2))
+
+    def _again(self, disturb: Callable[[], None]) -> None:
+        """After a disturbance the member joins again, until it owns everything."""
+        before = self.broker.generation
+        disturb()
+        self._until(lambda: self.broker.generation > before and self._idle())
+        self.share = len(TPS)
+        self._until(self._complete)
+
+    def _idle(self) -> bool:
+        group = self.consumer._engine.parts.group
+        assert group is not None
+        return group.membership.idle
+
+    def _complete(self) -> bool:
+        """Whether the member has both partitions and is done with the rebalance; a classic one joins until then."""
+        if not self._idle():
+            return False
+        if self.consumer.assignment() == set(TPS):
+            return True
+        if "consumer" != self.consumer._config.group_protocol:
+            self.broker.rebalance()
+        return False
+
+    def _everything_read(self) -> bool:
+        ends = [log.end for log in self.broker.logs]
+        return self.read == {0: {*range(2, ends[0])}, 1: {*range(ends[1])}}
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline, (self.errors, self.read, self.consumer.partition_states())
+            self._call(self._poll)
+
+    def _poll(self) -> None:
+        for record in self.consumer.poll(0.02):
+            assert b"%d" % record.offset == record.value
+            self.read[record.partition].add(record.offset)
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """Call; what that raises is documented or the hook's own."""
+        try:
+            call()
+        except (KafkaError, HookError) as error:
+            self.errors.append(error)
+
+
+def _hooked(base: type, methods: list[str], fault: Fault) -> Any:
+    """An object of a class whose methods may raise, and otherwise do what those of the class do."""
+
+    def method(name: str) -> Callable[..., Any]:
+        def run(self: Any, *arguments: Any) -> Any:
+            fault(name)
+            inherited = getattr(base, name, None)
+            if inherited is not None:
+                return inherited(self, *arguments)
+            return arguments[0] if name == "on_consume" else None
+
+        return run
+
+    return type("Hooked", (base,), {name: method(name) for name in methods})()
+
+
+def _public(cls: type) -> list[str]:
+    """The methods that a class has for users to override."""
+    return [name for name, value in vars(cls).items() if callable(value) and not name.startswith("_")]
+
+
+LISTENER = _public(RebalanceListener)
+REPORTER = _public(MetricsReporter)
+ASSIGNOR = [name for name in _public(Assignor) if name != "configure"]  # raises in the constructor of the consumer
+OTHERS = [
+    "key_deserializer",
+    "value_deserializer",
+    "on_commit option",
+    "commit callback",
+    "on_consume",
+    "on_commit",
+    "close",
+]
+# What polls do not raise: it is logged.
+SILENT = {*REPORTER, "on_consume", "on_commit", "close"}
+
+
+def _apis(engine: str) -> list[str]:
+    of_group = OF_CONSUMER_GROUPS if engine == "consumer" else OF_CLASSIC_GROUPS
+    return sorted(OF_EVERY_CONSUMER | of_group)
+
+
+def _cases(names: Callable[[str], list[str]]) -> list[Any]:
+    """Every engine, every name, the first call and the second one."""
+    return [
+        pytest.param(
+            engine,
+            name,
+            number,
+            marks=[] if engine == "classic" else [pytest.mark.network_thread],
+            id=f"{engine}-{name}-{number}",
+        )
+        for engine in ENGINES
+        for name in names(engine)
+        for number in ([1] if name in ONCE else [1, 2])
+    ]
+
+
+@pytest.fixture
+def broker() -> Iterator[CoordinatorBroker]:
+    """Ten records in each partition."""
+    with CoordinatorBroker() as broker:
+        broker.produce(RECORDS)
+        yield broker
+
+
+@pytest.fixture
+def world(broker: CoordinatorBroker) -> Iterator[Callable[..., World]]:
+    """Makes the world of a test and closes its consumer after it."""
+    made: list[World] = []
+
+    def make(engine: str, fault: Fault, **options: Any) -> World:
+        made.append(World(broker, engine, fault, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        with suppress(Exception):
+            one.consumer.close(0)
+
+
+def test_no_hook_and_no_api_is_left_out() -> None:
+    """Whoever adds an API to the schema finds out here that it belongs into these tests."""
+    everything = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_ADMINS
+    assert everything == {api.name for api in APIS.values()}
+    assert ["on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"] == LISTENER
+    assert ["subscription_user_data", "assign", "on_assignment"] == ASSIGNOR
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_a_fault(world: Callable[..., World], engine: str) -> None:
+    """The run of these tests sends every API of its protocol, calls every hook, and raises nothing."""
+    fault = Fault("", 0)
+    calls: list[str] = []
+    fault.__class__ = type("Counting", (Fault,), {"__call__": lambda _, name: calls.append(name)})
+    quiet = world(engine, fault)
+    quiet.run()
+    assert [] == quiet.errors
+    assert set(_apis(engine)) == set(quiet.broker.names())
+    hooks = {*LISTENER, *REPORTER, *OTHERS, *(ASSIGNOR if engine != "consumer" else [])}
+    assert hooks == set(calls)
+    for name in hooks - ONCE:
+        assert calls.count(name) >= 2, name
+
+
+def _hook_names(engine: str) -> list[str]:
+    names = [*LISTENER, *REPORTER, *OTHERS, *(ASSIGNOR if engine != "consumer" else [])]
+    return list(dict.fromkeys(names))
+
+
+@pytest.mark.parametrize(("engine", "name", "number"), _cases(_hook_names))
+def test_hook_raises(world: Callable[..., World], engine: str, name: str, number: int) -> None:
+    """What a hook raises comes out of one call, or is logged; the member joins, reads everything and commits."""
+    fault = Fault(name, number)
+    one = world(engine, fault)
+    one.run()
+    assert fault.raised
+    # Records before one that cannot be deserialized are returned first, and then it can.
+    silent = name in SILENT or (name.endswith("deserializer") and number > 1)
+    assert (0 if silent else 1) == len(one.errors), one.errors
+
+
+@pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
+def test_encoder_raises(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+) -> None:
+    """A request that cannot be encoded fails alone; it is made again, or the call that wanted it raises."""
+    fault = Fault(name, number, TypeError)
+    encode = connection.encode_request
+
+    def faulty(api: Any, *rest: Any) -> bytes:
+        fault(api.name)
+        return encode(api, *rest)
+
+    monkeypatch.setattr(connection, "encode_request", faulty)
+    one = world(engine, fault)
+    one.run()
+    assert fault.raised
+    assert len(one.errors) <= MAX_ERRORS
+    assert all(isinstance(error, ProtocolError) for error in one.errors), one.errors
+
+
+@pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
+def test_response_cannot_be_parsed(world: Callable[..., World], engine: str, name: str, number: int) -> None:
+    """The connection is closed and the request made again; the member recovers."""
+    one = world(engine, Fault("", 0))
+    one.broker.garble(name, number)
+    one.run()
+    assert one.broker.garbled(name)
+    assert len(one.errors) <= MAX_ERRORS
+    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "number"), _cases(lambda engine: [name for name in _apis(engine) if name != "ApiVersions"])
+)
+def test_handler_raises(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+) -> None:
+    """A response that its handler cannot take, by a mistake of the code, is a failed request to the manager."""
+    fault = Fault(name, number)
+    deliver = Dispatcher._deliver
+
+    def faulty(self: Dispatcher, response: ClientResponse) -> None:
+        request = response.request.tag
+        handler = request.handler
+
+        def handle(reply: Reply) -> None:
+            if reply.error is None:
+                fault(request.api.name)
+            handler(reply)
+
+        request.handler = handle
+        deliver(self, response)
+
+    monkeypatch.setattr(Dispatcher, "_deliver", faulty)
+    one = world(engine, fault)
+    one.run()
+    assert fault.raised
+    assert len(one.errors) <= MAX_ERRORS
+    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "number"),
+    [case for case in _cases(lambda _: ["parse_assignment", "decode_subscription"]) if "consumer" not in case.values],
+)
+def test_embedded_parser_raises(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+) -> None:
+    """What members of a classic group write for each other cannot be read once: poll raises, and the member joins."""
+    fault = Fault(name, number, ProtocolError)
+    parse = getattr(leader, name if name != "parse_assignment" else "decode_assignment")
+
+    def faulty(data: bytes) -> Any:
+        fault(name)
+        return parse(data)
+
+    monkeypatch.setattr(leader, parse.__name__, faulty)
+    one = world(engine, fault)
+    one.run()
+    assert fault.raised
+    assert [ProtocolError] == [type(error) for error in one.errors]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["token provider", *sorted(OF_LOGINS)])
+def test_login_fails_once(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str) -> None:
+    """The token provider raises, or a request of the login cannot be encoded: later polls log in, join and read."""
+    fault = Fault(name, 1)
+    encode = connection.encode_request
+
+    def faulty(api: Any, *rest: Any) -> bytes:
+        fault(api.name)
+        return encode(api, *rest)
+
+    def token() -> str:
+        fault("token provider")
+        return "token"
+
+    monkeypatch.setattr(connection, "encode_request", faulty)
+    one = world(
+        engine,
+        fault,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=token,
+    )
+    one.run()
+    assert fault.raised
+    assert len(one.errors) <= MAX_ERRORS
+    assert all(isinstance(error, KafkaError) for error in one.errors), one.errors
