@@ -6,7 +6,8 @@ All managers run together on virtual time, as a network thread drives them while
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,9 +20,29 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import Backoff
+from kconsumer.requests.base import Backoff, Reply
+from kconsumer.requests.groups import GroupsManager
+from kconsumer.requests.metadata import MetadataManager
+from kconsumer.schema.admin import (
+    ConsumerGroupDescribeGroup,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
+from kconsumer.schema.offsets import OffsetFetchResponse, OffsetFetchResponseGroup
+from kconsumer.schema.share_group import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    ShareGroupDescribeGroup,
+    ShareGroupDescribeResponse,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetReset
 from support.error_codes import ALL, name_of
-from support.simulation import ANSWERS, Fault, Simulation
+from support.managing import config
+from support.simulation import ANSWERS, Fault, Simulation, coded
 
 SECONDS = 3
 RETRY_BACKOFF_MS = 100
@@ -41,6 +62,8 @@ ERRORS: tuple[KafkaError, ...] = (
 # The consumer itself asks, and the user of the simulation does, in two ways for metadata: each has its own backoff.
 ASKERS = {"Metadata": 3, "OffsetFetch": 2, "ListOffsets": 2}
 CASES = {protocol: Simulation(**options).run(SECONDS).depths for protocol, options in PROTOCOLS.items()}
+# Only these requests differ when there is no subscription.
+CASES["assigned"] = {api: CASES["assigned"][api] for api in ("OffsetFetch", "OffsetCommit")}
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +107,59 @@ def test_requests_are_bounded(protocol: str, api: str) -> None:
     for fault in faults(api, CASES[protocol][api]):
         found += complaints(fault, Simulation(fault, **options).run(SECONDS))
     assert [] == found
+
+
+GROUP_ANSWERS: dict[str, Callable[[], Any]] = {
+    "ListGroups": ListGroupsResponse,
+    "DescribeGroups": lambda: DescribeGroupsResponse(groups=[DescribedGroup(group_id="g")]),
+    "ConsumerGroupDescribe": lambda: ConsumerGroupDescribeResponse(groups=[ConsumerGroupDescribeGroup(group_id="g")]),
+    "ShareGroupDescribe": lambda: ShareGroupDescribeResponse(groups=[ShareGroupDescribeGroup(group_id="g")]),
+    "OffsetFetch": lambda: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g")]),
+    "DescribeShareGroupOffsets": lambda: DescribeShareGroupOffsetsResponse(
+        groups=[DescribeShareGroupOffsetsResponseGroup(group_id="g")]
+    ),
+}
+QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
+    "ListGroups": lambda groups: groups.listing(1, (), (), 60_000.0),
+    "DescribeGroups": lambda groups: groups.description("g", 60_000.0, "classic"),
+    "ConsumerGroupDescribe": lambda groups: groups.description("g", 60_000.0, "consumer"),
+    "ShareGroupDescribe": lambda groups: groups.description("g", 60_000.0, "share"),
+    "OffsetFetch": lambda groups: groups.positions("g", "classic", 60_000.0),
+    "DescribeShareGroupOffsets": lambda groups: groups.positions("g", "share", 60_000.0),
+}
+
+
+def requests_about_a_group(fault: Fault) -> Counter[int]:
+    """How many requests of the API one question costs in each second, when all its answers have this fault."""
+    settings: Any = config()
+    metadata = MetadataManager(settings, Cluster(), SubscriptionState(OffsetReset.LATEST))
+    groups = GroupsManager(settings, metadata)
+    QUESTIONS[fault.api](groups)
+    now, sent = 0.0, Counter[int]()
+    while now < 1000 * SECONDS:
+        result = groups.poll(now)
+        now += 1.0 if result.requests else min(max(result.wait_ms, 1.0), 1000.0)
+        for request in result.requests:
+            message, error = None, fault.error
+            if request.api.name != fault.api:
+                message, error = ANSWERS[request.api.name](request.message), None
+            elif error is None:
+                message = GROUP_ANSWERS[fault.api]()
+                for _, part in coded(message):
+                    part.error_code = fault.code
+            sent[int(now // 1000)] += request.api.name == fault.api
+            request.handler(Reply(message, error, now, min(request.api.max_version, request.max_version)))
+    return sent
+
+
+@pytest.mark.parametrize("api", QUESTIONS)
+def test_questions_about_groups_are_bounded(api: str) -> None:
+    """kconsumer.groups asks again until its deadline, less and less often."""
+    for fault in faults(api, {0}):
+        sent = requests_about_a_group(fault)
+        assert sent[0], fault
+        assert sent[0] <= 1000 // RETRY_BACKOFF_MS, fault
+        assert sent[2] <= 3, fault
 
 
 def test_every_api_of_the_managers_is_covered() -> None:
