@@ -119,6 +119,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Hard bound on fetched data held, in bytes, compressed and decompressed counted."""
     receive_message_max_bytes: int
     """Largest answer of a broker that is received; one that announces more ends its connection."""
+    decompressed_batch_max_bytes: int | None
+    """Largest output of one compressed batch. Default: 128 MiB, or 64 times the compressed size if that is more."""
     consumer_timeout_ms: int | float | None
     """Iterating over the consumer ends after this long without a record; None: never."""
     on_commit: Callable[..., object] | None

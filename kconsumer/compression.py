@@ -7,8 +7,9 @@ libraries are imported on first use, and all of them release the GIL while they 
 Ordinary batches are one block, or one zstd frame: these go through a library's function for the whole at once, with
 memory for what `_core.frames` says they can come to. All others, and all that fail, are read as streams, step by step.
 
-Limits: a batch may always grow to `MIN_OUTPUT_LIMIT`, and beyond that to `MAX_RATIO` times its compressed
-size. Real data stays far below; a gigabyte of zeros in a few kilobytes does not get through.
+Limits: without the option `decompressed_batch_max_bytes` a batch may always grow to `MIN_OUTPUT_LIMIT`, and beyond that
+to `MAX_RATIO` times its compressed size. Real data stays far below; a gigabyte of zeros in a few kilobytes does not get
+through. What the option allows is allowed whatever the ratio, and no more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kconsumer._core.fetch import DecompressionError as DecompressionError
+from kconsumer._core.fetch import OutputLimitError as OutputLimitError
 from kconsumer._core.fetch import use_codecs
 from kconsumer._core.frames import lz4_block, snappy_size, xerial_block, zstd_most
 from kconsumer._core.unpacker import use_library
@@ -76,7 +78,7 @@ def decompress(codec: int, data: Packed, limit: int, magic: int = 2) -> Plain:
     """What `data` holds, at most `limit` bytes of it; a Slice of `data` if that is not compressed after all.
 
     `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd); `magic`: the batch's format. Raises
-    DecompressionError for an unknown codec, for malformed data and for output above the limit.
+    DecompressionError for an unknown codec and for malformed data, OutputLimitError for output above the limit.
     """
     reader = _READERS.get(codec)
     if reader is None:
@@ -307,8 +309,8 @@ def _within(name: str, whole: Plain, limit: int) -> Plain:
     return whole
 
 
-def _too_large(name: str, limit: int) -> DecompressionError:
-    return DecompressionError(f"{name}: the batch decompresses to more than the {limit} bytes allowed for its size")
+def _too_large(name: str, limit: int) -> OutputLimitError:
+    return OutputLimitError(f"{name}: the batch decompresses to more than the {limit} bytes allowed")
 
 
 _READERS: dict[int, Callable[[Packed, int], Plain]] = {

@@ -201,6 +201,11 @@ class _Table:
         kinds.int32(1_000), 1 << 30,
         "Largest answer of a broker that is received; one that announces more ends its connection.", own=True
     )
+    decompressed_batch_max_bytes: int | None = _option(
+        kinds.int32(1), None,
+        "Largest output of one compressed batch. Default: 128 MiB, or 64 times the compressed size if that is more.",
+        own=True,
+    )
     consumer_timeout_ms: int | None = _option(
         kinds.LIMIT_MS, None,
         "Iterating over the consumer ends after this long without a record; None: never.", own=True

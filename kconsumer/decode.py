@@ -23,6 +23,7 @@ def decode_batches(
     aborted_transactions: Iterable[tuple[int, int]] = (),
     check_crcs: bool = True,
     start_offset: int | None = None,
+    decompressed_batch_max_bytes: int | None = None,
 ) -> ConsumerRecords:
     """The records in any concatenation of record batches (v2) and message sets (v0, v1), in the order they are found.
 
@@ -33,10 +34,13 @@ def decode_batches(
     any order, as a fetch response has them. `next_offsets()` of the result says where the last batch ends, even if it
     held nothing to return, with the batch's leader epoch if it has one.
 
-    Raises CorruptRecordError for malformed bytes and for data that would decompress beyond all proportion.
+    Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than
+    `decompressed_batch_max_bytes` (as the consumer's option) and for data that decompresses beyond all proportion.
     """
     if start_offset is not None and start_offset < 0:
         raise ValueError(f"start_offset cannot be negative: {start_offset}")
+    if decompressed_batch_max_bytes is not None and decompressed_batch_max_bytes < 1:
+        raise ValueError(f"decompressed_batch_max_bytes must be at least 1, not {decompressed_batch_max_bytes}")
     where = TopicPartition(topic, partition)
     start = -1 if start_offset is None else start_offset
     fetch = PartitionFetch(
@@ -47,6 +51,7 @@ def decode_batches(
         log_bytes=True,
         read_committed=IsolationLevel(isolation_level) is IsolationLevel.READ_COMMITTED,
         aborted_transactions=aborted_transactions,
+        batch_limit=decompressed_batch_max_bytes or 0,
     )
     if fetch.exhausted:
         return ConsumerRecords()

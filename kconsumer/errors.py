@@ -85,6 +85,31 @@ class RecordTooLargeError(KafkaError):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
+class BatchTooLargeError(KafkaError):
+    """A compressed batch holds more than `limit` bytes, which `decompressed_batch_max_bytes` sets.
+
+    Raise the option, or `seek` to `next_offset` to skip the batch.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: TopicPartition | None = None,
+        offset: int = -1,
+        next_offset: int = -1,
+        limit: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
 class RecordDeserializationError(KafkaError):
     """A deserializer failed. The record stays next in line; `seek(tp, offset + 1)` skips it (KIP-1036)."""
 

@@ -8,6 +8,7 @@ from kconsumer._core.wire import Slice
 from kconsumer.types import TopicPartition
 
 class DecompressionError(Exception): ...
+class OutputLimitError(DecompressionError): ...
 
 def use_codecs(
     decompress_batch: Callable[[int, Slice, int, int], Slice | bytes | bytearray], limit_output: Callable[[int], int]
@@ -26,6 +27,7 @@ class PartitionFetch:
         read_committed: bool = False,
         aborted_transactions: Iterable[tuple[int, int]] = (),
         hold: Callable[[Buffer], object] | None = None,
+        batch_limit: int = 0,
     ) -> None: ...
     @property
     def topic_partition(self) -> TopicPartition: ...

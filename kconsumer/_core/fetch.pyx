@@ -36,7 +36,7 @@ from kconsumer._core.transactions cimport ABORT_MARKER, BAD_MARKER, AbortedIndex
 from kconsumer._core.unpacker cimport Ahead, can_unpack
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
-from kconsumer.errors import CorruptRecordError, RecordTooLargeError
+from kconsumer.errors import BatchTooLargeError, CorruptRecordError, RecordTooLargeError
 
 
 cdef enum:
@@ -56,14 +56,18 @@ cdef object output_limit = None
 
 
 class DecompressionError(Exception):
-    """Compressed bytes that do not decompress, or would grow past the limit."""
+    """Compressed bytes that do not decompress."""
+
+
+class OutputLimitError(DecompressionError):
+    """Compressed bytes that would grow past the limit."""
 
 
 def use_codecs(decompress_batch, limit_output):
     """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
 
     `decompress_batch(codec, data, limit, magic)` is given a Slice and the format of the batch. It returns bytes, or a
-    Slice of that Slice, or raises DecompressionError. `limit_output(size)` says how many bytes a batch of that
+    Slice of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` says how many bytes a batch of that
     compressed size may decompress to.
     """
     global decompress, output_limit
@@ -135,7 +139,8 @@ cdef class PartitionFetch:
     bytes are a stretch of log and not the answer to a fetch: offsets may begin anywhere and repeat, a partial
     batch alone is nothing to complain about, and there is a limit on what all batches together decompress to.
     `read_committed`: records of the aborted transactions, pairs of producer id and first offset, are left out.
-    `hold` is called with the memory of each batch that was decompressed, for who accounts for it.
+    `hold` is called with the memory of each batch that was decompressed, for who accounts for it. `batch_limit`: how
+    many bytes one batch may decompress to; 0: what `limit_output` of `use_codecs` says.
     """
 
     cdef readonly object topic_partition
@@ -152,6 +157,7 @@ cdef class PartitionFetch:
     cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
     cdef readonly Py_ssize_t output_bytes  # what all batches so far decompressed to
     cdef Ahead ahead                  # what is decompressed before its turn; None: nothing
+    cdef Py_ssize_t batch_limit       # of what one batch decompresses to; 0: by its compressed size
     cdef object hold                  # told of each block of memory that a batch is decompressed into, or None
     cdef object error                 # what every take() raises from now on
     cdef list skipped                 # batches passed over: first offset, the one after the last, why; or None
@@ -167,8 +173,10 @@ cdef class PartitionFetch:
         bint read_committed=False,
         aborted_transactions=(),
         hold=None,
+        Py_ssize_t batch_limit=0,
     ):
         self.topic_partition = topic_partition
+        self.batch_limit = batch_limit
         self.hold = hold
         self.next_offset = fetch_offset
         self.floor = max(fetch_offset, 0)
@@ -212,8 +220,8 @@ cdef class PartitionFetch:
         With `max_bytes` the record with which these are reached (uncompressed, with headers) is the last one. No more
         batches are opened once those of this call have decompressed to `max_output` bytes (0: no limit).
         The run may be empty while `next_offset` moved (control records, empty batches). Raises
-        CorruptRecordError for malformed bytes and RecordTooLargeError if there is not one complete batch;
-        good records before the error are returned first, and from then on every call raises it.
+        CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than is
+        allowed, and RecordTooLargeError if there is not one complete batch; good records before the error are returned first, and from then on every call raises it.
         """
         cdef RecordRun run
         if self.error is not None:
@@ -228,7 +236,7 @@ cdef class PartitionFetch:
                     self.take_from_batch(run, max_records - run.count, max_bytes - run.size)
                 if max_output and self.owner is None and self.output_bytes - output >= max_output:
                     break
-        except (CorruptRecordError, RecordTooLargeError) as error:
+        except (BatchTooLargeError, CorruptRecordError, RecordTooLargeError) as error:
             self.error = copy(error)      # without a traceback, which would keep the caller's frames alive
             if run.count == 0 and self.next_offset == run.offset_before:
                 raise
@@ -435,10 +443,10 @@ cdef class PartitionFetch:
     cdef Slice decompressed(self, Slice data, const BatchHeader* header):
         """What a compressed batch holds."""
         cdef Py_ssize_t size = remaining(&header.body)
-        cdef Py_ssize_t limit = output_limit(size)
+        cdef Py_ssize_t limit = self.batch_limit or output_limit(size)
         cdef Slice body = None
         if self.log_bytes:
-            limit = min(limit, max(LOG_OUTPUT_LIMIT, output_limit(len(data))) - self.output_bytes)
+            limit = min(limit, self.log_limit(data) - self.output_bytes)
         if header.magic == 2 and can_unpack():
             if self.ahead is None:
                 self.ahead = Ahead(data)
@@ -459,6 +467,8 @@ cdef class PartitionFetch:
         """What a compressed batch holds, from a library of Python's."""
         try:
             plain = decompress(header.attributes & CODEC, packed, limit, header.magic)
+        except OutputLimitError as error:
+            raise self.too_large(data, header, limit) from error
         except DecompressionError as error:
             raise self.corrupt_batch(header, str(error)) from error
         return <Slice> plain if isinstance(plain, Slice) else Slice(plain)
@@ -504,6 +514,33 @@ cdef class PartitionFetch:
             self.floor = self.next_offset = max(self.next_offset, after)
         self.owner = None
         return 0
+
+    cdef Py_ssize_t log_limit(self, Slice data) except -1:
+        """Returns how many bytes all batches of a stretch of log together may decompress to."""
+        return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
+
+    cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):
+        """The error to raise for a batch that decompresses to more than `limit` bytes."""
+        cdef int64_t offset = max(header.base_offset, self.floor)
+        cdef int64_t after = header.base_offset + header.last_offset_delta + 1
+        cdef Py_ssize_t whole = self.batch_limit or output_limit(remaining(&header.body))
+        topic, partition = self.topic_partition
+        where = f"{topic}-{partition}" if topic else f"partition {partition}"
+        if limit == whole:
+            what = f"decompresses to more than the {limit} bytes that decompressed_batch_max_bytes allows; raise it"
+        else:
+            whole = self.log_limit(data)
+            what = (
+                f"and those before it decompress to more than {whole} bytes; decode fewer batches at a time, or raise "
+                "decompressed_batch_max_bytes"
+            )
+        return BatchTooLargeError(
+            f"the batch of {where} at offset {offset} {what}; seek to offset {after} to skip it",
+            topic_partition=self.topic_partition,
+            offset=offset,
+            next_offset=after,
+            limit=whole,
+        )
 
     cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
         """The error to raise for malformed bytes at `offset`; `after`: where the next batch begins, if known."""

@@ -78,7 +78,7 @@ def decoded(batch: Batch, path: Path) -> ConsumerRecords:
 def _decode(data: bytes, tp: TopicPartition, path: Path, position: int, *, check_crcs: bool) -> ConsumerRecords:
     try:
         return decode_batches(data, topic=tp.topic, partition=tp.partition, check_crcs=check_crcs)
-    except errors.CorruptRecordError as error:
+    except (errors.BatchTooLargeError, errors.CorruptRecordError) as error:
         what = str(error).partition("; seek")[0]  # there is no consumer that could
         raise NoSegmentError(f"{path}, position {position}: {what}") from error
 

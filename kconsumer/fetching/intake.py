@@ -145,6 +145,7 @@ class Intake:
             read_committed=self._config.read_committed,
             aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
             hold=partial(self._buffer.unpack, fetch),
+            batch_limit=self._config.decompressed_batch_max_bytes or 0,
         )
         following = next_fetch_offset(records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.

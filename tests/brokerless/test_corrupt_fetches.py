@@ -7,16 +7,18 @@ import gzip
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from kconsumer import Consumer, TopicPartition
-from kconsumer.errors import CorruptRecordError
+from kconsumer import Consumer, TopicPartition, read_range
+from kconsumer.errors import BatchTooLargeError, CorruptRecordError
 from kconsumer.testing.batches import (
     CODECS,
     Rec,
+    build_batch,
     build_message,
     build_message_set,
     encode_record,
@@ -122,6 +124,24 @@ def test_corrupt_batch(broker: LogBroker, kind: str) -> None:
         assert [8, 9, 10, 11] == [record.offset for record in read(consumer, 4)]
 
 
+@pytest.mark.parametrize("engine", ["classic", "threaded"])
+def test_a_batch_above_the_limit(broker: LogBroker, engine: str) -> None:
+    """poll, poll_arrow and read_range raise an error that names the option; what it allows they read."""
+    add(broker, build_batch([bytes(50_000)] * 3, base_offset=BAD, codec="gzip"))
+    options = {"bootstrap_servers": broker.address, "engine": engine}
+    for limit in (100_000, 200_000):
+        with Consumer(**options, decompressed_batch_max_bytes=limit) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            for call in (consumer.poll, consumer.poll_arrow):
+                consumer.seek(TopicPartition("t", 0), BAD)
+                with pytest.raises(BatchTooLargeError) if limit == 100_000 else nullcontext():
+                    while not call(1.0):
+                        pass
+        reader = read_range(("t", 0), BAD, AFTER, decompressed_batch_max_bytes=limit, **options)
+        with reader, pytest.raises(BatchTooLargeError) if limit == 100_000 else nullcontext():
+            assert AFTER - BAD == sum(map(len, reader))
+
+
 def test_the_other_partition_loses_nothing(broker: LogBroker) -> None:
     """What came with the corrupt batch is given out, and what comes later is once the corrupt partition is paused;
     resumed, it raises again."""
@@ -204,11 +224,11 @@ def test_bomb(broker: LogBroker, bomb: object) -> None:
         forget_peak()
         before = peak_mib()
         for _ in range(3):
-            found, error = until_corrupt(consumer)
-            assert [] == found
-            assert error.offset in (BAD, AFTER - 1)  # of a wrapper nothing but its end is known
+            with pytest.raises(BatchTooLargeError, match="more than the 134217728 bytes that decompressed_") as caught:
+                read(consumer, 1)
+            assert caught.value.offset in (BAD, AFTER - 1)  # of a wrapper nothing but its end is known
+            assert (AFTER, 128 << 20) == (caught.value.next_offset, caught.value.limit)
             assert BAD == consumer.position(tp)
-            assert "more than the" in str(error)
         assert peak_mib() - before < MOST_GROWN_MIB
         consumer.seek(tp, AFTER)
         assert [8, 9, 10, 11] == [record.offset for record in read(consumer, 4)]

@@ -31,7 +31,13 @@ from kconsumer._core.spark import spark_columns
 from kconsumer._core.wire import FrameBuffer, Slice
 from kconsumer.arrow import RecordBatch
 from kconsumer.decode import decode_batches
-from kconsumer.errors import CorruptRecordError, ProtocolError, RecordDeserializationError, RecordTooLargeError
+from kconsumer.errors import (
+    BatchTooLargeError,
+    CorruptRecordError,
+    ProtocolError,
+    RecordDeserializationError,
+    RecordTooLargeError,
+)
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.types import TopicPartition
@@ -44,6 +50,7 @@ RECORDS, NOTHING, CORRUPT, LATE, TOO_LARGE = "records", "no records", "corrupt",
 REFUSED, PARSED, OVERFLOW = "refused", "parsed", "column too large"
 
 TP = TopicPartition("fuzz", 0)
+RECORD_ERRORS = (BatchTooLargeError, CorruptRecordError, RecordTooLargeError)
 ALL = 1 << 62
 STEPS = (1, 3, ALL, ALL)
 STARTS = (0, 0, 0, 6, 38, 1 << 40)
@@ -94,7 +101,7 @@ def next_error(fetch: PartitionFetch) -> Exception | None:
     """What the next take raises."""
     try:
         fetch.take(1)
-    except (CorruptRecordError, RecordTooLargeError) as error:
+    except RECORD_ERRORS as error:
         return error
     return None
 
@@ -108,6 +115,9 @@ def ending(fetch: PartitionFetch, count: int, error: Exception | None = None) ->
     if isinstance(error, RecordTooLargeError):
         assert (error.topic_partition, error.offset, 0) == (TP, fetch.next_offset, count)
         return TOO_LARGE
+    if isinstance(error, BatchTooLargeError):
+        assert (error.topic_partition, error.next_offset > error.offset) == (TP, True)
+        return LATE if count else CORRUPT
     assert isinstance(error, CorruptRecordError)
     assert (error.topic, error.partition) == TP
     assert isinstance(error.offset, int)
@@ -130,7 +140,7 @@ def read_records(data: bytes | Slice, rng: Random) -> str:
                 if count & 63 == 1:
                     repr(record)
             assert len(run) == count - before
-    except (CorruptRecordError, RecordTooLargeError) as error:
+    except RECORD_ERRORS as error:
         return ending(fetch, count, error)
     return ending(fetch, count)
 
@@ -148,7 +158,7 @@ def read_in_two_ways(data: bytes, rng: Random) -> str:
             while not fetch.exhausted:
                 out += [(record.offset, record.value) for record in fetch.take(step)]
             ends.append(ending(fetch, len(out)))
-        except (CorruptRecordError, RecordTooLargeError) as error:
+        except RECORD_ERRORS as error:
             ends.append(f"{ending(fetch, len(out), error)} at {error.offset}")
     assert at_once == in_pieces
     assert ends[0] == ends[1]
@@ -177,7 +187,7 @@ def going_back(fetch: PartitionFetch, rng: Random) -> Straight:
             except RecordDeserializationError:
                 continue  # the same record comes again
             out += [(record.offset, record.value) for record in run]
-    except (CorruptRecordError, RecordTooLargeError):
+    except RECORD_ERRORS:
         pass
     return out
 
@@ -188,7 +198,7 @@ def read_columns(data: bytes, rng: Random) -> str:
     try:
         for run in taken(fetch, rng):
             runs.append(run)
-    except (CorruptRecordError, RecordTooLargeError) as error:
+    except RECORD_ERRORS as error:
         problem = error
     bits = rng.getrandbits(6)
     names = COLUMNS if bits & 3 else tuple(rng.sample(COLUMNS, 3 + (bits >> 2) % 3))
@@ -218,7 +228,7 @@ def read_changing(data: bytes, rng: Random) -> str:
     """Somebody writes into the buffer after the records were checked: other records, or the one error."""
     buffer = bytearray(data)
     fetch, runs = new_fetch(buffer, rng), []
-    with contextlib.suppress(CorruptRecordError, RecordTooLargeError):
+    with contextlib.suppressRECORD_ERRORS:
         for run in taken(fetch, rng):
             runs.append(run)
             if rng.random() < 0.3:
@@ -247,7 +257,7 @@ def read_publicly(data: bytes, rng: Random) -> str:
             check_crcs=rng.random() < 0.5,
             start_offset=inputs.pick(rng, (None, *STARTS)),
         )
-    except CorruptRecordError:
+    except (BatchTooLargeError, CorruptRecordError):
         return CORRUPT
     assert records.count == sum(1 for _ in records)
     if rng.random() < 0.2:
@@ -262,7 +272,7 @@ def read_ahead(data: bytes, rng: Random) -> str:
     try:
         while not fetch.exhausted:
             fetch.take(ALL)
-    except (CorruptRecordError, RecordTooLargeError):
+    except RECORD_ERRORS:
         return CORRUPT if guess is None else "guessed, corrupt"
     assert guess is None or guess[0] <= fetch.next_offset
     return NOTHING if guess is None else "guessed, right"
@@ -306,7 +316,7 @@ def read_bomb(data: bytes, rng: Random) -> str:
         try:
             for run in taken(fetch, rng):
                 count += len(run)
-        except (CorruptRecordError, RecordTooLargeError) as error:
+        except RECORD_ERRORS as error:
             return ending(fetch, count, error)
         assert output == fetch.output_bytes
         return ending(fetch, count)

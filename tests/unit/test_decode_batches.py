@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kconsumer.decode import decode_batches
-from kconsumer.errors import CorruptRecordError
+from kconsumer.errors import BatchTooLargeError, CorruptRecordError
 from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
 from kconsumer.types import OffsetAndMetadata, TimestampType, TopicPartition
 
@@ -208,7 +208,7 @@ def test_a_record_count_of_two_billion_allocates_nothing() -> None:
 BOMBS = """
 import gzip, resource, sys, zstandard
 from kconsumer.decode import decode_batches
-from kconsumer.errors import CorruptRecordError
+from kconsumer.errors import BatchTooLargeError
 from kconsumer.testing.batches import CODECS, Rec, encode_record, frame_batch
 
 def megabytes():
@@ -235,9 +235,9 @@ before = max(before, megabytes()) if name == "lz4" else before
 try:
     decode_batches(bomb)
     sys.exit("decoded")
-except CorruptRecordError as error:
+except BatchTooLargeError as error:
     print(error)
-    assert "more than the" in str(error)
+    assert "more than" in str(error) and "decompressed_batch_max_bytes" in str(error) and "corrupt" not in str(error)
 grown = megabytes() - before
 print(f"grew by {grown} MB")
 assert grown < 512
@@ -249,6 +249,33 @@ def test_bombs_raise_within_bounded_memory(name: str) -> None:
     """A gigabyte in a few kilobytes, in one batch or in many, raises before half of it is in memory."""
     done = subprocess.run([sys.executable, "-c", BOMBS, name], capture_output=True, text=True, timeout=60)
     assert 0 == done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_limit(codec: str) -> None:
+    """A batch may decompress to `decompressed_batch_max_bytes` and no more; the error says what and where it is."""
+    first = build_batch([b"x" * 100], codec=codec)
+    second = build_batch([b"y" * 50_000] * 4, base_offset=1, codec=codec)
+    with pytest.raises(BatchTooLargeError, match=r"a-1 at offset 1 .* 200000 bytes that decompressed_batch") as caught:
+        decode_batches(first + second, topic="a", partition=1, decompressed_batch_max_bytes=200_000)
+    error = caught.value
+    assert (TopicPartition("a", 1), 1, 5, 200_000) == (
+        error.topic_partition,
+        error.offset,
+        error.next_offset,
+        error.limit,
+    )
+    assert 5 == len(decode_batches(first + second, decompressed_batch_max_bytes=210_000))
+    with pytest.raises(ValueError, match="decompressed_batch_max_bytes"):
+        decode_batches(first, decompressed_batch_max_bytes=0)
+
+
+def test_a_batch_limit_above_the_default() -> None:
+    """What decompresses to more than 128 MiB and 64 times its size is read if the option allows it."""
+    packed = build_batch([bytes(10 << 20)] * 14, codec="zstd")
+    with pytest.raises(BatchTooLargeError):
+        decode_batches(packed)
+    assert 14 == len(decode_batches(packed, decompressed_batch_max_bytes=150 << 20))
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

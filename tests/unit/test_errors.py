@@ -16,6 +16,7 @@ SPECIAL: dict[type[KafkaError], KafkaError] = {
     error.__class__: error
     for error in (
         errors.CorruptRecordError("bad", topic="a", partition=3, offset=7),
+        errors.BatchTooLargeError("big", topic_partition=TP, offset=7, next_offset=9, limit=5),
         errors.RecordTooLargeError("big", topic_partition=TP, offset=7),
         errors.RecordDeserializationError(
             "odd", topic_partition=TP, offset=7, key=b"k", value=b"v", headers=(("h", b""),)
