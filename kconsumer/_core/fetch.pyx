@@ -67,8 +67,8 @@ def use_codecs(decompress_batch, limit_output):
     """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
 
     `decompress_batch(codec, data, limit, magic)` is given a Slice and the format of the batch. It returns bytes, or a
-    Slice of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` says how many bytes a batch of that
-    compressed size may decompress to.
+    Slice of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` says how many bytes a
+    batch of that compressed size may decompress to.
     """
     global decompress, output_limit
     decompress = decompress_batch
@@ -221,7 +221,8 @@ cdef class PartitionFetch:
         batches are opened once those of this call have decompressed to `max_output` bytes (0: no limit).
         The run may be empty while `next_offset` moved (control records, empty batches). Raises
         CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than is
-        allowed, and RecordTooLargeError if there is not one complete batch; good records before the error are returned first, and from then on every call raises it.
+        allowed, and RecordTooLargeError if there is not one complete batch; good records before the error are returned
+        first, and from then on every call raises it.
         """
         cdef RecordRun run
         if self.error is not None:

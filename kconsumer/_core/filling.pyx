@@ -222,7 +222,9 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
     for _ in range(count):
         if not (read_varint(&span, &size) and take(&span, size, &key) and read_nullable(&span, &value, &size)):
             return MALFORMED
-        append_text(keys, headers, key)
+        status = append_text(keys, headers, key)
+        if status != GOOD:
+            return status
         append(values, headers, value, size)
         headers += 1
     builder.headers = headers
@@ -260,8 +262,8 @@ cdef bint grow_rows(Bytes* column, Py_ssize_t before, Py_ssize_t rows) noexcept 
     return True
 
 
-cdef void append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
-    """Add a string that must be UTF-8; what is not becomes U+FFFD, as in ConsumerRecord."""
+cdef Status append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
+    """Add a string that must be UTF-8; what is not becomes U+FFFD, as in ConsumerRecord. Returns GOOD or NO_MEMORY."""
     cdef const unsigned char* p = text.p
     while text.end - p >= 8 and not kc_load_be64(p) & BEYOND_ASCII:
         p += 8
@@ -269,14 +271,18 @@ cdef void append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
         p += 1
     if p == text.end:
         append(column, row, text.p, <int32_t> remaining(&text))
-    else:
-        append_decoded(column, row, text)
+        return GOOD
+    return append_decoded(column, row, text)
 
 
-cdef void append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept with gil:
+cdef Status append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept with gil:
     """A function of its own: one with Python objects takes the GIL whenever it is called."""
-    made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
+    try:
+        made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
+    except MemoryError:
+        return NO_MEMORY
     append(column, row, <const unsigned char*> PyBytes_AS_STRING(made), <int32_t> PyBytes_GET_SIZE(made))
+    return GOOD
 
 
 cdef void fill_constants(Builder* builder, Piece* piece, Py_ssize_t first) noexcept nogil:

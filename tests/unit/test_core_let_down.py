@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,25 @@ def test_received_frames_are_read_only() -> None:
         with pytest.raises((TypeError, BufferError)):
             right.recv_into(frame)  # type: ignore[arg-type]  # wrong on purpose
     assert b"abc" == bytes(frame)
+
+
+def test_no_memory_for_the_key_of_a_header() -> None:
+    """A header key that is no UTF-8 becomes text with replaced characters, or MemoryError, at each allocation that
+    fails; never offsets that nothing was written to."""
+    testcapi = import_module("_testcapi")
+    data = build_batch([Rec(b"v", headers=[("k", b"1"), ("?", b"2")])] * 3).replace(b"\x02?", b"\x02\xff")
+    records = decode_batches(data, check_crcs=False)
+    failed = 0
+    for number in range(200):
+        try:
+            testcapi.set_nomemory(number, number + 1)
+            try:
+                batch = records.to_arrow(["headers"])
+            finally:
+                testcapi.remove_mem_hooks()
+        except MemoryError:
+            failed += 1
+            continue
+        keys = [[header["key"] for header in row] for row in batch.to_pyarrow().to_pydict()["headers"]]
+        assert [["k", "\ufffd"]] * 3 == keys
+    assert failed > 10
