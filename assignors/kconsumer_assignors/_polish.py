@@ -19,7 +19,10 @@ from kconsumer_assignors._flow import Flow
 CLAIMED = 1
 OWNED = 1 << 20
 FAR = 1 << 40
-EFFORT = 40  # passes over all arcs before it leaves well alone: rings found by then are kept
+# How many arcs the search follows before it ends and keeps the rings found so far: this many passes over all of them,
+# and in small groups as many as half a second permits.
+EFFORT = 40
+MIN_ARCS_FOLLOWED = 2_000_000
 
 # Nodes of the graph are plain ints: members, then lots, then loads ("somebody with this load may keep one more").
 
@@ -32,7 +35,7 @@ class Polish:
         self.members = len(flow.loads)
         self.first_load = self.members + len(flow.lots)
         arcs = sum(len(lot.takers) for lot in flow.lots) + sum(map(len, flow.held)) + 2 * self.members
-        self.budget = EFFORT * arcs + 1000
+        self.budget = max(EFFORT * arcs, MIN_ARCS_FOLLOWED)
 
     def run(self) -> None:
         """Improve until there is no ring left, or the budget is used up."""

@@ -14,7 +14,9 @@ import pytest
 from kconsumer.assignors import Subscription
 from kconsumer.testing.assignors import SimulatedGroup
 from kconsumer.types import TopicPartition
+from support.assignor_cases import conflicting_case
 from support.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
+from support.assignor_optimum import improvement
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
@@ -96,6 +98,16 @@ def test_a_large_group_with_different_subscriptions(name: str) -> None:
     else:
         after = lists(name, view, members.subscriptions(name))
         assert [] == improvements(after, group)
+
+
+@pytest.mark.parametrize("racks", [0, 3])
+def test_no_assignment_is_better_in_groups_with_conflicts(racks: int) -> None:
+    """Up to 70 members and 40 topics, claims of other members' partitions: a proof by another method for each case."""
+    for seed in range(30, 50):  # with racks, four of these need many rings
+        case = conflicting_case(seed, racks=racks, members=70, topics=40)
+        outcome = case.settle(lambda subscriptions, case=case: lists("sticky", case.view, subscriptions))
+        assert outcome is not None, case
+        assert [] == improvement(case, outcome.given), case
 
 
 def test_tiny_groups_get_the_best_of_all_assignments() -> None:

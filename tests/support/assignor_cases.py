@@ -132,6 +132,18 @@ def random_case(seed: int) -> Case:
     return Case(seed, kind, name, members)
 
 
+def conflicting_case(seed: int, *, racks: int, members: int, topics: int) -> Case:
+    """A case of `sticky` with up to this many members and topics, mixed subscriptions and five conflicts."""
+    rng = random.Random(seed)
+    group = Members(rng, *random_group(rng, racks=racks, equal=False, members=members, topics=topics))
+    for _ in range(2):
+        group.take(lists("sticky", group.view, group.subscriptions("sticky")), missing=0.1)
+        group.change(resubscribe=True)
+    for _ in range(5):
+        rng.choice(CONFLICTS)(group)
+    return Case(seed, "conflicts", "sticky", group)
+
+
 def _claim_as_well(members: Members) -> None:
     """A member claims, in the same generation, some of what another one has."""
     taker, giver = _two(members)
