@@ -52,6 +52,13 @@ class Beside:
             link.job = self.receiver.begin(transport.fileno(), view, link, framed)
         except OSError as error:  # no thread, or no descriptors: it goes without
             log.debug("large answers are not received in the background: %s", error)
+        except BaseException:
+            # If it came between `begin` and the assignment, nobody would cancel the job before the socket is closed,
+            # and the Receiver would go on with whatever has its descriptor then.
+            for job, owner in self.receiver.held().items():
+                if owner is link:
+                    self.receiver.cancel(job)
+            raise
         return link.job is not None
 
     def progressed(self, link: Link) -> bool:

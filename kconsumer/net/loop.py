@@ -89,7 +89,8 @@ class ConnectionLoop:
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
         timeout."""
-        selector = self._watch.selector or self._open()
+        if self._watch.selector is None:
+            self._open()
         self._entered_at = now
         if self.unwritten:
             self.flush(now)
@@ -106,6 +107,7 @@ class ConnectionLoop:
                 or self.errands.ended
             ):
                 wait_ms = 0
+            selector = self._watch.selector or self._open()  # another one, perhaps, than in the last round
             found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
             for key, mask in found:
@@ -323,7 +325,7 @@ class ConnectionLoop:
         except BaseException as error:
             self._interrupted(link, connection, error, now)
             raise
-        self._receive_ahead(link, connection)
+        self._receive_ahead(link, connection, now)
         self._watch.connected(link, connection, transport)
 
     def _serve(self, link: Link, mask: int, now: float) -> None:
@@ -394,21 +396,38 @@ class ConnectionLoop:
 
     # --- beside the caller ---
 
-    def _receive_ahead(self, link: Link, connection: Connection) -> None:
+    def _receive_ahead(self, link: Link, connection: Connection, now: float) -> None:
         """Have the next answer received beside, if that is worth it and possible."""
-        if not self._beside.ahead(link, connection):
-            connection.received_ahead(b"", 0, 0.0, self._done)
+        try:
+            if not self._beside.ahead(link, connection):
+                connection.received_ahead(b"", 0, 0.0, self._done)
+        except BaseException as error:
+            self._interrupted(link, connection, error, now)
+            raise
 
     def _take_all(self, now: float) -> None:
         """The Receiver has ended with some frames: go on with their connections."""
-        while (taken := self._beside.receiver.take()) is not None:
-            link, prefix, count, code = taken
-            connection, transport = link.connection, link.transport
-            link.job = None
-            self._read(link, connection, transport, now, (prefix, count, code))
-            if link.connection is connection:
-                self._receive_ahead(link, connection)
-                self._watch.connected(link, connection, transport)
+        try:
+            while (taken := self._beside.receiver.take()) is not None:
+                link, prefix, count, code = taken
+                connection, transport = link.connection, link.transport
+                link.job = None
+                self._read(link, connection, transport, now, (prefix, count, code))
+                if link.connection is connection:
+                    self._receive_ahead(link, connection, now)
+                    self._watch.connected(link, connection, transport)
+        except BaseException as error:
+            self._lose_orphans(error, now)
+            raise
+
+    def _lose_orphans(self, error: BaseException, now: float) -> None:
+        """End connections whose job the Receiver no longer has, or has under another name: an exception came between
+        its method and the line that notes the job, so bytes are lost, or two would read the same socket."""
+        held = {link: job for job, link in self._beside.receiver.held().items()}
+        for link in list(self.links.values()):
+            if link.connection is not None and link.job != held.get(link):
+                link.job = held.get(link)
+                self._interrupted(link, link.connection, error, now)
 
     def _received_beside(
         self, link: Link, connection: Connection, now: float, prefix: bytes | None, count: int, code: int

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable
+from contextlib import suppress
 
 from kconsumer.net.connection import Connection
 from kconsumer.net.link import Link
 from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
+
+UNKNOWN = -1
+"""A mask that equals no other."""
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -51,14 +55,41 @@ class Watch:
         self.set(link, transport, reads | WRITE if connection.outgoing else reads)
 
     def set(self, link: Link, transport: Transport, mask: int) -> None:
-        """Wait for these events; 0 for none."""
-        selector, before = self.selector, link.mask
-        if mask == before or selector is None:
+        """Wait for these events; 0 for none.
+
+        An exception from outside (no memory, a signal handler's) may end this, or a method of the selector, between two
+        of its steps: the selector's map, the kernel and `link.mask` then disagree, and no method of the selector mends
+        that. Until all is done the mask is UNKNOWN, so that the next call finds out and replaces the selector.
+        """
+        before = link.mask
+        if mask == before or self.selector is None:
             return
+        link.mask = UNKNOWN
+        descriptor = transport.fileno()
+        if before == UNKNOWN or (not before and descriptor in self.selector.get_map()):
+            self._replace(self.selector, descriptor)
+            before = 0
+        if before and mask:
+            self.selector.modify(descriptor, mask, link)
+        elif before:
+            self.selector.unregister(descriptor)
+        elif mask:
+            self._register(self.selector, descriptor, mask, link)
         link.mask = mask
-        if not before:
-            selector.register(transport.fileno(), mask, link)
-        elif not mask:
-            selector.unregister(transport.fileno())
-        else:
-            selector.modify(transport.fileno(), mask, link)
+
+    def _register(self, selector: selectors.BaseSelector, descriptor: int, mask: int, link: Link) -> None:
+        try:
+            selector.register(descriptor, mask, link)
+        except FileExistsError:  # the kernel has it, and the map has not
+            self._replace(selector, descriptor).register(descriptor, mask, link)
+
+    def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
+        """Make another selector, of what the old one has in its map but for this descriptor."""
+        new = self._factory()
+        for key in list(old.get_map().values()):
+            if key.fd != descriptor:
+                with suppress(OSError, ValueError):  # of a socket that is closed
+                    new.register(key.fd, key.events, key.data)
+        self.selector = new
+        old.close()
+        return new

@@ -19,6 +19,7 @@ from kconsumer.config import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from kconsumer.schema.metadata import MetadataResponseBroker
 from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
 
 
@@ -420,3 +421,50 @@ def test_a_reset_connection(drivers: Any) -> None:
             driver.poll()
         text = str(driver.client.failed("-1", driver.clock.now()))
         assert "the connection was reset" in text or os.strerror(errno.ECONNRESET) in text
+
+
+class InterruptedReceiver:
+    """Does what the Receiver does, and raises once, after `method` has done it and before its result is noted."""
+
+    def __init__(self, receiver: Any, method: str) -> None:
+        self.receiver = receiver
+        self.method = method
+        self.raised = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.receiver, name)
+        if name != self.method or self.raised:
+            return found
+
+        def run(*arguments: Any) -> Any:
+            result = found(*arguments)
+            if result is not None:
+                self.raised = True
+                raise KeyboardInterrupt
+            return result
+
+        return run
+
+
+@pytest.mark.parametrize("method", ["begin", "take"])
+def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any, method: str) -> None:
+    """Bytes are lost, or two would read the same socket: the connection ends, its request fails, and the next one
+    works."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
+        driver = drivers(broker.port)
+        driver.connect()
+        beside = driver.client._loop._beside
+        beside.receiver = interrupted = InterruptedReceiver(beside.receiver, method)
+        driver.send()
+        with pytest.raises(KeyboardInterrupt):
+            [driver.poll(100) for _ in range(100)]
+        assert interrupted.raised
+        [response] = driver.poll()
+        assert "interrupted by KeyboardInterrupt" in str(response.error)
+        assert {} == beside.receiver.held()
+        while not driver.client.ready("-1", driver.clock.now()):
+            driver.poll(50)
+        driver.send()
+        [response] = driver.poll()
+        assert 40 == len(response.message.brokers)

@@ -1,0 +1,131 @@
+"""The selector and what is believed of it, when an exception from outside comes at any point."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kconsumer.net import watch
+from kconsumer.net.link import Link
+from kconsumer.net.wakeup import Waker
+from kconsumer.net.watch import READ, WRITE, Watch
+
+FILES = (watch.__file__, selectors.__file__)
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+class Transport:
+    """A socket that is readable and writable."""
+
+    crossed = False
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.far.send(b"x")
+
+    def fileno(self) -> int:
+        return self.near.fileno()
+
+    def wants_write(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+
+def interrupted(at: int, call: Callable[..., object], *arguments: object) -> bool:
+    """Raise at the so-manieth line that runs in the watch or its selector. Returns whether there was one."""
+    left = at
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in FILES:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call(*arguments)
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.fixture
+def made() -> Iterator[Watch]:
+    waker = Waker()
+    found = Watch(selectors.DefaultSelector, waker)
+    found.open()
+    yield found
+    found.close()
+    waker.close()
+
+
+def reported(made: Watch) -> dict[int, int]:
+    """What the selector finds: descriptor -> events."""
+    assert made.selector is not None
+    return {key.fd: events for key, events in made.selector.select(0)}
+
+
+@pytest.mark.parametrize("selector", [selectors.DefaultSelector, selectors.PollSelector, selectors.SelectSelector])
+@pytest.mark.parametrize(("before", "after"), [(0, READ), (READ, READ | WRITE), (WRITE, READ), (READ, 0)])
+def test_a_change_that_is_interrupted_is_made_by_the_next(
+    selector: Callable[[], selectors.BaseSelector], before: int, after: int
+) -> None:
+    """An exception at any line: the next change, to the same events or to others, is made, and reported."""
+    for following in (READ, WRITE, READ | WRITE, 0):
+        for at in count():
+            waker, transport, other = Waker(), Transport(), Transport()
+            made, link, bystander = Watch(selector, waker), Link("1", "h", 1), Link("2", "h", 2)
+            made.open()
+            made.set(bystander, other, READ)
+            made.set(link, transport, before)
+            over = not interrupted(at, made.set, link, transport, after)
+            made.set(link, transport, following)
+            expected = {other.fileno(): READ} | ({transport.fileno(): following} if following else {})
+            assert expected == reported(made)
+            for one in (transport, other):
+                one.close()
+            made.close()
+            waker.close()
+            if over:
+                break
+        assert at > 5
+
+
+def test_a_socket_that_was_closed_in_the_middle(made: Watch) -> None:
+    """Its descriptor is another socket's now, while the selector's map still has it."""
+    for at in count():
+        link, transport = Link("1", "h", 1), Transport()
+        made.set(link, transport, READ)
+        over = not interrupted(at, made.set, link, transport, 0)
+        descriptor = transport.fileno()
+        transport.close()
+        link.detached()
+        again = Transport()
+        assert descriptor in (again.near.fileno(), again.far.fileno())
+        made.set(link, again, READ)
+        assert {again.fileno(): READ} == reported(made)
+        made.set(link, again, 0)
+        again.close()
+        if over:
+            break
