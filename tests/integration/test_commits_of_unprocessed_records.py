@@ -52,11 +52,8 @@ def read_until_it_fails(
                 batches.append(consumer.poll(1.0))
 
 
-def test_body_that_raises_while_a_partition_moves_away(
-    kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]
-) -> None:
-    """A member with auto-commit fails in the batch in which another member's join takes a partition away: nothing of
-    that batch is committed, so the next owner reads it."""
+def fail_while_a_partition_moves_away(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
+    """A member fails in the batch in which another one's join takes a partition away; check what is committed."""
     kafka.create_topic(topic_name, partitions=2)
     both = tps(topic_name, 0, 1)
     for tp in both:
@@ -71,3 +68,17 @@ def test_body_that_raises_while_a_partition_moves_away(
     for tp, batch in batches[-1].by_partition().items():
         found = committed[tp]
         assert found is None or found.offset <= batch[0].offset
+
+
+def test_body_that_raises(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
+    """A member with auto-commit fails in the batch in which another member's join takes a partition away: nothing of
+    that batch is committed, so the next owner reads it."""
+    fail_while_a_partition_moves_away(kafka, topic_name, new_consumer, engine)
+
+
+@pytest.mark.classic_protocol
+def test_body_that_raises_with_a_network_thread(
+    kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]
+) -> None:
+    """The same of a classic member, whichever thread receives the response that assigns."""
+    fail_while_a_partition_moves_away(kafka, topic_name, new_consumer, engine)
