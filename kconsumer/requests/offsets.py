@@ -108,8 +108,9 @@ class OffsetsManager:
         return self._validator.truncation()
 
     def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether one of these still needs what failed. A topic that was unsubscribed meanwhile needs nothing."""
         states = (self._subscription.find(tp) for tp in partitions)
-        return any(state is not None and not state.has_valid_position for state in states)
+        return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
         """Keep an error for `take_error`; the first one wins while it still matters."""

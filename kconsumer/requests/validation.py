@@ -142,12 +142,14 @@ class Validator:
         self._subscription.back_off(dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff_ms)
 
     def truncation(self) -> LogTruncationError | None:
-        """The error for all logs found cut whose positions still wait for the user; not for paused partitions."""
+        """The error for all logs found cut whose positions still wait for the user; not for partitions that are paused
+        or no longer subscribed."""
         if not self._truncations:
             return None
         self._truncations = {tp: cut for tp, cut in self._truncations.items() if self._stands(tp, cut)}
-        find = self._subscription.find
-        cuts = {tp: cut for tp, cut in self._truncations.items() if (state := find(tp)) and not state.paused}
+        states = self._subscription.states()
+        silent = {tp for tp in self._truncations if states[tp].paused or states[tp].unsubscribed}
+        cuts = {tp: cut for tp, cut in self._truncations.items() if tp not in silent}
         return truncation_error(cuts) if cuts else None
 
     def _stands(self, tp: TopicPartition, cut: Truncation) -> bool:

@@ -226,6 +226,27 @@ def test_pattern_that_is_none(member: New) -> None:
         poll_until([consumer], lambda: False, 10)
 
 
+def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, topic_name: str, member: New) -> None:
+    """The coordinator keeps the pattern of a member id that joins again without the field, so the member clears it."""
+    matched, named = (kafka.create_topic(f"{topic_name}-{suffix}") for suffix in ("matched", "named"))
+    consumer = member()
+    consumer.subscribe(SubscriptionPattern(re.escape(matched)))
+    poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(matched, 0)})
+    parts = consumer._engine.parts
+    with parts.lock:  # so that the network thread does not find it again before the member has left
+        parts.group.coordinator.mark_unknown("lost in this test", parts.clock.now())
+        consumer.unsubscribe()
+    consumer.subscribe([named])
+    seen: set[TopicPartition] = set()
+
+    def joined() -> bool:
+        seen.update(consumer.assignment())
+        return TopicPartition(named, 0) in seen and consumer._engine._group_idle()
+
+    poll_until([consumer], joined)
+    assert {TopicPartition(named, 0)} == seen
+
+
 def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> None:
     """close() of a static member keeps its place; it returns to the same partitions and nobody else is disturbed."""
     topic = kafka.create_topic(topic_name, 4)

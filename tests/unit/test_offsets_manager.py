@@ -188,6 +188,14 @@ def test_no_offset_is_retried(found: Any) -> None:
     assert RETRY_MS == case.waits(5.0)
 
 
+def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
+    """The partition stays assigned until the group has heard of it, but nobody needs its position."""
+    case = Case("a-0")
+    answer(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
+    case.subscription.get(A0).flag(unsubscribed=True)
+    assert case.manager.take_error() is None
+
+
 def test_a_refused_topic_is_raised() -> None:
     """TOPIC_AUTHORIZATION_FAILED is told once with the topics; partitions of other topics get their
     positions."""

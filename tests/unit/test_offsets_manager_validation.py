@@ -210,6 +210,14 @@ def test_a_truncation_is_silent_while_paused() -> None:
     assert {A1} == lasting(case)
 
 
+def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
+    """The partition stays assigned until the group has heard of it, but nobody reads it."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    case.subscription.get(A0).flag(unsubscribed=True)
+    assert {A1} == lasting(case)
+
+
 def test_a_truncation_lasts_while_its_leader_is_away() -> None:
     """A failure of a later look at the log does not make it whole; a leader that has all of it does."""
     case = Case(OffsetReset.NONE)
