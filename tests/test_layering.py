@@ -27,6 +27,7 @@ TOOLS = FACTS | {
     "reporters",
     "plugins",
     "deserializers",
+    "repeated_failures",
 }
 MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
 PUBLIC = MANAGED | {
@@ -53,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "group_types": {"types"},
     "clock": set(),
     "deferred_calls": set(),
+    "repeated_failures": set(),
     "deferred_signals": set(),
     "_version": set(),
     "_core": {"errors", "types"},
@@ -78,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "offset_arguments": FACTS | {"_core", "records"},
     "report": FACTS,
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
-    "net": FACTS | {"_version", "_jaas", "_core", "schema", "config", "clock", "metrics"},
+    "net": FACTS | {"_version", "_jaas", "_core", "schema", "config", "clock", "metrics", "repeated_failures"},
     "state": FACTS | {"schema"},
     "requests": MANAGED,
     "membership": MANAGED,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from kconsumer.errors import KafkaError
 from kconsumer.net.connection import Connection
 from kconsumer.net.messages import broker_name, os_reason
-from kconsumer.net.repeats import RepeatedFailures
 from kconsumer.net.resolver import Lookup
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Address, Transport
+from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.types import Node
 
 if TYPE_CHECKING:

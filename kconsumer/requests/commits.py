@@ -23,6 +23,7 @@ from kconsumer.errors import (
 )
 from kconsumer.membership.metrics import GroupMetrics
 from kconsumer.metrics import Metrics
+from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.requests.base import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.requests.commit_messages import (
     Ids,
@@ -96,6 +97,7 @@ class CommitManager:
         self._auto_commit = bool(config.enable_auto_commit)
         self._auto_commit_due: float | None = None
         self._auto_commit_promise: Promise[Offsets] | None = None
+        self._auto_commit_failures = RepeatedFailures()
 
     # --- what the engine asks --------------------------------------------------------------------------------------
 
@@ -419,8 +421,13 @@ class CommitManager:
         def finished(promise: Promise[Offsets]) -> None:
             self._auto_commit_promise = None
             if promise.error is None:
+                self._auto_commit_failures.reset()
                 return
-            log.warning("group %s: auto-commit failed, will be tried again: %s", self._member.group_id, promise.error)
+            suppressed = self._auto_commit_failures.failed([str(promise.error)], now)
+            if suppressed is not None:
+                since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
+                group, error = self._member.group_id, promise.error
+                log.warning("group %s: auto-commit failed, will be tried again: %s%s", group, error, since)
             if promise.error.retriable and getattr(promise.error, "code", 0) not in TOPIC_GONE:
                 self._auto_commit_due = now + self._config.retry_backoff_ms
 

@@ -308,6 +308,23 @@ def test_failed_auto_commit_is_tried_again_soon() -> None:
     assert 1 == len(sent(group))
 
 
+def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator that is away for a minute: a few warnings, the later ones with how many failures they stand for."""
+    group = member(auto_commit_interval_ms=1_000)
+    group.consume(T0, 7)
+    attempts, end = 0, group.now + 60_000
+    while group.now < end:
+        group.now += 1_000
+        group.commits.maybe_auto_commit(group.now)
+        for request in sent(group):
+            group.answer(request, committed(request, 14))
+            attempts += 1
+    warnings = [text for entry in caplog.records if "auto-commit failed" in (text := entry.getMessage())]
+    assert attempts > 50
+    assert 3 < len(warnings) < 12
+    assert "attempts that failed since the last warning: " in warnings[-1]
+
+
 def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
     """What is returned while the commit is retried is still being processed, and so not in it."""
     group = member()

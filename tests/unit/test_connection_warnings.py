@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kconsumer.net.repeats import RepeatedFailures
+from kconsumer.repeated_failures import RepeatedFailures
 from support.fake_network import World
 
 

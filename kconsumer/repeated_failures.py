@@ -1,4 +1,4 @@
-"""How often the same failure of a connection is worth a warning: at once, then with pauses that grow to a minute."""
+"""How often the same failure is worth a warning: at once, then with pauses that grow to a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class RepeatedFailures:
-    """The failed attempts at one broker since it last worked."""
+    """The failed attempts at one thing, such as connecting to a broker, since it last worked."""
 
     __slots__ = ("_cause", "_quiet_until", "_suppressed", "_warnings")
 
@@ -21,7 +21,7 @@ class RepeatedFailures:
         self.reset()
 
     def reset(self) -> None:
-        """The broker works: the next failure is a new one."""
+        """It works: the next failure is a new one."""
         self._cause: frozenset[str] = frozenset()
         self._warnings = 0
         self._suppressed = 0
