@@ -238,6 +238,8 @@ CONNECTION_TEXT = """
 The life of one connection (`kconsumer/net/states.py`).
 An event that does not fit the state raises `StateError`.
 
+- PROBING: the listener closed connections without a word. One request shows whether it speaks Kafka without TLS, or
+  wants a login (`kconsumer/net/probes.py`); the connection then ends in any case.
 - AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are looked for, then
   ApiVersions v0, SaslHandshake and tokens are exchanged (`kconsumer/net/sasl/login.py`).
 - REAUTHENTICATING: the broker limits the session (`connections.max.reauth.ms`), and 85 to 95 % of it are over: another
