@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -46,10 +47,10 @@ os.register_at_fork(after_in_child=_forked)
 class DeferredSignals:
     """The handlers of this process. There is one instance, `SIGNALS`, because only one thread runs handlers."""
 
-    __slots__ = ("_handlers", "_held", "_known", "_note", "_noted", "wake")
+    __slots__ = ("_handlers", "_known", "_note", "_noted", "active", "wake")
 
     def __init__(self) -> None:
-        self._held = False
+        self.active = False  # handlers are held back: one attribute, since every call reads it
         self._note: Handler = self._on_signal  # made once: handlers are compared by identity
         self._noted: dict[int, FrameType | None] = {}  # signals that arrived while held, in order of arrival
         self._handlers: dict[int, Any] = {}  # the original handler of every signal that was ever replaced
@@ -62,11 +63,11 @@ class DeferredSignals:
         Returns True if this call began it: the caller must then call `release`. On other threads, and while the
         handlers are held already, nothing is done.
         """
-        if self._held or get_ident() != _main:
+        if self.active or get_ident() != _main:
             return False
         note, handlers = self._note, self._handlers
         self.wake = wake
-        self._held = True
+        self.active = True
         try:
             for number in self._known:
                 handler = _set(number, note)
@@ -85,7 +86,7 @@ class DeferredSignals:
 
         `hold` relies on what was found here: looking at all signals takes longer than holding a few.
         """
-        if not self._held or get_ident() != _main:
+        if not self.active or get_ident() != _main:
             return
         note, known = self._note, []
         for number, handler in zip(ALL, map(_get, ALL), strict=True):
@@ -101,11 +102,11 @@ class DeferredSignals:
 
     def release(self) -> None:
         """Put the handlers back, then run those of the signals that were noted. Raises what they raise."""
-        if not self._held or get_ident() != _main:
+        if not self.active or get_ident() != _main:
             return
         # First of all: a handler that runs while others are put back may raise. `_on_signal` passes signals on while
         # nothing is held, so those that stay replaced do no harm.
-        self._held = False
+        self.active = False
         self.wake = None
         note, handlers = self._note, self._handlers
         for number in self._known:
@@ -121,10 +122,15 @@ class DeferredSignals:
             self.release()
             self.hold(wake)
 
+    def recover(self) -> None:
+        """A call begins: end what an asynchronous exception kept an earlier call from ending."""
+        if self.held and not _holder_on_stack():
+            self.release()
+
     @property
     def held(self) -> bool:
         """Returns whether the calling thread holds back handlers."""
-        return self._held and get_ident() == _main
+        return self.active and get_ident() == _main
 
     def _run_noted(self) -> None:
         number = next(iter(self._noted))
@@ -144,9 +150,9 @@ class DeferredSignals:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Take the place of a handler: note the signal, or pass it on if no call holds it."""
-        if self._held and not _in_our_code(frame):
-            self._held = False  # an exception in the middle of `release` kept it from ending
-        if not self._held:
+        if self.active and not _in_our_code(frame):
+            self.active = False  # an exception in the middle of `release` kept it from ending
+        if not self.active:
             if _get(number) is self._note:
                 _set(number, self._handlers[number])
             self._run(number, frame)
@@ -159,6 +165,17 @@ class DeferredSignals:
 def _in_our_code(frame: FrameType | None) -> bool:
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("kconsumer."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _holder_on_stack() -> bool:
+    """Returns whether a call that is still running holds the handlers back: the engine of a consumer, or its loop."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("kconsumer.engine") or frame.f_code.co_name == "_next_batch":
             return True
         frame = frame.f_back
     return False

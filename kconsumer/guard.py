@@ -93,6 +93,8 @@ class Guard:
                 "another thread is using this consumer; use one consumer per thread, or a lock around it"
                 " (only wakeup() may be called from any thread)"
             )
+        if SIGNALS.active and not outer:
+            SIGNALS.recover()
         if self.closed or (self.step.unfinished and not closing):
             self.holder = outer
             raise StateError("this consumer is closed; make a new one" if self.closed else INTERRUPTED)

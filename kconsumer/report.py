@@ -33,7 +33,7 @@ def _rank(item: tuple[object, int]) -> tuple[int, str]:
 def full_report(consumer: Consumer) -> str:
     """Everything, as tables. May be called from a signal handler, whatever the consumer is doing."""
     engine = consumer._engine
-    with engine.lock:
+    with engine.changing():
         blocks = [
             _partitions(engine),
             f"memory: {engine.parts.buffer.memory.usage()}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.wiring import Parts
 from kconsumer.fetching.outlook import Situation, outlook
 from kconsumer.report import summary
@@ -30,12 +31,18 @@ class View:
     def summary(self) -> str:
         """The partitions in one line; never blocks, for `repr` is called from anywhere."""
         parts = self._parts
-        if not parts.lock.acquire(blocking=False):
-            return f"{len(parts.subscription.assigned())} partitions, busy in another thread"
+        holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change what is being read here
         try:
-            return summary(self.partition_states().values())
+            SIGNALS.refresh()
+            if not parts.lock.acquire(blocking=False):
+                return f"{len(parts.subscription.assigned())} partitions, busy in another thread"
+            try:
+                return summary(self.partition_states().values())
+            finally:
+                parts.lock.release()
         finally:
-            parts.lock.release()
+            if holds:
+                SIGNALS.release()
 
     def _situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
         parts = self._parts

@@ -1,0 +1,175 @@
+"""An exception at every function call inside each public method: afterwards the consumer reads on exactly, or every
+call says that it was interrupted and must be closed.
+
+The broker is scripted, its network real. What is asked of both engines and both protocols is the same.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer.errors import KafkaError, StateError
+from support.group_broker import GroupBroker
+from support.interruptions import at_point, handler, no_thread_left
+
+pytestmark = pytest.mark.network_thread
+
+KINDS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+ZERO = PARTITIONS[0]
+
+
+class Interrupted(Exception):
+    """What a signal handler raises to end a call that takes too long."""
+
+
+class FromNowhere(BaseException):
+    """What no signal handler raised."""
+
+
+def by_alarm() -> None:
+    """A SIGALRM whose handler raises, as of a timeout."""
+    signal.raise_signal(signal.SIGALRM)
+
+
+def by_ctrl_c() -> None:
+    """A SIGINT that Python makes a KeyboardInterrupt of."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def from_nowhere() -> None:
+    """An exception that nothing can hold back, as PyThreadState_SetAsyncExc raises it."""
+    raise FromNowhere
+
+
+class Journal:
+    """What was returned, and whether it is the next of its partition. `redo` says that positions were set."""
+
+    def __init__(self) -> None:
+        self.following: dict[TopicPartition, int] = {}
+
+    def take(self, records: Any) -> int:
+        for record in records:
+            tp = record.topic_partition
+            assert self.following.get(tp, record.offset) == record.offset, (tp, record.offset, self.following)
+            self.following[tp] = record.offset + 1
+        return len(records)
+
+
+CALLS: dict[str, Callable[[Consumer], Any]] = {
+    "poll": lambda c: c.poll(0.05),
+    "poll(0)": lambda c: c.poll(0),
+    "commit": lambda c: c.commit(timeout=2),
+    "commit_async": lambda c: c.commit_async(),
+    "committed": lambda c: c.committed(PARTITIONS, timeout=2),
+    "position": lambda c: c.position(ZERO, timeout=2),
+    "end_offsets": lambda c: c.end_offsets(PARTITIONS, timeout=2),
+    "partitions_for": lambda c: c.partitions_for("t", timeout=2),
+    "pause": lambda c: (c.pause(ZERO), c.resume(ZERO)),
+    "subscribe": lambda c: c.subscribe(["t"]),
+    "current_lag": lambda c: c.current_lag(ZERO),
+    "metrics": lambda c: c.metrics(),
+    "partition_states": lambda c: c.partition_states(),
+    "rejoin": lambda c: (c.unsubscribe(), c.subscribe(["t"])),
+}
+"""Calls after which the next record is the one after the last that was returned."""
+
+
+@pytest.fixture
+def broker() -> Iterator[GroupBroker]:
+    """Two partitions with records whose values are their offsets."""
+    with GroupBroker(2) as broker:
+        for log in broker.logs:
+            for _ in range(3000):
+                log.append(10)
+        yield broker
+
+
+@contextmanager
+def member(broker: GroupBroker, kind: str, journal: Journal) -> Iterator[Consumer]:
+    """A consumer that has joined and read something."""
+    made = Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        max_poll_records=5,
+        max_partition_fetch_bytes=500,
+        auto_commit_interval_ms=20,
+        **KINDS[kind],
+    )
+    try:
+        reads(made, journal)
+        yield made
+    finally:
+        made.close(1)
+
+
+def reads(consumer: Consumer, journal: Journal) -> None:
+    """Both partitions' next records come."""
+    goal = {tp: journal.following.get(tp, 0) + 1 for tp in PARTITIONS}
+    deadline = time.monotonic() + 20
+    while any(journal.following.get(tp, 0) < offset for tp, offset in goal.items()):
+        assert time.monotonic() < deadline, consumer.partition_states()
+        journal.take(consumer.poll(0.5))
+
+
+def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Callable[[], None]) -> tuple[bool, Any]:
+    """Return whether the call was interrupted, and its result."""
+
+    def alarm(*_: object) -> None:
+        raise Interrupted
+
+    with handler(signal.SIGALRM, alarm), handler(signal.SIGINT, signal.default_int_handler):
+        consumer.assignment()  # finds out which signals have handlers
+        try:
+            seen, result = at_point(call, point, act)
+        except (Interrupted, KeyboardInterrupt, FromNowhere):
+            return True, None
+        except KafkaError:
+            return True, None  # such as a commit that the group refuses while it rebalances
+    return seen >= point, result
+
+
+@pytest.mark.parametrize("act", [by_ctrl_c, by_alarm, from_nowhere])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CALLS)
+def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: Callable[[], None]) -> None:
+    """After a signal handler's exception the consumer reads on; after one from nowhere it does, or says that it was
+    interrupted. No record is lost or repeated."""
+    journal, call, point = Journal(), CALLS[name], 1
+    going_on = True
+    while going_on:
+        if name == "rejoin" or act is from_nowhere:
+            journal = Journal()
+            broker.committed.clear()
+        with member(broker, kind, journal) as consumer:
+            while going_on:
+                if name == "rejoin":
+                    consumer.commit()
+                hit, result = interrupted(consumer, lambda: call(consumer), point, act)
+                if isinstance(result, ConsumerRecords):
+                    journal.take(result)
+                going_on = hit
+                point += 1 if point < 40 else 7
+                if consumer._guard.step.unfinished:
+                    assert act is from_nowhere
+                    with pytest.raises(StateError, match="interrupted in the middle of a step"):
+                        consumer.poll(0)
+                    break
+                if name == "rejoin":
+                    consumer.subscribe(["t"])
+                consumer.resume(*consumer.paused())
+                reads(consumer, journal)
+    assert no_thread_left()

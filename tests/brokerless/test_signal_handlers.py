@@ -1,0 +1,223 @@
+"""Every public method from a signal handler inside every public method, in both engines and both protocols.
+
+The broker is scripted, its network real. The handler runs while the outer call waits, and at moments spread over it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import KafkaError
+from support.group_broker import GroupBroker
+from support.interruptions import at_point, handler, no_thread_left, signal_after
+from support.scripted_broker import SILENCE
+
+pytestmark = pytest.mark.network_thread
+
+KINDS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+BATCHES, BATCH = 200, 10
+
+CALLS: dict[str, Callable[[Consumer], Any]] = {
+    "poll": lambda c: c.poll(0.2),
+    "poll(0)": lambda c: c.poll(0),
+    "poll_arrow": lambda c: c.poll_arrow(0.2),
+    "next": lambda c: next(iter(c)),
+    "subscribe": lambda c: c.subscribe(["t"]),
+    "unsubscribe": lambda c: c.unsubscribe(),
+    "assign": lambda c: c.assign([ZERO]),
+    "assignment": lambda c: c.assignment(),
+    "subscription": lambda c: c.subscription(),
+    "commit": lambda c: c.commit(timeout=0.5),
+    "commit_async": lambda c: c.commit_async(),
+    "committed": lambda c: c.committed([ZERO], timeout=0.5),
+    "position": lambda c: c.position(ZERO, timeout=0.5),
+    "seek": lambda c: c.seek(ZERO, 5),
+    "seek_to_beginning": lambda c: c.seek_to_beginning(),
+    "seek_to_end": lambda c: c.seek_to_end(),
+    "beginning_offsets": lambda c: c.beginning_offsets([ZERO], timeout=0.5),
+    "end_offsets": lambda c: c.end_offsets([ZERO], timeout=0.5),
+    "offsets_for_times": lambda c: c.offsets_for_times({ZERO: 1}, timeout=0.5),
+    "current_lag": lambda c: c.current_lag(ZERO),
+    "pause": lambda c: c.pause(ZERO),
+    "resume": lambda c: c.resume(ZERO),
+    "paused": lambda c: c.paused(),
+    "partitions_for": lambda c: c.partitions_for("t", timeout=0.5),
+    "list_topics": lambda c: c.list_topics(timeout=0.5),
+    "group_metadata": lambda c: c.group_metadata(),
+    "enforce_rebalance": lambda c: c.enforce_rebalance(),
+    "client_instance_id": lambda c: c.client_instance_id(),
+    "metrics": lambda c: c.metrics(),
+    "partition_states": lambda c: c.partition_states(),
+    "wakeup": lambda c: c.wakeup(),
+    "repr": repr,
+    "close": lambda c: c.close(0.4),
+}
+"""Every public method."""
+
+WAITING: dict[str, Callable[[Consumer], Any]] = {
+    "poll": lambda c: c.poll(0.4),
+    "poll_arrow": lambda c: c.poll_arrow(0.4),
+    "commit": lambda c: c.commit({ZERO: 1}, timeout=0.4),
+    "committed": lambda c: c.committed([ZERO], timeout=0.4),
+    "position": lambda c: (c.seek_to_end(ZERO), c.position(ZERO, timeout=0.4)),
+    "end_offsets": lambda c: c.end_offsets([ZERO], timeout=0.4),
+    "partitions_for": lambda c: c.partitions_for("unknown", timeout=0.4),
+    "close": lambda c: (c.commit_async({ZERO: 1}), c.close(0.4)),
+}
+"""Calls that wait for a response which never comes."""
+
+
+@pytest.fixture
+def broker() -> Iterator[GroupBroker]:
+    """Two partitions of as many records, whose values are their offsets."""
+    with GroupBroker(2) as broker:
+        for log in broker.logs:
+            for _ in range(BATCHES):
+                log.append(BATCH)
+        yield broker
+
+
+@contextmanager
+def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
+    """A consumer that has joined and read something."""
+    made = Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        max_poll_records=7,
+        consumer_timeout_ms=200,
+        max_partition_fetch_bytes=1000,
+        **KINDS[kind],
+    )
+    try:
+        until(lambda: made.poll(1))
+        yield made
+    finally:
+        made.close(0.2)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Repeat a call until it returns something."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+class Inner:
+    """A signal handler that makes a call, and what came of it."""
+
+    def __init__(self, consumer: Consumer, call: Callable[[Consumer], Any]) -> None:
+        self._consumer, self._call = consumer, call
+        self.ran = 0
+        self.errors: list[BaseException] = []
+
+    def __call__(self, *_: object) -> None:
+        self.ran += 1
+        try:
+            self._call(self._consumer)
+        except (KafkaError, StopIteration) as error:
+            self.errors.append(error)
+
+
+def reads_on(consumer: Consumer) -> None:
+    """The consumer is closed, or returns both partitions' records one after the other from their positions on."""
+    if consumer._guard.closed:
+        return
+    if consumer.subscription() != {"t"}:
+        consumer.unsubscribe()
+        consumer.subscribe(["t"])
+    for _ in range(2):  # a wakeup may be due, and an error of the call that was interrupted
+        with suppress(KafkaError):
+            consumer.poll(0)
+    until(lambda: consumer.poll(0.1) or consumer.assignment() == {ZERO, ONE})
+    consumer.resume(ZERO, ONE)
+    consumer.seek(ZERO, 0)
+    consumer.seek(ONE, 0)
+    following = {ZERO: 0, ONE: 0}
+    deadline = time.monotonic() + 20
+    while min(following.values()) < 10:
+        assert time.monotonic() < deadline
+        for record in consumer.poll(1):
+            tp = record.topic_partition
+            assert following[tp] == record.offset
+            following[tp] += 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outer", CALLS)
+def test_handler_inside_a_call(broker: GroupBroker, kind: str, outer: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler that uses the consumer at any moment of any call: both calls end in time, with documented errors, and
+    the consumer reads on or is closed; no thread is left."""
+    caplog.set_level(logging.WARNING)
+    call = CALLS[outer]
+    with member(broker, kind) as counted:
+        moments, _ = at_point(lambda: quiet(call, counted), 0, lambda: None)
+    left = list(enumerate(CALLS.items()))
+    while left:
+        with member(broker, kind) as consumer:
+            while left and not consumer._guard.closed:
+                index, (name, inner) = left.pop()
+                acting = Inner(consumer, inner)
+                with handler(signal.SIGUSR1, acting):
+                    began = time.monotonic()
+                    at_point(
+                        lambda: quiet(call, consumer),
+                        1 + index * moments // len(CALLS),
+                        lambda: signal.raise_signal(signal.SIGUSR1),
+                    )
+                    assert time.monotonic() - began < 8, name
+                assert acting.ran <= 1
+                reads_on(consumer)
+    assert no_thread_left()
+    assert len(caplog.records) < 5 * len(CALLS), [record.getMessage() for record in caplog.records]
+
+
+def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
+    """Make a call; documented errors are its own business."""
+    with suppress(KafkaError, StopIteration):
+        call(consumer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outer", WAITING)
+@pytest.mark.parametrize("inner", ["close", "unsubscribe", "commit", "wakeup", "seek"])
+def test_handler_while_a_call_waits(
+    broker: GroupBroker, kind: str, outer: str, inner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that uses the consumer while a call waits for the network: it runs at once, and the call ends."""
+    caplog.set_level(logging.WARNING)
+    with member(broker, kind) as consumer:
+        consumer.pause(ZERO, ONE)
+        for api in set(broker.always) - {"ApiVersions"}:
+            broker.always[api] = SILENCE
+        acting = Inner(consumer, CALLS[inner])
+        began = time.monotonic()
+        ran_at: list[float] = []
+
+        def run(*_: object) -> None:
+            ran_at.append(time.monotonic())
+            acting()
+
+        with handler(signal.SIGUSR1, run), signal_after(0.05, signal.SIGUSR1):
+            quiet(WAITING[outer], consumer)
+        assert time.monotonic() - began < 8
+        assert 1 == len(ran_at)
+        assert ran_at[0] - began < 0.35
+        if inner == "close":
+            assert consumer._guard.closed
+    assert no_thread_left()
+    assert len(caplog.records) < 40

@@ -1,0 +1,341 @@
+"""User code never runs under the engine's lock, and what it does there reaches nothing but its own call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.errors import KafkaError, StateError
+from kconsumer.schema import OFFSET_FETCH
+from support.group_broker import GroupBroker
+from support.interruptions import no_thread_left
+from support.threads import elsewhere
+
+pytestmark = pytest.mark.network_thread
+
+KINDS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[GroupBroker]:
+    """Two partitions with records whose values are their offsets."""
+    with GroupBroker(2) as broker:
+        for log in broker.logs:
+            for _ in range(100):
+                log.append(10)
+        yield broker
+
+
+class Hooks(logging.Handler):
+    """Every hook that a user may give to a consumer; each finds out whether another thread could take the lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.consumer: Consumer | None = None
+        self.locked: list[str] = []
+        self.seen: set[str] = set()
+
+    def look(self, hook: str) -> None:
+        """The hook runs: is the lock free?"""
+        self.seen.add(hook)
+        if self.consumer is None:
+            return
+        lock = self.consumer._engine.lock
+
+        def take() -> None:
+            if not lock.acquire(timeout=0.5):
+                raise AssertionError(hook)
+            lock.release()
+
+        if lock._is_owned() or elsewhere(take) is not None:  # type: ignore[attr-defined]
+            self.locked.append(hook)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.look(f"log {record.name}")
+
+    def key(self, data: bytes) -> bytes:
+        self.look("key deserializer")
+        return data
+
+    def value(self, data: bytes) -> bytes:
+        self.look("value deserializer")
+        return data
+
+    def on_consume(self, records: Any) -> Any:
+        self.look("on_consume")
+        return records
+
+    def on_commit(self, *_: object) -> None:
+        self.look("on_commit")
+
+    def close(self) -> None:
+        self.look("close")
+
+    def init(self, _metrics: object) -> None:
+        self.look("init")
+
+    def metric_change(self, _metric: object) -> None:
+        self.look("metric_change")
+
+    def metric_removal(self, _metric: object) -> None:
+        self.look("metric_removal")
+
+    def on_assign(self, *_: object) -> None:
+        self.look("on_assign")
+
+    def on_revoke(self, *_: object) -> None:
+        self.look("on_revoke")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> None:
+    """Deserializers, interceptors, listeners, commit callbacks, reporters and log handlers: another thread can take the
+    lock meanwhile. (An assignor runs under it, as in Java.)"""
+    hooks = Hooks()
+    logger = logging.getLogger("kconsumer")
+    level = logger.level
+    logger.addHandler(hooks)
+    logger.setLevel(logging.DEBUG)
+    try:
+        consumer = Consumer(
+            bootstrap_servers=broker.address,
+            group_id="g",
+            auto_offset_reset="earliest",
+            key_deserializer=hooks.key,
+            value_deserializer=hooks.value,
+            interceptors=[hooks],
+            metrics_reporters=[hooks],
+            on_commit=hooks.on_commit,
+            auto_commit_interval_ms=10,
+            max_poll_records=5,
+            **KINDS[kind],
+        )
+        hooks.consumer = consumer
+        with consumer:
+            consumer.subscribe(["t"], on_assign=hooks.on_assign, on_revoke=hooks.on_revoke)
+            for _ in range(20):
+                consumer.poll(0.2)
+            consumer.commit_async(callback=hooks.on_commit)
+            consumer.commit()
+            consumer.seek(ZERO, 10**6)  # out of range: logged, and reset
+            consumer.poll(0.2)
+            consumer.unsubscribe()
+            consumer.assign([ONE])
+            consumer.poll(0.2)
+    finally:
+        logger.removeHandler(hooks)
+        logger.setLevel(level)
+    assert [] == hooks.locked
+    expected = {"value deserializer", "on_consume", "on_commit", "close", "metric_change", "metric_removal"}
+    assert expected | {"on_assign", "on_revoke"} <= hooks.seen
+    logs = {"log kconsumer.membership.base", "log kconsumer.requests.coordinator", "log kconsumer.requests.offsets"}
+    assert logs <= hooks.seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heartbeats_go_on_while_a_deserializer_waits(broker: GroupBroker, kind: str) -> None:
+    """A schema registry that hangs for a second costs no heartbeat, and what it deserializes is returned."""
+    slow, seen = threading.Event(), []
+
+    def value(data: bytes) -> bytes:
+        if not slow.is_set():
+            slow.set()
+            before = broker.heartbeats
+            time.sleep(1)
+            seen.append(broker.heartbeats - before)
+        return data
+
+    options = KINDS[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
+    with Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        value_deserializer=value,
+        **options,
+    ) as consumer:
+        deadline, records = time.monotonic() + 20, []
+        while not records:
+            assert time.monotonic() < deadline
+            records = list(consumer.poll(1))
+    assert b"0" == records[0].value
+    assert seen[0] >= 3, seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["seek", "close", "unsubscribe", "pause"])
+def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, what: str) -> None:
+    """A deserializer, or a signal handler that runs inside one, moves a position or closes: records that do not belong
+    to it are not returned, and are not committed."""
+    calls = 0
+
+    def value(data: bytes) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 15:  # in the second run: that of the first has been deserialized
+            actions[what]()
+        return data
+
+    actions = {
+        "seek": lambda: [consumer.seek(tp, 500) for tp in (ZERO, ONE)],
+        "close": lambda: consumer.close(2),
+        "unsubscribe": lambda: consumer.unsubscribe(),
+        "pause": lambda: consumer.pause(ZERO, ONE),
+    }
+    consumer = Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        value_deserializer=value,
+        max_partition_fetch_bytes=500,
+        max_poll_records=20,
+        **KINDS[kind],
+    )
+    got: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
+    try:
+        deadline = time.monotonic() + 20
+        while calls < 15:
+            assert time.monotonic() < deadline
+            try:
+                for record in consumer.poll(0.5):
+                    got[record.topic_partition].append(record.offset)
+            except StateError:
+                break
+    finally:
+        consumer.close(2)
+    for tp, offsets in got.items():
+        first = 500 if what == "seek" else 0
+        assert offsets == list(range(first, first + len(offsets)))
+        if what != "seek":
+            assert broker.committed.get(tp.partition, 0) <= len(offsets)
+    assert no_thread_left()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The callback runs inside poll(), which then returns nothing; no thread is started again, nothing is logged."""
+    with Consumer(
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+    ) as consumer:
+        while not consumer.poll(1):
+            pass
+        consumer.commit_async(callback=lambda *_: consumer.close(2))
+        deadline = time.monotonic() + 20
+        while not consumer._guard.closed:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        with pytest.raises(StateError, match="closed"):
+            consumer.poll(0)
+    assert no_thread_left()
+    time.sleep(0.3)
+    assert [] == [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, stop: type[BaseException]) -> None:
+    """Ctrl-C in on_revoke ends the membership all the same: the consumer subscribes and reads again."""
+
+    def on_revoke(*_: object) -> None:
+        raise stop
+
+    with Consumer(
+        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+    ) as consumer:
+        for _ in range(2):
+            consumer.subscribe(["t"], on_revoke=on_revoke)
+            deadline = time.monotonic() + 20
+            while not consumer.poll(1):
+                assert time.monotonic() < deadline
+            with pytest.raises(stop):
+                consumer.unsubscribe()
+            assert frozenset() == consumer.assignment()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A response no broker should send fails its own request, with a traceback in the log; the next look-up works."""
+    with Consumer(
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+    ) as consumer:
+        while not consumer.poll(1):
+            pass
+        broker.next(OFFSET_FETCH, OFFSET_FETCH.response(groups=[]))
+        with pytest.raises(KafkaError):
+            consumer.committed([ZERO], timeout=5)
+        assert consumer.committed([ZERO], timeout=5).keys() == {ZERO}
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistake of ours in the heartbeat thread is logged, and heartbeats go on."""
+    with Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=50,
+        session_timeout_ms=6000,
+    ) as consumer:
+        while not consumer.poll(1):
+            pass
+        group: Any = consumer._engine.parts.group
+        poll, failed = group.heartbeat.poll, []
+
+        def broken(now: float) -> Any:
+            if not failed:
+                failed.append(now)
+                raise IndexError("a mistake")
+            return poll(now)
+
+        group.heartbeat.poll = broken
+        before, deadline = broker.heartbeats, time.monotonic() + 20
+        while broker.heartbeats < before + 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert failed
+    assert "a mistake" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("timeout", [timedelta.max, 1e10, float("inf")])
+def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
+    """Every timeout up to timedelta.max is accepted, by calls that wait."""
+    with Consumer(
+        "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+    ) as consumer:
+        while not consumer.poll(timeout):
+            pass
+        assert {ZERO: 1000} == consumer.end_offsets([ZERO], timeout=timeout)
+        consumer.commit(timeout=timeout)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_wakeup_raises_once(broker: GroupBroker, kind: str) -> None:
+    """A wakeup that ends committed() is not raised again by the next poll, which looks up the same offsets."""
+    from kconsumer.errors import WakeupError
+
+    with Consumer(
+        bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
+    ) as consumer:
+        consumer.assign([ZERO, ONE])
+        consumer.poll(0)
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.committed([ZERO, ONE], timeout=5)
+        deadline = time.monotonic() + 20
+        while not consumer.poll(0.5):
+            assert time.monotonic() < deadline
