@@ -188,3 +188,10 @@ def test_sources_were_found() -> None:
     """A check over no files would pass; this one says there are some."""
     assert len(SOURCES) > 10
     assert PLUGINS
+
+
+def test_loggers_do_not_run_handlers_under_a_lock() -> None:
+    """What an engine runs logs through `get_logger`, so that log handlers never run while its lock is held."""
+    folders = ["engine", "fetching", "membership", "net", "requests", "state"]
+    paths = [path for folder in folders for path in (ROOT / "kconsumer" / folder).rglob("*.py")]
+    assert [] == [path.name for path in paths if "logging.getLogger(" in path.read_text()]

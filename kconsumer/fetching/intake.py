@@ -6,7 +6,6 @@ again; `manager.py` does.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.wire import Slice
 from kconsumer.config import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.metrics import ResponseTally
 from kconsumer.fetching.reactions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error, reaction_to
@@ -29,7 +29,7 @@ from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 
 OFFSET_OUT_OF_RANGE = 1
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Failed(NamedTuple):
