@@ -12,7 +12,7 @@ from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
 from kconsumer.net.client import NetworkClient
-from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.net.messages import ClientRequest, ClientResponse, broker_id
 from kconsumer.requests.base import Reply, UnsentRequest
 
 log = get_logger(__name__)
@@ -104,7 +104,7 @@ class Dispatcher:
         waiting, self._waiting = self._waiting, []
         for request, deadline in waiting:
             if request.node == node:
-                error = BrokerConnectionError(f"the connection to broker {node.lstrip('+')} was given up")
+                error = BrokerConnectionError(f"the connection to broker {broker_id(node)} was given up")
                 self._fail(request, error, now, node)
             else:
                 self._waiting.append((request, deadline))

@@ -8,6 +8,11 @@ a fetch without that partition could wait at the broker for `fetch_max_wait_ms`,
 fetch session would lose it and have to learn it again (Java, since 4.0, leaves a broker alone while it has anything
 buffered of it).
 
+After a seek, or when a partition is added, the fetch in flight asks for something else, and a broker that has nothing
+for it keeps it for `fetch_max_wait_ms`. Brokers process the requests of a connection one after the other, so what is
+wanted now is fetched on another connection, outside the session and without a wait: an expedited fetch. Whichever
+response comes first is taken; the other one no longer fits its chain and is dropped.
+
 Which partitions go to which broker is in `targets.py`, how little a request says in `session.py`, what a response means
 in `intake.py`, and what may be returned to the caller in `collector.py`.
 """
@@ -18,21 +23,29 @@ from functools import partial
 
 from kconsumer.config import ConsumerConfig
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.intake import Intake
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.outlook import NodeTrouble, Situation
 from kconsumer.fetching.request import Flight, build_fetch
-from kconsumer.fetching.session import INVALID_SESSION_EPOCH, LAST_VERSION_WITH_NAMES, SESSION_ID_NOT_FOUND
-from kconsumer.fetching.targets import AsksForMetadata, Target, Targets
+from kconsumer.fetching.session import (
+    FINAL_EPOCH,
+    INVALID_SESSION_EPOCH,
+    LAST_VERSION_WITH_NAMES,
+    SESSION_ID_NOT_FOUND,
+    FetchSession,
+)
+from kconsumer.fetching.targets import AsksForMetadata, Target, Targets, has_room
 from kconsumer.metrics import Metrics
-from kconsumer.requests.base import PollResult, Reply, UnsentRequest, backoff_ms
+from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest, backoff_ms
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
+
+EXPEDITE_AFTER_MS = 10.0  # a fetch that is answered within this time is not waiting at the broker
 
 
 class FetchManager:
@@ -56,6 +69,9 @@ class FetchManager:
         self._intake = Intake(config, cluster, subscription, metadata, buffer)
         self.targets = Targets(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, Flight] = {}
+        self._expedited: dict[int, Flight] = {}  # expedited fetches in flight, by broker
+        self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}  # expedited once, until a fetch ends
+        self._expedited_response = False  # an expedited fetch ended since the last look
         self._memory = buffer.memory
         self._troubles: dict[int, NodeTrouble] = {}  # of brokers whose last fetch failed
         self._answered = False
@@ -74,7 +90,11 @@ class FetchManager:
         or room was made, and some broker has no fetch under way. The end of a backoff is not seen here: poll before
         waiting anyway."""
         targets = self.targets
-        return targets.changed or ((self._answered or targets.has_news) and len(self._in_flight) < targets.in_use)
+        return (
+            targets.changed
+            or self._expedited_response
+            or ((self._answered or targets.has_news) and len(self._in_flight) < targets.in_use)
+        )
 
     def poll(self, now: float) -> PollResult:
         """The fetches to send now."""
@@ -87,6 +107,7 @@ class FetchManager:
         for target in self.targets:
             if not target.ready or target.node.id in self._in_flight:
                 target.waits_since = None
+                wake_at = min(wake_at, self._expedite(target, brokers, now, requests))
                 continue
             trouble = self._troubles.get(target.node.id)
             if trouble is not None and trouble.until > now:
@@ -118,6 +139,9 @@ class FetchManager:
         target = targets.place(tp)
         flight = None if target is None else self._in_flight.get(target.node.id)
         asked = None if flight is None else flight.asked.get(tp)
+        if target is not None and (asked is None or asked.chain is not chain):
+            flight = self._expedited.get(target.node.id)
+            asked = None if flight is None else flight.asked.get(tp)
         return Situation(
             now,
             state,
@@ -136,7 +160,7 @@ class FetchManager:
 
     def _settle(self, now: float) -> None:
         """Account for what was read or dropped since the last look."""
-        self._answered = False
+        self._answered = self._expedited_response = False
         self._memory.settle()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
             self._assignment_version = self._subscription.assignment_version
@@ -190,11 +214,53 @@ class FetchManager:
             request.max_version = LAST_VERSION_WITH_NAMES
         return request
 
+    def _expedite(self, target: Target, brokers: int, now: float, requests: list[UnsentRequest]) -> float:
+        """Add an expedited fetch of what the fetch in flight does not ask for. Returns when to try again (ms)."""
+        flight = self._in_flight.get(target.node.id)
+        if flight is None or target.node.id in self._expedited or self._buffer.has_data():
+            return FOREVER
+        chains = {tp: chain for tp, chain in target.chains.items() if self._is_waiting(tp, chain, flight)}
+        if not chains or target.node.id in self._troubles:
+            return FOREVER
+        if now < flight.sent_at + EXPEDITE_AFTER_MS:
+            return flight.sent_at + EXPEDITE_AFTER_MS
+        expedited = Target(target.node, FetchSession(target.node.id, self._config.max_partition_fetch_bytes))
+        expedited.chains = chains
+        max_bytes, reserved = self._max_bytes(expedited, brokers), self._cost(expedited, brokers)
+        if reserved > self._memory.room:
+            return FOREVER
+        for tp, chain in chains.items():
+            assert chain.next_offset is not None  # or it would have no room
+            self._expedited_offsets[tp] = chain, chain.next_offset
+        session = expedited.session.next_request(chains, (), self.targets.order, self._cluster.topic_id)
+        session = session._replace(epoch=FINAL_EPOCH)  # neither makes a session nor ends one
+        sent, message = build_fetch(self._config, expedited, session, max_bytes, reserved, now)
+        message.max_wait_ms = 0
+        self._expedited[target.node.id] = sent
+        self._memory.reserved += reserved
+        request = UnsentRequest(FETCH, message, partial(self._on_expedited, sent), f"*{target.node.id}")
+        if not session.by_id:
+            request.max_version = LAST_VERSION_WITH_NAMES
+        requests.append(request)
+        return FOREVER
+
+    def _is_waiting(self, tp: TopicPartition, chain: FetchChain, flight: Flight) -> bool:
+        """Whether a partition is wanted from an offset that neither the fetch in flight nor an expedited one before it
+        asked for."""
+        if chain.ahead or not has_room(chain):
+            return False
+        asked = flight.asked.get(tp)
+        if asked is not None and asked.chain is chain and asked.offset == chain.next_offset:
+            return False
+        before = self._expedited_offsets.get(tp)
+        return before is None or before[0] is not chain or before[1] != chain.next_offset
+
     # --- responses -------------------------------------------------------------------------------------
 
     def on_response(self, flight: Flight, reply: Reply) -> None:
         """The end of a request."""
         del self._in_flight[flight.node.id]
+        self._expedited_offsets.clear()
         self._memory.reserved -= flight.reserved
         self._answered = True
         flight.target.answered_at = reply.now
@@ -215,6 +281,25 @@ class FetchManager:
             self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
         if self._metrics is not None:
             self._metrics.fetched(flight.target.session.told, self._subscription)
+
+    def _on_expedited(self, flight: Flight, reply: Reply) -> None:
+        """Take the end of an expedited fetch. One that failed is not repeated: the fetch in flight will end, and the
+        next one asks for everything."""
+        del self._expedited[flight.node.id]
+        self._memory.reserved -= flight.reserved
+        if reply.error is not None:
+            return
+        response: FetchResponse = reply.message
+        if self._metrics is not None:
+            self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
+        if not flight.target.session.accept(response, reply.version):
+            return
+        self._expedited_response = True
+        for asked, reason in self._intake.take_in(flight, response, reply.version, reply.now):
+            self.targets.hold_back(asked.chain, asked.leader, reason, reply.now)
+        flight.block = None
+        if flight.received:
+            self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
 
     def _on_refusal(self, flight: Flight, response: FetchResponse, now: float, before: NodeTrouble | None) -> None:
         """Nothing of the response may be used. A session starts again at once; if that is refused, too, the broker is

@@ -20,7 +20,7 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.errands import Start, in_thread
 from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.loop import ConnectionLoop
-from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics
+from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics, broker_id
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, connector, resolve
 from kconsumer.schema.dsl import Api
@@ -38,7 +38,8 @@ READY = ConnectionState.READY
 
 
 class NetworkClient:
-    """Connections to brokers: "3", "+3" (the coordinator's own one to broker 3), bootstrap "-1", "-2"…"""
+    """Connections to brokers: "3", "+3" (the coordinator's own one to broker 3), "*3" (for fetches that do not wait),
+    bootstrap "-1", "-2"…"""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class NetworkClient:
         self._nodes = {node.id: node for node in nodes}
         self._cluster_id = cluster_id
         for link in list(self._links.values()):
-            node = self._nodes.get(int(link.node))
+            node = self._nodes.get(broker_id(link.node))
             if node is not None:
                 link.move(node)
             elif link.connection is None or not link.connection.in_flight:
@@ -151,7 +152,7 @@ class NetworkClient:
             if link.connection.login_due(now) and link.transport is not None:
                 self._loop.log_in_again(link, link.connection, link.transport, now)
             return _may_send(link, now)
-        broker = self._nodes.get(int(node))
+        broker = self._nodes.get(broker_id(node))
         if broker is None:
             return False
         if link is None:
@@ -178,8 +179,8 @@ class NetworkClient:
         link = self._links.get(node)
         if link is not None and link.connection is not None:
             return None
-        if int(node) not in self._nodes:
-            return BrokerConnectionError(f"broker {node.lstrip('+')} is no longer part of the cluster")
+        if broker_id(node) not in self._nodes:
+            return BrokerConnectionError(f"broker {broker_id(node)} is no longer part of the cluster")
         return link.error if link is not None and now < link.backoff_until else None
 
     def refusal(self) -> AuthenticationError | None:
@@ -327,7 +328,7 @@ class NetworkClient:
     def _new_connection(self, link: Link) -> Connection:
         """The protocol side of a connection, with what it tells the broker of us."""
         config, probe = self._config, link.probe
-        node_id = int(link.node)
+        node_id = broker_id(link.node)
         checked = (
             config.metadata_cluster_check_enable
             and config.metadata_recovery_strategy != "none"

@@ -121,7 +121,7 @@ def broker_name(node: str, host: str, port: int) -> str:
         return f"group coordinator {node[1:]} at {host}:{port}"
     if node.startswith("-"):
         return f"bootstrap broker {host}:{port}"
-    return f"broker {node} at {host}:{port}"
+    return f"broker {broker_id(node)} at {host}:{port}"
 
 
 _REASONS: Mapping[int, str] = {
@@ -142,3 +142,8 @@ def os_reason(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     known = _REASONS.get(error.errno or 0)
     return known or error.strerror or str(error) or type(error).__name__
+
+
+def broker_id(node: str) -> int:
+    """Returns the id of the broker that a connection id belongs to: 3 for "3", "+3" and "*3"."""
+    return int(node.lstrip("+*"))

@@ -7,7 +7,7 @@ poll ends. A bootstrap connection counts as a node of its own, and so does a coo
 from __future__ import annotations
 
 from kconsumer.metrics import Metrics, Row, Sensor, Stat
-from kconsumer.net.messages import ClientResponse
+from kconsumer.net.messages import ClientResponse, broker_id
 
 GROUP = "consumer-metrics"
 NODE_GROUP = "consumer-node-metrics"
@@ -183,5 +183,9 @@ class ConnectionMetrics:
 
 
 def _java_id(node: str) -> int:
-    """The number Java gives a connection; a coordinator's own counts down from the largest, to differ."""
-    return MAX_NODE_ID - int(node[1:]) if node.startswith("+") else int(node)
+    """The number Java gives a connection; a coordinator's own counts down from the largest, to differ.
+
+    One for expedited fetches, which Java does not have, counts down from half of that.
+    """
+    largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node[0])
+    return int(node) if largest is None else largest - broker_id(node)

@@ -16,6 +16,7 @@ from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.outlook import outlook
 from kconsumer.fetching.session import FetchSession
 from kconsumer.metrics import Metrics
+from kconsumer.net.messages import broker_id
 from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
@@ -161,7 +162,7 @@ class World:
     def answer(self, request: UnsentRequest, **changes: Any) -> None:
         """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
         version = min(self.version, request.max_version)
-        view = self.caches[request.node or ""].read(request.message, version)
+        view = self.caches[(request.node or "").lstrip("*")].read(request.message, version)
         if view.error:
             self.reply(request, FetchResponse(error_code=view.error))
             return
@@ -188,7 +189,7 @@ class World:
 
     def check_agreement(self, request: UnsentRequest, view: View) -> None:
         """Broker and client must mean the same by an incremental request."""
-        session = self.session(int(request.node or ""))
+        session = self.session(broker_id(request.node or ""))
         if request.message.session_epoch > 0:
             assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
                 tp.partition: asked.offset for tp, asked in session.asked.items()

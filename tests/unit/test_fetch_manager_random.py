@@ -225,7 +225,9 @@ class Fetching(RuleBasedStateMachine):
         assert sum(fetch.size for fetch in fetches) == buffer.waiting_bytes
         assert sum(block.size for block in blocks if block.uses) == alive - memory.callers
         assert 0 == memory.callers or (memory.callers > 0 and any(self.kept)), "only what was kept is the caller's"
-        assert memory.reserved == sum(flight.reserved for flight in self.world.manager._in_flight.values())
+        manager = self.world.manager
+        flights = [*manager._in_flight.values(), *manager._expedited.values()]
+        assert memory.reserved == sum(flight.reserved for flight in flights)
 
     @invariant()
     def states_are_told(self) -> None:
