@@ -221,7 +221,9 @@ class Targets:
         self._note_leader(tp, now)
         position = state.position
         target = None
-        if state.fetchable and position is not None and not self._is_held(tp, position.leader):
+        if self._is_gone(tp, state):
+            self._metadata.request_update()
+        elif state.fetchable and position is not None and not self._is_held(tp, position.leader):
             node = self.read_replica(tp, state, now)
             if node is not None:
                 target = self._target(node)
@@ -235,6 +237,11 @@ class Targets:
         if target is not None and position is not None:
             self._places[tp] = target
             target.put(tp, self._buffer.chain(tp, state, position))
+
+    def _is_gone(self, tp: TopicPartition, state: PartitionState) -> bool:
+        """Whether the topic was read by its id, and metadata does not know it now, because it was deleted or the broker
+        lags behind. A fetch by name could read on in another topic of that name."""
+        return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
 
     def _note_leader(self, tp: TopicPartition, now: float) -> None:
         """Remember since when nobody leads the partition."""

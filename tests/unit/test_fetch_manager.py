@@ -11,6 +11,7 @@ from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, Unsup
 from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
+from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker
 from kconsumer.state.partition import FetchState
 from kconsumer.types import Node, OffsetReset, TopicPartition
 from support.fetching import TOPIC_ID, Log, World, offsets
@@ -114,6 +115,22 @@ def test_position_of_a_deleted_topic_is_not_kept(collected: int, reset: str, ses
     world.update_metadata()
     world.fetch()
     assert {tp: list(range(10))} == world.collect()
+
+
+def test_topic_that_metadata_forgets_is_not_read_by_name() -> None:
+    """Between its deletion and the metadata of a new topic of its name nothing is asked for: the leader could answer a
+    fetch by name from the new log."""
+    world = World()
+    (tp,) = world.tps
+    world.logs[tp].append(3)
+    world.fetch()
+    assert {tp: [0, 1, 2]} == world.collect()
+    brokers = [MetadataResponseBroker(node_id=0, host="b0", port=9092)]
+    world.cluster.update(MetadataResponse(brokers=brokers), 12, full=True)
+    assert [] == world.poll()
+    assert world.metadata.asked
+    world.update_metadata()
+    assert 1 == world.fetch(), "it was the broker that lagged behind"
 
 
 def test_sought_position_of_a_new_topic_is_kept() -> None:
