@@ -33,7 +33,7 @@ def poll(member: Member, _topics: Sequence[str]) -> bool:
     drawn = member.random
     timeout = drawn.choice([0.0, 0.01, 0.1, 0.3])
     limit = drawn.choice([None, None, 1, 20])
-    records = member.call("poll", lambda: member.consumer.poll(timeout, limit), timeout)
+    records = member.poll("poll", lambda: member.consumer.poll(timeout, limit), timeout)
     chance = drawn.random()
     if not records or chance < 0.6:
         take(member, records)
@@ -53,6 +53,8 @@ def process(member: Member, records: ConsumerRecords, *, fails: bool, raises: bo
     member.finished(runs_of(offsets[:done]))
     for _ in range(drawn.randint(1, 3)):
         drawn.choice(BLOCKING)(member, ())
+    if drawn.random() < 0.3:
+        time.sleep(member.too_slow_s)
     member.finished(runs_of(offsets[done:count]))
     member.in_progress = raises
     if fails and not raises:
@@ -68,14 +70,14 @@ def poll_arrow(member: Member, _topics: Sequence[str]) -> None:
     """Poll columns."""
     timeout = member.random.choice([0.0, 0.1, 0.3])
     rows = member.random.choice([None, 5, 100])
-    take(member, member.call("poll_arrow", lambda: member.consumer.poll_arrow(timeout, rows), timeout))
+    take(member, member.poll("poll_arrow", lambda: member.consumer.poll_arrow(timeout, rows), timeout))
 
 
 def iterate(member: Member, _topics: Sequence[str]) -> None:
     """Go through some records in a `for` loop, and stop."""
     records = iter(member.consumer)
     for _ in range(member.random.choice([1, 5, 30])):
-        record = member.call("iterate", lambda: next(records, None), 0.2)
+        record = member.poll("iterate", lambda: next(records, None), 0.2)
         if record is None:
             return
         take(member, [record])
@@ -217,7 +219,7 @@ def unsubscribe(member: Member, topics: Sequence[str]) -> None:
 def subscribe_twice(member: Member, topics: Sequence[str]) -> None:
     """Change the subscription for the time of one short poll."""
     subscribe(member, topics)
-    take(member, member.call("poll", lambda: member.consumer.poll(0.0), 0.0))
+    take(member, member.poll("poll", lambda: member.consumer.poll(0.0), 0.0))
     subscribe(member, topics)
 
 

@@ -38,6 +38,7 @@ def check(events: Sequence[Event], written: Written) -> list[Finding]:
     found = [
         *check_errors(events),
         *check_times(events),
+        *check_wakeups(events),
         *check_owners(events),
         *check_records(events, written),
         *check_commits(events, written),
@@ -52,7 +53,11 @@ def history(events: Iterable[Event], finding: Finding, count: int = 40) -> list[
         event
         for event in events
         if event.at <= finding.at
-        and (event.member == finding.member if partition is None else event.concerns(partition))
+        and (
+            event.member.split(".")[0] == finding.member.split(".")[0]
+            if partition is None
+            else event.concerns(partition)
+        )
     ]
     return before[-count:]
 
@@ -60,10 +65,12 @@ def history(events: Iterable[Event], finding: Finding, count: int = 40) -> list[
 # --- single calls --------------------------------------------------------------------------------------------------
 
 CALLBACK = "CallbackFailed"  # what callbacks of the model raise
+POLLS = ("poll", "poll_arrow", "iterate")
+# A static member that was closed while the coordinator had not answered its JoinGroup may have sent another one behind
+# it. The coordinator takes that for a third member when its successor has joined, and fences the successor.
+FENCED = "FencedInstanceIdError"
 DOCUMENTED: Mapping[str, frozenset[str]] = {
-    "poll": frozenset({"WakeupError", CALLBACK}),
-    "poll_arrow": frozenset({"WakeupError", CALLBACK}),
-    "iterate": frozenset({"WakeupError", CALLBACK}),
+    **dict.fromkeys(POLLS, frozenset({"WakeupError", "RecordDeserializationError", CALLBACK})),
     "commit": frozenset({"WakeupError", "TimeoutError", "CommitFailedError", "RebalanceInProgressError"}),
     "commit_async callback": frozenset({"TimeoutError", "CommitFailedError", "RebalanceInProgressError"}),
     "committed": frozenset({"WakeupError", "TimeoutError"}),
@@ -78,10 +85,14 @@ DOCUMENTED: Mapping[str, frozenset[str]] = {
 
 def check_errors(events: Iterable[Event]) -> Iterator[Finding]:
     """Each call raises only what its documentation names."""
+    static: set[str] = set()
     for event in events:
-        if event.kind == "call" and (error := event.data["error"]):
+        if event.kind == "opened" and event.data.get("static"):
+            static.add(event.member)
+        elif event.kind == "call" and (error := event.data["error"]):
             name = event.data["name"]
-            if error not in DOCUMENTED.get(name, frozenset()):
+            fenced = event.member in static and error == FENCED and name in POLLS
+            if error not in DOCUMENTED.get(name, frozenset()) and not fenced:
                 yield Finding(event.at, event.member, None, f"{name} raised {error}: {event.data['text']}")
 
 
@@ -358,6 +369,8 @@ class _Commits:
             self._processed += 1
 
     def _lower(self, at: float, offset: int) -> None:
+        if bisect_left(self._written, offset) >= self._processed:
+            return  # no commit can be beyond it, so this is no way back
         self._lowered.append((at, offset))
         if offset < self._floors[-1][1]:
             self._floors.append((at, offset))
@@ -371,6 +384,10 @@ class _Commits:
         """The lowest floor from a time until now."""
         index = bisect_right(self._floors, began, key=lambda floor: floor[0]) - 1
         return min(offset for _, offset in self._floors[max(index, 0) :])
+
+    def _is_before(self, offset: int, other: int) -> bool:
+        """Whether there is a record between an offset and a higher one: more than markers and aborted records."""
+        return bisect_left(self._written, offset) < bisect_left(self._written, other)
 
     def _covers(self, offset: int) -> Iterator[str]:
         """What is wrong when everything below an offset counts as read."""
@@ -391,7 +408,7 @@ class _Commits:
         for text in self._covers(offset):
             yield f"{offset} is committed, but {text}"
         floor = self._floor_since(event.data["began"])
-        if offset < floor:
+        if self._is_before(offset, floor):
             yield f"{offset} is committed, but {floor} was before"
         if event.data["began"] >= self._owned_from:
             self._raise(event.at, offset)
@@ -401,18 +418,7 @@ class _Commits:
             return
         self._starting = False
         floor = self._floor_since(self._owned_from)
-        if bisect_left(self._written, offset) < bisect_left(self._written, floor):
+        if self._is_before(offset, floor):
             yield f"starts at {offset}, but {floor} is committed"
         for text in self._covers(offset):
             yield f"starts at {offset}, but {text}"
-
-
-def unread(events: Iterable[Event], written: Written) -> dict[Partition, list[int]]:
-    """The records that no member processed."""
-    read: dict[Partition, set[int]] = {}
-    for event in events:
-        if event.kind == "finished":
-            for partition, first, last in event.data["runs"]:
-                read.setdefault(partition, set()).update(range(first, last + 1))
-    left = {partition: sorted(set(offsets) - read.get(partition, set())) for partition, offsets in written.items()}
-    return {partition: offsets for partition, offsets in left.items() if offsets}

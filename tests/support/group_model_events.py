@@ -2,7 +2,7 @@
 
 `group_model.py` records, `group_model_checker.py` judges. Each kind of event has the data that is listed here:
 
-opened         options of the consumer; `protocol` is "classic" or "consumer"
+opened         options, protocol ("classic" or "consumer"), static: whether it has a group_instance_id
 subscribed     topics; recorded when subscribe() has returned
 leaving        recorded before unsubscribe() and close()
 left           recorded after them
@@ -17,6 +17,7 @@ commit         offsets: recorded before a commit of offsets that the application
 acknowledged   called_at, offsets: recorded when a commit has succeeded
 observed       began, offsets: committed offsets, as a client outside or committed() returned them
 paused, resumed  partitions
+states         partitions: what partition_states() said at the end
 woken          recorded before wakeup()
 call           name, bound_s, took_s, error, text: recorded when any call has ended
 """

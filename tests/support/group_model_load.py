@@ -15,6 +15,7 @@ from support.group_model_events import Partition
 from support.kafka_admin import Kafka
 
 PAUSE_S = 0.1
+POISON, POISONED = b"poison", 0.005  # a value that no member can deserialize, and how many records have it
 TRANSACTION_TIMEOUT_S = 30
 
 
@@ -36,7 +37,12 @@ class Load:
         self._written: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions}
         self._plain = [tp for tp in self._written if tp.topic != transactional]
         self._transactional = [tp for tp in self._written if tp.topic == transactional]
+        self._grown: list[TopicPartition] = []
         self._kafka, self._random, self._aborted_too = kafka, drawn, aborted_too
+
+    def grow(self, partitions: Iterable[TopicPartition]) -> None:
+        """Write to these, too. They exist."""
+        self._grown += partitions
 
     def written(self) -> dict[Partition, list[int]]:
         """The offsets of the records that consumers may see, of each partition that has any."""
@@ -48,6 +54,11 @@ class Load:
         transactional = self._kafka.producer({"transactional.id": uuid.uuid4().hex})
         transactional.init_transactions(TRANSACTION_TIMEOUT_S)
         while not ended.wait(self._random.uniform(0.5, 1.5) * PAUSE_S):
+            if self._grown:
+                self._written |= {tp: [] for tp in self._grown}
+                self._plain += self._grown
+                self._grown = []
+                idempotent = self._kafka.producer({"enable.idempotence": True})  # it knows the new partitions
             self._send(idempotent, self._plain, self._written)
             if self._random.random() < 0.5:
                 self._transaction(transactional)
@@ -57,9 +68,8 @@ class Load:
     ) -> None:
         for tp in partitions:
             for _ in range(self._random.choice([0, 1, 1, 2, 3, 10])):
-                producer.produce(
-                    tp.topic, b"x" * 20, partition=tp.partition, on_delivery=partial(_delivered, tp, written)
-                )
+                value = POISON if self._random.random() < POISONED else b"x" * 20
+                producer.produce(tp.topic, value, partition=tp.partition, on_delivery=partial(_delivered, tp, written))
         producer.flush(TRANSACTION_TIMEOUT_S)
 
     def _transaction(self, producer: Producer) -> None:

@@ -6,6 +6,7 @@ Decides what is recorded of each call and of each callback; which calls are made
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,12 +14,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kconsumer import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
-from kconsumer.errors import KafkaError
+from kconsumer.errors import KafkaError, RecordDeserializationError
 from support.group_model_events import EventLog, Run, runs_of
+from support.group_model_load import POISON
 from support.stopwatch import Stopwatch
 
 T = TypeVar("T")
 IMMEDIATE_S = 0.0  # the timeout of calls that do not wait
+SHORT_POLL_INTERVAL_MS = 1500
 
 
 class CallbackFailed(Exception):
@@ -27,6 +30,13 @@ class CallbackFailed(Exception):
 
 class BodyFailed(Exception):
     """What the body of a `with` statement raises."""
+
+
+def deserialize(data: bytes) -> bytes:
+    """Refuse poison."""
+    if data == POISON:
+        raise ValueError("poison")
+    return data
 
 
 class Processed:
@@ -58,10 +68,22 @@ class Member:
         self.processed = processed
         self.done: dict[TopicPartition, int] = {}
         self.consumer = Consumer(**options)
+        self.patterns = False  # whether it subscribes to patterns
+        self.error: Exception | None = None  # what the last call raised
+        self.too_slow_s = 0.0  # longer than its max_poll_interval_ms, if that is short
+        if options.get("max_poll_interval_ms") == SHORT_POLL_INTERVAL_MS:
+            self.too_slow_s = SHORT_POLL_INTERVAL_MS / 1000 + 0.5
         self.in_progress = False  # positions are after records that were not processed
         self._callbacks_s = 0.0  # spent in callbacks of the model
         protocol = options.get("group_protocol", "classic")
-        log.add(name, "opened", protocol=protocol, options={k: v for k, v in options.items() if "servers" not in k})
+        static = "group_instance_id" in options
+        log.add(
+            name,
+            "opened",
+            protocol=protocol,
+            static=static,
+            options={k: v for k, v in options.items() if "servers" not in k},
+        )
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +98,7 @@ class Member:
             result = function()
         except Exception as raised:
             error = raised
+        self.error = error
         took_s = watch.seconds() - (self._callbacks_s - callbacks_s)
         kind = None if error is None else type(error).__name__
         self.log.add(
@@ -94,7 +117,8 @@ class Member:
     def subscribe(self, topics: Collection[str]) -> None:
         """Subscribe with a listener that is recorded."""
         listener = Listener(self)
-        if self.succeeds("subscribe", lambda: self.consumer.subscribe(topics, listener=listener)):
+        chosen = re.compile("|".join(topics)) if self.patterns else topics
+        if self.succeeds("subscribe", lambda: self.consumer.subscribe(chosen, listener=listener)):
             self.log.add(self.name, "subscribed", topics=sorted(topics))
 
     def leave(self, name: str, function: Callable[[], object], bound_s: float) -> None:
@@ -105,6 +129,16 @@ class Member:
         self.done.clear()
 
     # --- records ---------------------------------------------------------------------------------------------------
+
+    def poll(self, name: str, function: Callable[[], T], bound_s: float) -> T | None:
+        """Call what returns records. A record that cannot be deserialized counts as processed, and is skipped."""
+        records = self.call(name, function, bound_s)
+        if isinstance(self.error, RecordDeserializationError):
+            tp, offset = self.error.topic_partition, self.error.offset
+            self.returned([(tp, offset, offset)])
+            self.finished([(tp, offset, offset)])
+            self.seek(tp, offset + 1)
+        return records
 
     def returned(self, runs: list[Run]) -> None:
         """Record what a poll returned."""
