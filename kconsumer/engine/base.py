@@ -24,7 +24,7 @@ from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.view import View
 from kconsumer.engine.wiring import Group, Parts
-from kconsumer.errors import StateError
+from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.requests.base import Promise, Reply, UnsentRequest
@@ -272,16 +272,22 @@ class Engine:
     ) -> None:
         """Commit and wait; None commits every position."""
         group = self._group()
+        what = f"the commit in group {group.member.group_id!r}"
         with self.changing():
             chosen = self.parts.subscription.all_consumed() if offsets is None else offsets
-            if chosen and timer.expired:  # sent once, as in Java, without waiting for the response
+            once = bool(chosen) and timer.expired  # sent once, as in Java, without waiting for the response
+            if once:
                 promise = _separate(group.commits.commit(chosen, automatic=automatic))
                 self._driver.send_soon(group.commits, group.coordinator)
             else:
                 promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
         began = self._clock.now()
         try:
-            self._driver.wait(promise, timer, f"the commit in group {group.member.group_id!r}")
+            self._driver.wait(promise, timer, what)
+        except KafkaError as error:
+            if not once or not error.retriable or isinstance(error, TimeoutError):
+                raise
+            raise self._driver.timeout_error(what, cause=error) from error  # it would be retried if there were time
         finally:
             self._metrics.commit_ended(began, self._clock.now())
             self.callbacks.run_commits()
