@@ -59,7 +59,8 @@ class Consumer:
 
     Topics given are subscribed to. Options are the Java keys in snake_case (`help(kconsumer.ConsumerConfig)` lists
     them). Nothing is connected and no thread starts before the first use. Use it from one thread at a time; only
-    `wakeup` may come from another one. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    `wakeup` may come from another one. Signal handlers may call any method. Timeouts are float seconds or `timedelta`;
+    None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range or contradicts another one.
     """

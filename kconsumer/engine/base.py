@@ -63,6 +63,7 @@ class Engine:
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick.append
         self._closing = False
+        self._membership_ended = False  # by the last `leave`
         self._found_nothing = False  # so ended the last poll that asked the managers, without an error
         if parts.group is not None:
             commits = parts.group.commits
@@ -220,16 +221,18 @@ class Engine:
 
     def unsubscribe(self) -> None:
         """Leave the group if in one; callbacks first, then forget subscription and assignment."""
+        self._membership_ended = False
         try:
             try:
                 self.leave("the consumer unsubscribed", None)
             finally:
                 self._await_leave()
         finally:
-            with self.changing():
-                self.parts.subscription.unsubscribe()
-                self.parts.buffer.clear()
-                self.callbacks.listener = None
+            if self._membership_ended:  # otherwise an exception from nowhere kept `leave` from beginning
+                with self.changing():
+                    self.parts.subscription.unsubscribe()
+                    self.parts.buffer.clear()
+                    self.callbacks.listener = None
 
     @property
     def ready_to_poll(self) -> bool:
@@ -393,6 +396,7 @@ class Engine:
         """Run the listener, then have the LeaveGroup sent; raises what the listener raised. `left` tells its end."""
         group = self.parts.group
         if group is None or not self.parts.subscription.is_group_managed:
+            self._membership_ended = True
             return
         callback = group.membership.leave_callback()
         if self.callbacks.giving_up:
@@ -402,12 +406,15 @@ class Engine:
             if callback is not None:
                 error = self.callbacks.run(group, callback)
         finally:  # the listener is called once, also if Ctrl-C ends it: then the membership must end, too
+            self.parts.step.unfinished = True  # if this does not come to its end, nothing is known of the membership
             with self.changing():
                 now = self._clock.now()
                 request = group.membership.leave(reason, now, leave_group)
                 if request is not None:
                     self.left = _ended(request)
                     self._driver.submit([request], now)
+            self._membership_ended = True
+            self.parts.step.unfinished = False
         if error is not None:
             raise error
 

@@ -78,12 +78,12 @@ class Callbacks:
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
         """Run one of them: what it raised."""
-        before = self.running, self.giving_up
-        self.running = True
-        self.giving_up |= callback.kind is not CallbackKind.ASSIGNED
         clock = self._parts.clock
         began = clock.now()
+        before = self.running, self.giving_up
         try:
+            self.running = True
+            self.giving_up |= callback.kind is not CallbackKind.ASSIGNED
             with HandlersRunning():
                 self._call(callback)
         except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on

@@ -142,6 +142,7 @@ def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Ca
     return seen >= point, result
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops some of `from_nowhere`
 @pytest.mark.parametrize("act", [by_ctrl_c, by_alarm, from_nowhere])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
