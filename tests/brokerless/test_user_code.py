@@ -52,14 +52,14 @@ class Hooks(logging.Handler):
         self.seen.add(hook)
         if self.consumer is None:
             return
-        lock = self.consumer._engine.lock
+        lock: Any = self.consumer._engine.lock
 
         def take() -> None:
             if not lock.acquire(timeout=0.5):
                 raise AssertionError(hook)
             lock.release()
 
-        if lock._is_owned() or elsewhere(take) is not None:  # type: ignore[attr-defined]
+        if lock._is_owned() or elsewhere(take) is not None:
             self.locked.append(hook)
 
     def emit(self, record: logging.LogRecord) -> None:
