@@ -1,4 +1,4 @@
-/* A thread that decompresses blocks before they are needed, and touches nothing of Python.
+/* A thread that decompresses blocks before they are needed, and touches nothing of Python. Its callers hold the GIL.
  *
  * The functions that decompress are those of libraries that are there already (see unpacker.pyx). One thread serves the
  * whole process and lives as long. Its tasks stay where they are for ever, so that nobody needs a lock: whoever turns
@@ -7,6 +7,8 @@
  * time. A forked child begins anew: the thread is not there. */
 #ifndef KCONSUMER_UNPACKER_H
 #define KCONSUMER_UNPACKER_H
+
+#include <Python.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -238,7 +240,8 @@ static inline int kc_unpacker_help(kc_unpacker *unpacker, void **context)
     return 0;
 }
 
-/* Wait for the thread to be done with a task; whether that took long: it has no processor to itself. */
+/* Wait until the thread is done with a task. Returns whether that took long: the thread has no core to itself. It may
+ * then be without one for a long time (under a quota of its container, for example), so the GIL is released. */
 static inline int kc_task_await(kc_task *task)
 {
     const struct timespec moment = {0, 50000};
@@ -248,8 +251,11 @@ static inline int kc_task_await(kc_task *task)
             continue;
         if (tries < KC_SPINS + KC_YIELDS)
             sched_yield();
-        else
+        else {
+            Py_BEGIN_ALLOW_THREADS
             nanosleep(&moment, NULL);
+            Py_END_ALLOW_THREADS
+        }
     }
     return tries > KC_SPINS + KC_YIELDS;
 }

@@ -71,5 +71,6 @@ class Waker:
         self._reader = self._writer = None
 
     def __del__(self) -> None:
-        """A client that was never closed leaks nothing."""
-        self.close()
+        """Close what a client that was never closed has left open."""
+        if hasattr(self, "_writer"):  # set last: an exception may have ended __init__
+            self.close()

@@ -276,6 +276,13 @@ def test_contradictions_name_both(options: dict[str, object], first: str, second
     assert second in message
 
 
+def test_the_largest_response_of_the_protocol_can_be_received() -> None:
+    """A batch of almost 2 GiB is legal: `receive_message_max_bytes` can be raised to the largest size a frame can have."""
+    largest = 2**31 - 1
+    config = ConsumerConfig(bootstrap_servers="localhost:9092", receive_message_max_bytes=largest)
+    assert largest == config.receive_message_max_bytes
+
+
 @pytest.mark.parametrize(("name", "value"), [("bootstrap_resolve_timeout_ms", 1)])
 def test_options_of_later_versions(name: str, value: object) -> None:
     """A known option whose feature is missing is refused, not ignored, with what to do until then."""

@@ -115,3 +115,8 @@ def test_a_forgotten_waker_gives_its_descriptors_back() -> None:
     del waker
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_a_waker_whose_constructor_was_interrupted_is_collected() -> None:
+    """An object without attributes, as an exception in __init__ leaves it, raises nothing when it is collected."""
+    Waker.__new__(Waker).__del__()
