@@ -277,7 +277,7 @@ def test_contradictions_name_both(options: dict[str, object], first: str, second
 
 
 def test_the_largest_response_of_the_protocol_can_be_received() -> None:
-    """A batch of almost 2 GiB is legal: `receive_message_max_bytes` can be raised to the largest size a frame can have."""
+    """A batch of almost 2 GiB is legal: the option can be raised to the largest size that a frame can have."""
     largest = 2**31 - 1
     config = ConsumerConfig(bootstrap_servers="localhost:9092", receive_message_max_bytes=largest)
     assert largest == config.receive_message_max_bytes
