@@ -20,6 +20,7 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.metrics import Metrics
 from kconsumer.types import SubscriptionPattern
+from support.stopwatch import Stopwatch
 from support.threads import eventually
 
 pytestmark = pytest.mark.network_thread
@@ -55,6 +56,38 @@ def test_the_thread_starts_with_the_first_call_and_ends_with_close() -> None:
         (thread,) = [thread for thread in threading.enumerate() if thread.name == NAME]
         assert thread.daemon
     assert not thread.is_alive()
+
+
+def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a call of the network thread does not return, close() ends all the same and leaves the network to the
+    thread, which closes it when the call is over."""
+    made = Consumer("t", **WHERE)
+    client = made._engine.parts.client
+    stuck, released = threading.Event(), threading.Event()
+    closed: list[str] = []
+    poll, close = client.poll, client.close
+
+    def wait_in_poll(timeout_ms: float, now: float) -> Any:
+        stuck.set()
+        released.wait(30)
+        return poll(0.0, now)
+
+    def note_close() -> None:
+        closed.append(threading.current_thread().name)
+        close()
+
+    made.poll(0)
+    monkeypatch.setattr(client, "close", note_close)
+    monkeypatch.setattr(client, "poll", wait_in_poll)
+    client.wakeup()
+    assert stuck.wait(10)
+    watch = Stopwatch()
+    made.close(0)
+    assert watch.seconds() < 5
+    assert [] == closed
+    released.set()
+    eventually(lambda: NAME in closed, "the thread to close the network")
+    eventually(lambda: NAME not in names(), "the thread to end")
 
 
 def test_a_forgotten_consumer_leaves_no_thread() -> None:
