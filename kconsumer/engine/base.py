@@ -434,7 +434,7 @@ class Engine:
             self._release_lock()
         driver = self._driver.take_back(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
         if driver is None:
-            log.warning("closing the consumer: the network thread did not end in time; the connections are closed when it ends")
+            log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
             self._driver.stop()
         else:
             self._driver = driver
