@@ -92,7 +92,9 @@ def broker() -> Iterator[GroupBroker]:
 
 @contextmanager
 def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
-    """A consumer that has joined and read something."""
+    """A consumer that has joined and read something, in a group without commits: the one before may have committed the
+    end."""
+    broker.committed.clear()
     made = Consumer(
         "t",
         bootstrap_servers=broker.address,

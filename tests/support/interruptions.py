@@ -66,9 +66,9 @@ def signal_after(delay_s: float, number: int) -> Iterator[None]:
 
 
 def no_thread_left(prefix: str = "kconsumer-") -> bool:
-    """Return whether the library's threads end soon."""
+    """Return whether the library's threads end soon. One whose `start` was interrupted is listed and never alive."""
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith(prefix) for thread in threading.enumerate()):
+    while any(thread.name.startswith(prefix) and thread.is_alive() for thread in threading.enumerate()):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
