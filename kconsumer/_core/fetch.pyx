@@ -523,7 +523,8 @@ cdef class PartitionFetch:
     cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):
         """The error to raise for a batch that decompresses to more than `limit` bytes."""
         cdef int64_t offset = max(header.base_offset, self.floor)
-        cdef int64_t after = header.base_offset + header.last_offset_delta + 1
+        # A position beyond the header's last offset: only hostile bytes lead here, and skipping must make progress.
+        cdef int64_t after = max(header.base_offset + header.last_offset_delta, offset) + 1
         cdef Py_ssize_t whole = self.batch_limit or output_limit(remaining(&header.body))
         topic, partition = self.topic_partition
         where = f"{topic}-{partition}" if topic else f"partition {partition}"

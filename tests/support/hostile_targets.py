@@ -228,7 +228,7 @@ def read_changing(data: bytes, rng: Random) -> str:
     """Somebody writes into the buffer after the records were checked: other records, or the one error."""
     buffer = bytearray(data)
     fetch, runs = new_fetch(buffer, rng), []
-    with contextlib.suppressRECORD_ERRORS:
+    with contextlib.suppress(*RECORD_ERRORS):
         for run in taken(fetch, rng):
             runs.append(run)
             if rng.random() < 0.3:
