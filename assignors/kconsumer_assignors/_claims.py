@@ -18,7 +18,7 @@ CONTESTED = -2  # claimed by several members in the same generation
 
 Owners = dict[str, list[int]]
 """Topic -> for each partition, in ascending order, the index of its owner or one of the two above; topics that
-nobody claims are left out."""
+no member claims are left out."""
 
 Claimants = dict[str, dict[int, set[int]]]
 """Topic -> place -> all members that claim the partition, for partitions that more than one member claims."""

@@ -23,7 +23,7 @@ from kconsumer_assignors._polish import Polish
 from kconsumer_assignors._racks import RackView
 
 NO_RACKS: frozenset[str] = frozenset()
-NOBODY: frozenset[int] = frozenset()
+NO_CLAIMANTS: frozenset[int] = frozenset()
 # The takers of all contested lots together. Up to here the search takes half a second at most; beyond it, claims made
 # in vain are ignored.
 MAX_CONTESTED_ARCS = 30_000
@@ -116,11 +116,11 @@ def _batches(roster: Roster, ownership: Ownership, racks: RackView | None) -> li
         held = None if racks is None else racks.rows[topic]
         contested = _contested(ownership.claimants.get(topic), owners or [], takers)
         if held is None and not contested:
-            _batch(batches, (id(takers), NO_RACKS, NOBODY), takers, racks).add(partitions, owners)
+            _batch(batches, (id(takers), NO_RACKS, NO_CLAIMANTS), takers, racks).add(partitions, owners)
             continue
         places: dict[Key, list[int]] = defaultdict(list)
         for place, here in enumerate(held or [NO_RACKS] * len(partitions)):
-            places[id(takers), here, contested.get(place, NOBODY)].append(place)  # equal subscribers are one list
+            places[id(takers), here, contested.get(place, NO_CLAIMANTS)].append(place)  # equal subscribers are one list
         for key, found in places.items():
             batch = _batch(batches, key, takers, racks)
             batch.add([partitions[place] for place in found], owners and [owners[place] for place in found])
