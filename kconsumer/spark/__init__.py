@@ -22,10 +22,11 @@ def register(spark: Any, *, pushdown: bool = True) -> None:
 
     Push-down is a setting of the session (`spark.sql.python.filterPushdown.enabled`) for all Python data sources.
     """
-    from kconsumer.spark.compat import PUSHDOWN_CONF, filter_hook
+    from kconsumer.spark.compat import PUSHDOWN_CONF, filter_hook, shared_environment
     from kconsumer.spark.source import KConsumerDataSource
 
-    spark.dataSource.register(KConsumerDataSource)
+    with shared_environment(spark):
+        spark.dataSource.register(KConsumerDataSource)
     if pushdown and filter_hook(list) is not None:
         spark.conf.set(PUSHDOWN_CONF, "true")
 

@@ -6,7 +6,8 @@ Floors: 4.0 reads batches, 4.1 pushes filters down, 4.2 lets a stream limit its 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -34,9 +35,20 @@ __all__ = [
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
     "filter_hook",
+    "shared_environment",
 ]
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+
+# What Spark's runners (StreamingPythonRunner, PythonPlannerRunner, BasePythonRunner) put into the environment of a
+# Python worker, each over what is there.
+RUNNER_VARIABLES = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_JOB_ARTIFACT_UUID": "default",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
 
 
 class _FilterHook:
@@ -62,3 +74,25 @@ def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None
     return _FilterHook(push)
+
+
+@contextmanager
+def shared_environment(spark: Any) -> Iterator[None]:
+    """Register Python functions with an environment that has the variables which Spark's runners add.
+
+    All queries of a session share the environment of a registered data source, a `java.util.HashMap`, and each
+    StreamingPythonRunner puts its variables into it, without a lock. Two streams that start together can leave the map
+    with a wrong size; from then on every task of the source fails with an OptionalDataException. Where the keys exist,
+    a put replaces a value and leaves the map's structure alone.
+    """
+    environment = getattr(getattr(spark, "_sc", None), "environment", None)
+    if environment is None:  # Spark Connect: the server makes the map
+        yield
+        return
+    added = [name for name in RUNNER_VARIABLES if name not in environment]
+    environment.update({name: RUNNER_VARIABLES[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            environment.pop(name, None)

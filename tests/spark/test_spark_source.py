@@ -39,6 +39,28 @@ def test_found_without_registering(spark: Any, options: dict[str, str]) -> None:
     assert 20 == session.sql("SELECT count(*) FROM records WHERE partition = 1").first()[0]
 
 
+def environment(spark: Any) -> dict[str, str]:
+    """The variables that all queries of the session hand to the Python workers of the source."""
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    return dict(sources.lookupDataSource(OURS).dataSourceCls().envVars())
+
+
+def test_a_stream_adds_no_variable_to_the_shared_environment(
+    spark: Any, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Streams that start at once replace values in the map they share and add no key, so none sees it half changed."""
+    session = spark.newSession()
+    kconsumer.spark.register(session)
+    before = environment(session)
+    frame = session.readStream.format(OURS).options(**options).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query.start().awaitTermination(60)
+    after = environment(session)
+    assert before != after
+    assert before.keys() == after.keys()
+    assert "SPARK_BUFFER_SIZE" not in spark.sparkContext.environment
+
+
 def test_only_chosen_columns_are_read(spark: Any, options: dict[str, str]) -> None:
     """A schema or the option `columns` chooses columns and their order; a schema that does not fit is refused."""
     chosen = spark.read.format(OURS).schema("offset long, value binary").options(**options).load()
