@@ -128,7 +128,7 @@ class Cutting(RuleBasedStateMachine):
 
     def error(self, request: UnsentRequest, partition: int, epoch: int) -> int:
         """What a broker has against being asked for a partition under this leader epoch."""
-        if int(request.node or "") != self.leaders[partition]:
+        if int((request.node or "").lstrip("*")) != self.leaders[partition]:
             return NOT_LEADER
         known = self.epochs[partition]
         return FENCED if -1 < epoch < known else UNKNOWN_EPOCH if epoch > known else 0
