@@ -13,14 +13,13 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from kconsumer._foreign_options import FOREIGN
-from kconsumer._options import Option
-from kconsumer.config import ALIASES, OPTIONS, REQUIRED
-from kconsumer.errors import CODES
-from kconsumer.fetching.reactions import REACTIONS as FETCH
-from kconsumer.membership.epoch_heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
-from kconsumer.net.states import TRANSITIONS as CONNECTION
-from kconsumer.requests.group_reactions import (
+from kconsumer.config.foreign_options import FOREIGN
+from kconsumer.config.kinds import Option
+from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
+from kconsumer.coordinator.classic_protocol.state import TRANSITIONS as MEMBER
+from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
+from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, EpochState
+from kconsumer.coordinator.error_actions import (
     COMMIT_REACTIONS,
     EPOCH_COMMIT_REACTIONS,
     EPOCH_FETCH_GROUP_REACTIONS,
@@ -33,13 +32,14 @@ from kconsumer.requests.group_reactions import (
     LEAVE_REACTIONS,
     SYNC_REACTIONS,
 )
-from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
+from kconsumer.errors import CODES
+from kconsumer.fetching.error_actions import REACTIONS as FETCH
+from kconsumer.net.states import TRANSITIONS as CONNECTION
+from kconsumer.offsets.error_actions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
 from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
 from kconsumer.spark.pipeline.settings import REQUIRED as KEY_REQUIRED
-from kconsumer.state.epochs import PREDECESSORS, EpochState
-from kconsumer.state.member import TRANSITIONS as MEMBER
 from kconsumer.state.partition import TRANSITIONS as PARTITION
 from kconsumer.types import OffsetReset
 
@@ -50,7 +50,7 @@ HERE = Path(__file__).parent
 OPTIONS_HEAD = """\
 # Options
 
-<!-- Written by docs/make_pages.py from the table in kconsumer/config.py; do not edit. -->
+<!-- Written by docs/make_pages.py from the table in kconsumer/config/options.py; do not edit. -->
 
 `Consumer("topic", bootstrap_servers="localhost:9092", group_id="g", max_poll_records=100)` takes the names below.
 `Consumer.from_config(mapping)` takes them too, or the Java consumer's keys: the same words with dots for underscores
@@ -120,7 +120,7 @@ def options_page() -> str:
     return "".join(parts)
 
 
-# --- kconsumer/_signature.py ---
+# --- kconsumer/config/signature.py ---
 
 SIGNATURE_HEAD = '''\
 """The options of a Consumer for type checkers and editors: names, types, meanings.
@@ -189,7 +189,7 @@ An illegal change of state raises or is ignored, as each section says, and chang
 """
 
 MEMBER_TEXT = """
-Where a member of a classic group stands (`kconsumer/state/member.py`, driven by `kconsumer/membership/classic.py`).
+Where a member of a classic group stands (`kconsumer/coordinator/classic_protocol/state.py`, driven by `kconsumer/coordinator/classic_protocol/manager.py`).
 An illegal change raises `StateError`.
 Every state may fall back to UNJOINED: an answer can take the membership away at any time.
 
@@ -204,8 +204,8 @@ Every state may fall back to UNJOINED: an answer can take the membership away at
 """
 
 EPOCHS_TEXT = """
-Where a member of the consumer protocol stands (`kconsumer/state/epochs.py`, driven by
-`kconsumer/membership/epochs.py`).
+Where a member of the consumer protocol stands (`kconsumer/coordinator/consumer_protocol/state.py`, driven by
+`kconsumer/coordinator/consumer_protocol/manager.py`).
 The table in the code says from where each state may be entered; here it is turned round.
 An illegal change raises `StateError`.
 
@@ -241,7 +241,7 @@ An event that does not fit the state raises `StateError`.
 - PROBING: the listener closed connections without a word. One request shows whether it speaks Kafka without TLS, or
   wants a login (`kconsumer/net/probes.py`); the connection then ends in any case.
 - AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are looked for, then
-  ApiVersions v0, SaslHandshake and tokens are exchanged (`kconsumer/net/sasl/login.py`).
+  ApiVersions v0, SaslHandshake and tokens are exchanged (`kconsumer/net/sasl/authenticator.py`).
 - REAUTHENTICATING: the broker limits the session (`connections.max.reauth.ms`), and 85 to 95 % of it are over: another
   login is under way behind the requests in flight; further ones wait.
 """
@@ -252,7 +252,7 @@ FindCoordinator and OffsetFetch of a group retry what is retriable; ListOffsets 
 log it; LeaveGroup only logs; after a code that ConsumerGroupHeartbeat does not know, every poll raises it.
 """
 
-GROUP_TABLES = "requests/group_reactions.py"
+GROUP_TABLES = "coordinator/error_actions.py"
 ERRORS = [
     ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_REACTIONS),
     ("JoinGroup", GROUP_TABLES, JOIN_REACTIONS),
@@ -261,14 +261,14 @@ ERRORS = [
     ("LeaveGroup", GROUP_TABLES, LEAVE_REACTIONS),
     ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_REACTIONS),
     ("OffsetFetch, per group", GROUP_TABLES, FETCH_GROUP_REACTIONS),
-    ("ConsumerGroupHeartbeat", "membership/epoch_heartbeat.py", EPOCH_HEARTBEAT_REACTIONS),
+    ("ConsumerGroupHeartbeat", "coordinator/consumer_protocol/heartbeat.py", EPOCH_HEARTBEAT_REACTIONS),
     ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, EPOCH_COMMIT_REACTIONS),
     ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, EPOCH_FETCH_GROUP_REACTIONS),
     ("OffsetFetch, per partition", GROUP_TABLES, FETCH_REACTIONS),
     ("OffsetFetch of a member with an epoch, per partition", GROUP_TABLES, EPOCH_FETCH_REACTIONS),
-    ("ListOffsets, per partition", "requests/reactions.py", LIST_OFFSETS_REACTIONS),
-    ("OffsetForLeaderEpoch, per partition", "requests/reactions.py", LEADER_EPOCH_REACTIONS),
-    ("Fetch, per partition", "fetching/reactions.py", FETCH),
+    ("ListOffsets, per partition", "offsets/error_actions.py", LIST_OFFSETS_REACTIONS),
+    ("OffsetForLeaderEpoch, per partition", "offsets/error_actions.py", LEADER_EPOCH_REACTIONS),
+    ("Fetch, per partition", "fetching/error_actions.py", FETCH),
 ]
 
 

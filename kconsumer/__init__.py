@@ -8,12 +8,12 @@ from kconsumer import assignors, errors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._version import VERSION
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer
 from kconsumer.decode import decode_batches
 from kconsumer.listener import RebalanceListener
+from kconsumer.metrics.reporters import Metric, MetricsReporter
 from kconsumer.records import ConsumerRecords
-from kconsumer.reporters import Metric, MetricsReporter
 from kconsumer.types import (
     GroupMetadata,
     IsolationLevel,

@@ -23,11 +23,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.decompressor import use_library
 from kconsumer._core.fetch import DecompressionError as DecompressionError
 from kconsumer._core.fetch import OutputLimitError as OutputLimitError
 from kconsumer._core.fetch import use_codecs
-from kconsumer._core.frames import lz4_block, snappy_size, xerial_block, zstd_most
-from kconsumer._core.unpacker import use_library
 from kconsumer._core.wire import Slice
 
 Packed = Slice | memoryview | bytes

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, Unpack
 from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Clock, Timer
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_signals import SIGNALS
+from kconsumer.engine.access_guard import Guard, public
+from kconsumer.engine.iteration import Iteration
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.guard import Guard, public
-from kconsumer.iteration import Iteration
 from kconsumer.listener import CallableListener, RebalanceListener
 from kconsumer.offset_arguments import offsets_to_commit, seek_target
 from kconsumer.offset_arguments import topic_partition as _partition
@@ -38,8 +38,8 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
-    from kconsumer._signature import ConsumerOptions
     from kconsumer.arrow import RecordBatch
+    from kconsumer.config.signature import ConsumerOptions
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer._core.record_run import RecordIterator, RecordRun
 from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, explain
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

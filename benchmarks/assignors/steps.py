@@ -1,7 +1,7 @@
 """What a rebalance costs its leader, step by step: `python benchmarks/assignors/run.py --steps`.
 
 No broker and no Java: the bytes of a JoinGroup answer go in, those of a SyncGroup request come out, by the very code a
-consumer runs (`kconsumer/membership/leader.py`), so user data and owned partitions are real. CPU time, the best of
+consumer runs (`kconsumer/coordinator/classic_protocol/leader.py`), so user data and owned partitions are real. CPU time, the best of
 several rounds: other work on the machine does not count.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from kconsumer._core.codec import decode, encode
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, load, validate
-from kconsumer.membership.leader import (
+from kconsumer.coordinator.classic_protocol.leader import (
     LeaderAssignment,
     assignment_bytes,
     encode_own_subscription,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from corpora import HEADERS, batches, transactions
 from figures import Pass, arguments, least, write
 
-from kconsumer._core.building import build
+from kconsumer._core.arrow_build import build
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.deserializers import adapt
 from kconsumer.types import TopicPartition

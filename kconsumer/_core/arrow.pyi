@@ -1,6 +1,6 @@
 from typing import Any
 
-from kconsumer._core.columns import Columns
+from kconsumer._core.arrow_columns import Columns
 
 def array_capsule(columns: Columns) -> Any: ...
 def schema_capsule(names: tuple[str, ...]) -> Any: ...

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from kconsumer._core.columns cimport (
+from kconsumer._core.arrow_columns cimport (
     KC_NULLABLE,
     KC_ROOT,
     KC_TYPES,

@@ -1,7 +1,7 @@
 """The codec as Python sees it: messages, and whole requests and responses with their headers.
 
 Decides what stands before a message. What a message consists of is said by a plan of `kconsumer.schema`; how
-values lie on the wire is in reading.pyx and writing.pyx.
+values lie on the wire is in decoder.pyx and encoder.pyx.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -9,10 +9,10 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, uint32_t
 from libc.stdlib cimport free
 
-from kconsumer._core.program cimport Program, program_of
-from kconsumer._core.reading cimport Source, finish, malformed, open_source, read_message, read_tags
+from kconsumer._core.compiled_schema cimport Program, program_of
+from kconsumer._core.decoder cimport Source, finish, malformed, open_source, read_message, read_tags
 from kconsumer._core.wire cimport Slice, Span, kc_store_be32, read_i16, read_i32, take
-from kconsumer._core.writing cimport Target, write_i16, write_i32, write_message, write_raw, write_uvarint
+from kconsumer._core.encoder cimport Target, write_i16, write_i32, write_message, write_raw, write_uvarint
 
 from kconsumer.errors import ProtocolError
 

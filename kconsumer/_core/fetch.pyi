@@ -3,7 +3,7 @@ from typing import final
 
 from typing_extensions import Buffer
 
-from kconsumer._core.run import RecordRun
+from kconsumer._core.record_run import RecordRun
 from kconsumer._core.wire import Slice
 from kconsumer.types import TopicPartition
 

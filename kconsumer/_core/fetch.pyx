@@ -3,7 +3,7 @@
 Decides what is a record to give out: it checks sizes and checksums, decompresses one batch at a time, passes
 over control records, records of aborted transactions and records below the position, and moves the position.
 Does not know what fetches are, why the position is where it is, or what becomes of a record. The layouts are
-in batch.pxd and legacy.pxd.
+in batch.pxd and message_set.pxd.
 """
 
 from copy import copy
@@ -30,10 +30,10 @@ from kconsumer._core.batch cimport (
     offset_at,
 )
 from kconsumer._core.crc cimport crc32c_of
-from kconsumer._core.legacy cimport Messages, find_uncompressed, find_wrapped, read_outer
-from kconsumer._core.run cimport RecordRun, Segment, new_run, read_next
+from kconsumer._core.message_set cimport Messages, find_uncompressed, find_wrapped, read_outer
+from kconsumer._core.record_run cimport RecordRun, Segment, new_run, read_next
 from kconsumer._core.transactions cimport ABORT_MARKER, BAD_MARKER, AbortedIndex, marker_type
-from kconsumer._core.unpacker cimport Ahead, can_unpack
+from kconsumer._core.decompressor cimport Ahead, can_unpack
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, RecordTooLargeError

@@ -1,6 +1,6 @@
 from typing import Any
 
-from kconsumer._core.columns import Columns
+from kconsumer._core.arrow_columns import Columns
 
 NAMES: dict[str, str]
 

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from kconsumer._core.arrow import schema_capsule
-from kconsumer._core.columns cimport (
+from kconsumer._core.arrow_columns cimport (
     KC_HEADERS,
     KC_TIMESTAMP,
     KC_TIMESTAMP_TYPE,

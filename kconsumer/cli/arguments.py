@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from kconsumer.cli.properties import read_properties
-from kconsumer.config import canonical_name
+from kconsumer.config.options import canonical_name
 
 COMMAND_TIMEOUT_MS = 20_000  # a command gives up sooner than a library
 

@@ -29,7 +29,7 @@ from kconsumer.cli.notices import waiting
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
 from kconsumer.consumer import Consumer
-from kconsumer.report import full_report
+from kconsumer.engine.state_dump import full_report
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kconsumer.cli.table import Cell, table
-from kconsumer.group_types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, GroupOffset]

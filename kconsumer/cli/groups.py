@@ -18,8 +18,8 @@ from kconsumer.cli import group_views as views
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.watch import Screen, repeat
-from kconsumer.group_types import GroupDescription
 from kconsumer.groups import STATES, TYPES, GroupClient
+from kconsumer.groups.types import GroupDescription
 
 LAGGING = 3
 DEFAULT_WATCH_S = 2.0

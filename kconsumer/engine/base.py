@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock, Timer
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
-from kconsumer.engine.closing import Closing
+from kconsumer.engine.close_sequence import Closing
+from kconsumer.engine.components import Group, Parts
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.section import EXPECTED, Unlocked
-from kconsumer.engine.view import View
-from kconsumer.engine.wiring import Group, Parts
+from kconsumer.engine.status import View
 from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.listener import RebalanceListener
+from kconsumer.managers import Promise, Reply, UnsentRequest
+from kconsumer.metadata.existence import ExistenceCheck
+from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.records import ConsumerRecords
-from kconsumer.requests.base import Promise, Reply, UnsentRequest
-from kconsumer.requests.lookups import TopicTable
-from kconsumer.requests.missing import ExistenceCheck
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
-from kconsumer.engine.wiring import Group, Parts
+from kconsumer.engine.components import Group, Parts
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
-from kconsumer.membership.steps import CallbackKind, RebalanceCallback
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
 

@@ -12,12 +12,12 @@ from typing import Any
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.components import Group, Parts
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
-from kconsumer.engine.wiring import Group, Parts
 from kconsumer.errors import KafkaError
-from kconsumer.requests.base import FOREVER, Promise, RequestManager, UnsentRequest
+from kconsumer.managers import FOREVER, Promise, RequestManager, UnsentRequest
 
 log = get_logger(__name__)
 

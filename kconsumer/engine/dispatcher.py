@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.messages import ClientRequest, ClientResponse, broker_id
-from kconsumer.requests.base import Reply, UnsentRequest
 
 log = get_logger(__name__)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.wiring import Parts
+from kconsumer.engine.components import Parts
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
+from kconsumer.managers import Promise, RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kconsumer.clock import Clock
-from kconsumer.metrics import Metrics, Row, Stat
+from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
 MAX_WAIT_MS = 3_600_000.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.plugins import NO_ANSWER, tell
+from kconsumer.metrics.plugins import NO_ANSWER, tell
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 

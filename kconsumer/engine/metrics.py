@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import sub
 
 from kconsumer._version import VERSION
-from kconsumer.metrics import Metrics, Row, Stat
+from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
 APP_INFO = "app-info"

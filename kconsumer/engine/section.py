@@ -9,7 +9,7 @@ from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kconsumer.engine.wiring import Parts
+    from kconsumer.engine.components import Parts
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """What checks of arguments and managers raise, before they change anything."""

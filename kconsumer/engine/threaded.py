@@ -17,6 +17,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.components import Parts
 from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
 from kconsumer.engine.events import (
     BETWEEN,
@@ -29,10 +30,9 @@ from kconsumer.engine.events import (
     Signal,
 )
 from kconsumer.engine.network_thread import NetworkThread
-from kconsumer.engine.wiring import Parts
 from kconsumer.errors import KafkaError, StateError, TimeoutError
+from kconsumer.managers import Promise, RequestManager, UnsentRequest
 from kconsumer.net.messages import ClientResponse
-from kconsumer.requests.base import Promise, RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)

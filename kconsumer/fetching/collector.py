@@ -18,19 +18,19 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.reactions import RESET, fetch_error, reaction_to
+from kconsumer.fetching.error_actions import RESET, fetch_error, reaction_to
+from kconsumer.managers import backoff_ms
 from kconsumer.records import ConsumerRecords
-from kconsumer.requests.base import backoff_ms
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState, truncation_error
 from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer._core.run import RecordRun
+    from kconsumer._core.record_run import RecordRun
 
 NO_LIMIT = sys.maxsize  # bytes of records that a call may take
 Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError, error_for
+from kconsumer.fetching.brokers import AsksForMetadata, Target, Targets, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
-from kconsumer.fetching.intake import Intake
 from kconsumer.fetching.metrics import FetchMetrics
-from kconsumer.fetching.outlook import NodeTrouble, Situation
+from kconsumer.fetching.partition_status import NodeTrouble, Situation
 from kconsumer.fetching.request import Flight, build_fetch
+from kconsumer.fetching.response_handler import Intake
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     INVALID_SESSION_EPOCH,
@@ -35,9 +36,8 @@ from kconsumer.fetching.session import (
     SESSION_ID_NOT_FOUND,
     FetchSession,
 )
-from kconsumer.fetching.targets import AsksForMetadata, Target, Targets, has_room
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import FOREVER, PollResult, Reply, UnsentRequest, backoff_ms
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest, backoff_ms
+from kconsumer.metrics.registry import Metrics
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse
 from kconsumer.state.cluster import Cluster

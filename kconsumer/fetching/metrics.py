@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import nan
 
-from kconsumer.metrics import Metrics, Row, Sensor, Stat
+from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import MetricName, TopicPartition

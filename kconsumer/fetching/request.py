@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.fetching.brokers import Target
 from kconsumer.fetching.memory import Block
 from kconsumer.fetching.session import Asked, SessionRequest
-from kconsumer.fetching.targets import Target
 from kconsumer.schema.fetch import FetchRequest
 from kconsumer.types import Node, TopicPartition
 

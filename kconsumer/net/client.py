@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError
+from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
-from kconsumer.net.errands import Start, in_thread
-from kconsumer.net.link import FOREVER, Link, ReconnectPolicy
-from kconsumer.net.loop import ConnectionLoop
+from kconsumer.net.event_loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics, broker_id
+from kconsumer.net.node import FOREVER, Link, ReconnectPolicy
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, connector, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
 
 if TYPE_CHECKING:
-    from kconsumer.config import ConsumerConfig
-    from kconsumer.net.sasl.accounts import Accounts
-    from kconsumer.net.sasl.login import NewLogin
+    from kconsumer.config.options import ConsumerConfig
+    from kconsumer.net.sasl.authenticator import NewLogin
+    from kconsumer.net.sasl.credentials import Accounts
 
 __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkMetrics"]
 
@@ -354,7 +354,7 @@ class NetworkClient:
         )
 
     def _make_accounts(self) -> Accounts:
-        from kconsumer.net.sasl.accounts import Accounts  # for those who log in
+        from kconsumer.net.sasl.credentials import Accounts  # for those who log in
 
         return Accounts(self._config, self._clock, self._loop.errands)
 
@@ -363,7 +363,7 @@ class NetworkClient:
         accounts, timeout_ms = self._accounts, self._config.request_timeout_ms
         if accounts is None:
             return None
-        from kconsumer.net.sasl.login import Login
+        from kconsumer.net.sasl.authenticator import Login
 
         return lambda line: Login(line, accounts, host, timeout_ms)
 

@@ -34,8 +34,8 @@ from kconsumer.errors import (
     StateError,
     error_for,
 )
-from kconsumer.net.greeting import BYTES, known
 from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.net.preamble import BYTES, known
 from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
 from kconsumer.schema import API_VERSIONS
@@ -43,7 +43,7 @@ from kconsumer.schema.dsl import Api
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
-    from kconsumer.net.sasl.login import Login, NewLogin
+    from kconsumer.net.sasl.authenticator import Login, NewLogin
 
 UNSUPPORTED_VERSION = 35
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins

@@ -6,7 +6,7 @@ poll ends. A bootstrap connection counts as a node of its own, and so does a coo
 
 from __future__ import annotations
 
-from kconsumer.metrics import Metrics, Row, Sensor, Stat
+from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.net.messages import ClientResponse, broker_id
 
 GROUP = "consumer-metrics"

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from kconsumer.net.errands import Errand, Errands, Start, in_thread
+from kconsumer.net.background import Errand, Errands, Start, in_thread
 from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from kconsumer.config import ConsumerConfig
+    from kconsumer.config.options import ConsumerConfig
 
 WOULD_BLOCK = -1
 
@@ -194,7 +194,7 @@ def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transpor
 def connector(config: ConsumerConfig) -> Connect:
     """How connections of this configuration are made. ConfigError for certificates and keys that cannot be used."""
     if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
-        from kconsumer.net.tls import TlsConnector  # and with it Python's ssl: for those who need it
+        from kconsumer.net.tls.transport import TlsConnector  # and with it Python's ssl: for those who need it
 
         return TlsConnector(config)
     return connect_tcp

@@ -9,7 +9,7 @@ All of them make consumers of their own that belong to no group and commit nothi
 """
 
 from kconsumer.ranges.client import RangeClient, TopicListing, borrow
-from kconsumer.ranges.points import EARLIEST, LATEST
+from kconsumer.ranges.offset_bounds import EARLIEST, LATEST
 from kconsumer.ranges.reader import Gap, RangeReader, read_range
 from kconsumer.ranges.topic import TopicReader, read_topic, scan_topic
 

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer, Offsets, P, Partition, Timeout
+from kconsumer.engine.access_guard import Guard, fork_count
 from kconsumer.errors import CommitFailedError, ConfigError, KafkaError
-from kconsumer.guard import Guard, fork_count
-from kconsumer.ranges.points import Point
+from kconsumer.ranges.offset_bounds import Point
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from kconsumer.arrow import RecordBatch, SparkBatch, choose, choose_spark
 from kconsumer.clock import Clock, Timer
 from kconsumer.consumer import Consumer
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError, TimeoutError
-from kconsumer.ranges import points
+from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client import RangeClient
 from kconsumer.ranges.gaps import Gap, Gaps
-from kconsumer.ranges.points import Point
+from kconsumer.ranges.offset_bounds import Point
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import TopicPartition
 
@@ -114,7 +114,7 @@ class RangeReader:
         """Look up what there is, and seek."""
         tp, consumer = self.partition, self._client.consumer
         for point in (start, end):
-            points.check(point)
+            offset_bounds.check(point)
         if isinstance(start, int) and isinstance(end, int) and start > end:
             raise ValueError(f"not a range of offsets: {start} to {end}")
         first = consumer.beginning_offsets([tp])
@@ -122,8 +122,8 @@ class RangeReader:
         self.log_start_offset, self.high_watermark = first[tp], last[tp]
         if self._client.read_committed:
             self.last_stable_offset = last[tp]
-        self.start_offset = self.next_offset = points.resolve(consumer, start, first, last)[tp]
-        self.end_offset = self._reachable = points.resolve(consumer, end, first, last)[tp]
+        self.start_offset = self.next_offset = offset_bounds.resolve(consumer, start, first, last)[tp]
+        self.end_offset = self._reachable = offset_bounds.resolve(consumer, end, first, last)[tp]
         if self.start_offset > self.end_offset and not isinstance(start, int):
             self.start_offset = self.next_offset = self.end_offset  # the latest record is later than a fixed end
         if self.next_offset < self.end_offset:

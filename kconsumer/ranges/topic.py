@@ -17,9 +17,9 @@ from typing import Any, Self
 from kconsumer.arrow import RecordBatch, SparkBatch, Table
 from kconsumer.clock import Clock, Timer
 from kconsumer.errors import StateError, TimeoutError
-from kconsumer.ranges import points
+from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client import RangeClient
-from kconsumer.ranges.points import EARLIEST, LATEST, Point
+from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
 from kconsumer.ranges.reader import LONGEST_POLL_S, Limits, Schema
 from kconsumer.records import ConsumerRecords
@@ -96,7 +96,7 @@ def scan_topic(
     """
     limits = Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
-        points.check(point)
+        offset_bounds.check(point)
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
@@ -124,8 +124,8 @@ def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ra
         raise ValueError(f"there is no topic {topic!r} on {client.options['bootstrap_servers']}")
     partitions = sorted(TopicPartition(topic, info.partition) for info in found.partitions)
     first, last = client.beginning_offsets(partitions), client.end_offsets(partitions)
-    starts = points.resolve(client.consumer, start, first, last)
-    ends = points.resolve(client.consumer, end, first, last)
+    starts = offset_bounds.resolve(client.consumer, start, first, last)
+    ends = offset_bounds.resolve(client.consumer, end, first, last)
     clipped = {tp: min(max(starts[tp], first[tp]), last[tp]) for tp in partitions}
     return {tp: (clipped[tp], max(clipped[tp], min(ends[tp], last[tp]))) for tp in partitions}
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
-from kconsumer.spark import deadletter, offsets
+from kconsumer.spark import dead_letters, offsets
 from kconsumer.spark.columns import as_map, decode
-from kconsumer.spark.deadletter import DeadLetter
+from kconsumer.spark.dead_letters import DeadLetter
 from kconsumer.spark.loss import LossPolicy
 from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.planning import OffsetRange
@@ -151,7 +151,7 @@ class Scan:
                 offset=offset,
             )
         self.skipped += 1
-        key, value = deadletter.encoded(row.get("key")), deadletter.encoded(row.get("value"))
+        key, value = dead_letters.encoded(row.get("key")), dead_letters.encoded(row.get("value"))
         self._letter("undecodable", offset, offset + 1, reason, key, value)
 
     def _pass(self, bad: int, end: int, error: CorruptRecordError) -> int:
@@ -196,7 +196,7 @@ class Scan:
     def finish(self, run: tuple[str, ...]) -> None:
         """Write the dead letters."""
         if self._config["deadLetterPath"] is not None:
-            deadletter.write(deadletter.folder(self._config["deadLetterPath"]), run, self._task, self.letters)
+            dead_letters.write(dead_letters.folder(self._config["deadLetterPath"]), run, self._task, self.letters)
         if self.skipped:
             log.warning("%d offsets of %s could not be decoded", self.skipped, self._task.topic_partition)
 

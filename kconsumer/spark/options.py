@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from kconsumer.config import OPTIONS as CLIENT_OPTIONS
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import OPTIONS as CLIENT_OPTIONS
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.spark import offsets
-from kconsumer.spark.deadletter import folder
+from kconsumer.spark.dead_letters import folder
 from kconsumer.spark.formats import FORMATS, value_format
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, Timestamps
 from kconsumer.spark.strategy import Assign, Strategy, Subscribe, SubscribePattern

@@ -25,8 +25,8 @@ from kconsumer.spark.compat import (
 from kconsumer.spark.executor import read
 from kconsumer.spark.offsets import as_document, from_document
 from kconsumer.spark.options import SourceConfig
-from kconsumer.spark.progress import StreamProgress
 from kconsumer.spark.schema import Projection
+from kconsumer.spark.stream_offsets import StreamProgress
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:

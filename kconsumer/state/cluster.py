@@ -1,7 +1,7 @@
 """What we believe of the cluster: brokers, topics, partitions and who leads them.
 
 Decides which of two contradicting answers about a partition is newer (leader epochs, topic ids). It does not
-decide when to ask; `requests/metadata.py` does.
+decide when to ask; `metadata/manager.py` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What we believe of one assigned partition: its position, its flags, the offsets last heard of.
 
 Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched. It does not
-decide when to ask a broker anything; `requests/offsets.py` does.
+decide when to ask a broker anything; `offsets/reset_manager.py` does.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kconsumer.clock import Clock
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA

@@ -15,12 +15,12 @@ import pytest
 
 from kconsumer import Consumer, MetricsReporter, RebalanceListener, TopicPartition
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
+from kconsumer.coordinator.classic_protocol import leader
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.errors import KafkaError, ProtocolError
-from kconsumer.membership import leader
+from kconsumer.managers import Reply
 from kconsumer.net import connection
 from kconsumer.net.messages import ClientResponse
-from kconsumer.requests.base import Reply
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
 from support.coordinator_broker import INTERVAL_MS, CoordinatorBroker

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, RangeClient
-from kconsumer.config import OPTIONS, ConsumerConfig
+from kconsumer.config.options import OPTIONS, ConsumerConfig
+from kconsumer.engine.state_dump import full_report
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.groups import GroupClient
-from kconsumer.report import full_report
 from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.certificates import Authority, Certificate
 from support.scripted_broker import ScriptedBroker

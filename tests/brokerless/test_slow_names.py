@@ -12,7 +12,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import TimeoutError
-from kconsumer.net.errands import MOST_THREADS
+from kconsumer.net.background import MOST_THREADS
 
 BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MOST_THREADS)]
 SOON_S = 5.0  # long for a loaded machine, short for a name server that does not answer

@@ -18,7 +18,7 @@ from kconsumer.clock import Clock
 from kconsumer.engine.events import ApplicationEvent, ApplicationEvents, Signal
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.metrics import Metrics
+from kconsumer.metrics.registry import Metrics
 from kconsumer.types import SubscriptionPattern
 from support.stopwatch import Stopwatch
 from support.threads import eventually

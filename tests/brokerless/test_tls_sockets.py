@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from kconsumer.clock import Clock
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
-from kconsumer.net.tls import MOST_AT_ONCE, TlsConnector
+from kconsumer.net.tls.transport import MOST_AT_ONCE, TlsConnector
 from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker

@@ -140,7 +140,11 @@ def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> No
     assert [] == hooks.locked
     expected = {"value deserializer", "on_consume", "on_commit", "close", "metric_change", "metric_removal"}
     assert expected | {"on_assign", "on_revoke"} <= hooks.seen
-    logs = {"log kconsumer.membership.base", "log kconsumer.requests.coordinator", "log kconsumer.requests.offsets"}
+    logs = {
+        "log kconsumer.coordinator.membership",
+        "log kconsumer.coordinator.lookup",
+        "log kconsumer.offsets.reset_manager",
+    }
     assert logs <= hooks.seen
 
 

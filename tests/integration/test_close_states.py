@@ -22,10 +22,10 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.consumer_protocol.state import EpochState
 from kconsumer.errors import BrokerError, StateError, WakeupError
 from kconsumer.groups import GroupClient
-from kconsumer.state.epochs import EpochState
-from kconsumer.state.member import MemberState
 from support.kafka import Kafka, KafkaCluster, KafkaNode
 from support.kafka_admin import wait_until
 from support.leaving import remove_static_member

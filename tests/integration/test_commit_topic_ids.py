@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kconsumer import Consumer, TopicPartition
+from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES
 from kconsumer.errors import KafkaError
-from kconsumer.requests.commit_messages import LAST_VERSION_WITH_NAMES
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
 from support.kafka import Kafka
 from support.kafka_admin import wait_until

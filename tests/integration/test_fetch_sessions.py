@@ -12,7 +12,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.fetching.session import FetchSession
-from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster

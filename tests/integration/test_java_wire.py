@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.codec import decode, encode, encode_request
-from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import NEWEST, Array, Field, Message, Scalar, Versions, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription

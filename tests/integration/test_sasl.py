@@ -26,7 +26,7 @@ from kconsumer.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
-from kconsumer.net.sasl.login import Login
+from kconsumer.net.sasl.authenticator import Login
 from support.certificates import Authority
 from support.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
 from support.kafka_admin import wait_until

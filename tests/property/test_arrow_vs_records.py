@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.building import build
+from kconsumer._core.arrow_build import build
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.arrow import COLUMNS, Table
 from kconsumer.testing.batches import CODECS, Rec, build_batch

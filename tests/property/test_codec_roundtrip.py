@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kconsumer._core.codec import decode, decode_request, decode_response, encode
-from kconsumer.errors import ProtocolError
-from kconsumer.membership.protocol import (
+from kconsumer.coordinator.classic_protocol.embedded import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
+from kconsumer.errors import ProtocolError
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription

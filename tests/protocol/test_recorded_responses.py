@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.codec import decode_response, encode_response
-from kconsumer.membership.protocol import decode_assignment, decode_subscription
+from kconsumer.coordinator.classic_protocol.embedded import decode_assignment, decode_subscription
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import ZERO_UUID
 

@@ -12,7 +12,7 @@ from support.certificates import Authority, broker_properties
 from support.kafka import KafkaCluster
 from support.polling import numbered
 from support.spark_parity import OURS, failure
-from support.spark_told import plan_of, run_stream
+from support.spark_progress import plan_of, run_stream
 
 PASSWORD = "sesame-4711"
 

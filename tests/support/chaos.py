@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Message
 
 from support.chaos_checker import STABLE_SESSIONS, Fault, check_calms, check_generations, check_owners, stable_since
-from support.chaos_weather import ChaosWeather, Kind, Strike, draw_storm
+from support.chaos_faults import ChaosWeather, Kind, Strike, draw_storm
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
 from support.proxy import Proxy

@@ -8,16 +8,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
-from kconsumer.fetching.outlook import outlook
+from kconsumer.fetching.partition_status import outlook
 from kconsumer.fetching.session import FetchSession
-from kconsumer.metrics import Metrics
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.metrics.registry import Metrics
 from kconsumer.net.messages import broker_id
-from kconsumer.requests.base import Reply, UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
     MetadataResponse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kconsumer.membership.protocol import encode_assignment
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.schema import (
     CONSUMER_GROUP_HEARTBEAT,
     FIND_COORDINATOR,

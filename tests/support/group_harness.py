@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
+from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
+from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
+from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import KafkaError
-from kconsumer.membership.classic import ClassicMembership
-from kconsumer.membership.heartbeat import HeartbeatManager
-from kconsumer.membership.metrics import GroupMetrics
-from kconsumer.membership.protocol import encode_assignment, encode_subscription
-from kconsumer.membership.steps import CallbackKind
-from kconsumer.metrics import Metrics
-from kconsumer.requests.base import Reply, UnsentRequest
-from kconsumer.requests.commits import CommitManager
-from kconsumer.requests.coordinator import CoordinatorManager
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
 from kconsumer.schema.metadata import (
@@ -32,7 +33,6 @@ from kconsumer.schema.offsets import (
     OffsetCommitResponseTopic,
 )
 from kconsumer.state.cluster import Cluster
-from kconsumer.state.member import Member
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 

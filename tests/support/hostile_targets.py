@@ -21,12 +21,12 @@ import pyarrow
 
 from kconsumer import compression
 from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
-from kconsumer._core.building import MOST_BYTES, build
+from kconsumer._core.arrow_build import MOST_BYTES, build
+from kconsumer._core.arrow_columns import COLUMNS
 from kconsumer._core.codec import decode_response, encode_response
-from kconsumer._core.columns import COLUMNS
 from kconsumer._core.fetch import PartitionFetch, use_codecs
 from kconsumer._core.headers import next_fetch_offset
-from kconsumer._core.run import RecordRun
+from kconsumer._core.record_run import RecordRun
 from kconsumer._core.spark import spark_columns
 from kconsumer._core.wire import FrameBuffer, Slice
 from kconsumer.arrow import RecordBatch

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.metadata import MetadataManager
-from kconsumer.requests.offsets import OffsetsManager
+from kconsumer.managers import UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.reset_manager import OffsetsManager
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetReset
-from support.managing import NoJitter, answer, config, led_by, tp, tps
+from support.manager_driver import NoJitter, answer, config, led_by, tp, tps
 
 WALL_MS = 1_700_000_000_000
 

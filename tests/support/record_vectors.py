@@ -18,7 +18,7 @@ from typing import Any
 
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import FrameBuffer
-from kconsumer.membership.protocol import encode_assignment, encode_subscription
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
 from kconsumer.schema import (
     API_VERSIONS,
     APIS,

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kconsumer.config import ConsumerConfig
-from kconsumer.engine.wiring import Parts
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.components import Parts
 from kconsumer.errors import KafkaError
-from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
     JoinGroupResponse,
@@ -39,9 +39,9 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import TopicPartition
-from support.epoch_harness import answered, topic_id
+from support.consumer_harness import answered, topic_id
 from support.group_harness import FirstTakesAll, committed
-from support.managing import metadata, partition, topic
+from support.manager_driver import metadata, partition, topic
 
 LATENCY_MS = 1.0
 HEARTBEAT_MS = 500

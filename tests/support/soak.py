@@ -23,10 +23,10 @@ from confluent_kafka import KafkaException
 from support.kafka import DEFAULT_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
 from support.proxy import Proxy
+from support.soak_faults import BrokerWeather, LinkWeather
 from support.soak_journal import DOUBT_S, ReaderProcess, check_group, check_numbers, check_plain, report
 from support.soak_load import PlainLoad, TransactionalLoad, running
 from support.soak_use import check_use, use
-from support.soak_weather import BrokerWeather, LinkWeather
 
 PLAIN, TRANSACTIONAL, GROUP = "plain", "transactional", "group"
 PLAIN_PARTITIONS, TRANSACTIONAL_PARTITIONS = 6, 3

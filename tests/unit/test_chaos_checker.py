@@ -15,7 +15,7 @@ from support.chaos_checker import (
     replay,
     stable_since,
 )
-from support.chaos_weather import ONSET_S, Kind, draw_storm
+from support.chaos_faults import ONSET_S, Kind, draw_storm
 from support.soak_journal import Journal, check_group
 
 TP = ("t", 0)

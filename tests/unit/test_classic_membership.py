@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer.coordinator.classic_protocol.embedded import decode_assignment, decode_subscription
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.membership.protocol import decode_assignment, decode_subscription
-from kconsumer.membership.steps import CallbackKind
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
-from kconsumer.state.member import Generation, MemberState
 from support.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kconsumer.assignors import Assignment, ClusterView, Subscription
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError
-from kconsumer.membership.steps import CallbackKind
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
-from kconsumer.state.member import MemberState
 from kconsumer.types import GroupMetadata
 from support.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, tps
 

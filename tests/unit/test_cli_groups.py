@@ -15,7 +15,7 @@ from kconsumer.cli import groups, watch
 from kconsumer.cli.group_views import Health, description_tables, lag_table
 from kconsumer.cli.table import table
 from kconsumer.errors import error_for
-from kconsumer.group_types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import Node
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))

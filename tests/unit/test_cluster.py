@@ -6,7 +6,7 @@ import pytest
 
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
 from kconsumer.types import Node, PartitionInfo
-from support.managing import NODES, led_by, metadata, partition, topic, tp
+from support.manager_driver import NODES, led_by, metadata, partition, topic, tp
 
 ID_1, ID_2 = b"1" * 16, b"2" * 16
 VERSION = 12

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.commits import MAX_IN_FLIGHT
 from kconsumer.errors import (
     BrokerConnectionError,
     CommitFailedError,
@@ -14,15 +16,13 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     WakeupError,
 )
-from kconsumer.requests.base import Promise, UnsentRequest
-from kconsumer.requests.commits import MAX_IN_FLIGHT
+from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from kconsumer.state.member import Generation
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 from support.group_harness import GroupHarness, committed, tps
 

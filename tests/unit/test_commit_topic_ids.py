@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer.coordinator.commits import MAX_IN_FLIGHT
 from kconsumer.errors import KafkaError
-from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.commits import MAX_IN_FLIGHT
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema import ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetCommitResponse,
@@ -18,7 +18,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
-from support.epoch_harness import EVERYTHING, EpochHarness, topic_id
+from support.consumer_harness import EVERYTHING, EpochHarness, topic_id
 from support.group_harness import committed
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

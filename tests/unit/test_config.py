@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kconsumer.config import OPTIONS, ConsumerConfig
+from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError
 from kconsumer.types import IsolationLevel, OffsetReset
 

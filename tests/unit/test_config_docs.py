@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kconsumer.config import OPTIONS
+from kconsumer.config.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 # What we never do whatever it says; and a choice among metrics that are all of the lowest level.

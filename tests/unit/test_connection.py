@@ -17,8 +17,8 @@ from kconsumer.errors import (
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.connection import Connection
-from kconsumer.net.greeting import MAX_FIRST_FRAME_BYTES
 from kconsumer.net.messages import ClientRequest, ClientResponse
+from kconsumer.net.preamble import MAX_FIRST_FRAME_BYTES
 from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
 from support.scripted_broker import Received, api_versions, read_request, response_bytes

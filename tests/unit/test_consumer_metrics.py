@@ -9,7 +9,7 @@ import pytest
 from kconsumer import Consumer
 from kconsumer._version import VERSION
 from kconsumer.engine.metrics import ConsumerMetrics, add_app_info
-from kconsumer.metrics import Metrics
+from kconsumer.metrics.registry import Metrics
 
 
 def read(metrics: Metrics, name: str, now: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -14,12 +15,11 @@ from kconsumer.errors import (
     KafkaError,
     ProtocolError,
 )
-from kconsumer.requests.base import FOREVER, UnsentRequest
-from kconsumer.requests.coordinator import CoordinatorManager
+from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
-from support.managing import RETRY_MS, NoJitter, answer, config, fail
+from support.manager_driver import RETRY_MS, NoJitter, answer, config, fail
 
 LOST = BrokerConnectionError("lost")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import ContextDeserializer, ObjectDeserializer, PlainDeserializer, adapt
 from kconsumer.errors import ConfigError
 from kconsumer.testing.batches import Rec, build_batch

@@ -15,7 +15,7 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import Reply, UnsentRequest
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
 from kconsumer.types import Node
 from support.fake_network import World

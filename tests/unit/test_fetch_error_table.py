@@ -13,7 +13,7 @@ from kconsumer.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from kconsumer.fetching.reactions import REACTIONS
+from kconsumer.fetching.error_actions import REACTIONS
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition

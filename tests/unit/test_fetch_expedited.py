@@ -6,7 +6,7 @@ import pytest
 
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.manager import EXPEDITE_AFTER_MS
-from kconsumer.requests.base import UnsentRequest
+from kconsumer.managers import UnsentRequest
 from support.fetching import World
 
 ALL = list(range(10))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.requests.base import UnsentRequest
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, UnsupportedVersionError
-from kconsumer.fetching.reactions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
+from kconsumer.fetching.error_actions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kconsumer.errors import BrokerConnectionError
+from kconsumer.managers import UnsentRequest
 from kconsumer.records import ConsumerRecords
-from kconsumer.requests.base import UnsentRequest
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import OffsetReset, PartitionCondition, TopicPartition
 from support.fetching import TOPIC_ID, World

@@ -9,7 +9,7 @@ import pytest
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.session import MAX_EPOCH, FetchSession, SessionRequest, next_epoch
-from kconsumer.requests.base import UnsentRequest
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import TopicPartition

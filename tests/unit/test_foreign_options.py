@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kconsumer import Consumer
-from kconsumer._foreign_options import FOREIGN
-from kconsumer.config import ALIASES, OPTIONS, ConsumerConfig, canonical_name
+from kconsumer.config.foreign_options import FOREIGN
+from kconsumer.config.options import ALIASES, OPTIONS, ConsumerConfig, canonical_name
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kconsumer.coordinator import error_actions as tables
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.errors import (
     BrokerError,
     CommitFailedError,
@@ -19,8 +21,7 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     is_retriable,
 )
-from kconsumer.requests import group_reactions as tables
-from kconsumer.requests.base import Promise, UnsentRequest
+from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.classic_group import (
     HeartbeatResponse,
     JoinGroupResponse,
@@ -35,7 +36,6 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from kconsumer.state.member import Generation, MemberState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 from support.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
 from support.group_harness import GroupHarness, committed

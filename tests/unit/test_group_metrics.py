@@ -6,9 +6,9 @@ from math import isnan
 
 import pytest
 
+from kconsumer.coordinator.metrics import GROUP, GroupMetrics
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.membership.metrics import GROUP, GroupMetrics
-from kconsumer.metrics import Metrics
+from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from kconsumer.types import OffsetAndMetadata
 from support.group_harness import GroupHarness, committed, tps

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -14,11 +15,10 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.group_types import GroupListing
-from kconsumer.membership.protocol import encode_assignment
-from kconsumer.requests.base import Promise, UnsentRequest
-from kconsumer.requests.groups import GroupsManager
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.groups.manager import GroupsManager
+from kconsumer.groups.types import GroupListing
+from kconsumer.managers import Promise, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,
@@ -50,7 +50,7 @@ from kconsumer.schema.share_group import (
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetReset
-from support.managing import RETRY_MS, NoJitter, answer, config, fail, tps
+from support.manager_driver import RETRY_MS, NoJitter, answer, config, fail, tps
 
 DEADLINE = 10_000.0
 NOT_FOUND = 69

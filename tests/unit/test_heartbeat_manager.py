@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.errors import AuthenticationError, BrokerConnectionError
-from kconsumer.requests.base import FOREVER, UnsentRequest
+from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse
-from kconsumer.state.member import Generation, MemberState
 from support.group_harness import GroupHarness, tps
 
 

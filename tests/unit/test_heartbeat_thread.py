@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.net.client import NetworkClient
-from kconsumer.requests.coordinator import CoordinatorManager
-from kconsumer.state.member import Member
 
 
 @pytest.mark.parametrize(("receiving", "nap_ms"), [(True, 100.0), (False, 3000.0)])

@@ -22,15 +22,15 @@ SLOW = {
     "uuid",
     "zipfile",
 }
-COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow", "kconsumer._core.building", "kconsumer._core.spark"}
-HEALTH = {"kconsumer.groups", "kconsumer.group_types", "kconsumer.engine.admin", "kconsumer.schema.admin"}
+COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow", "kconsumer._core.arrow_build", "kconsumer._core.spark"}
+HEALTH = {"kconsumer.groups", "kconsumer.groups.types", "kconsumer.groups.engine", "kconsumer.schema.admin"}
 OTHER_TABLES = {"kconsumer.schema.sasl", "kconsumer.schema.share_group"}
 OTHER_PROTOCOL = {
     "kconsumer.engine.threaded",
-    "kconsumer.membership.epochs",
-    "kconsumer.membership.epoch_heartbeat",
+    "kconsumer.coordinator.consumer_protocol.manager",
+    "kconsumer.coordinator.consumer_protocol.heartbeat",
     "kconsumer.schema.consumer_group",
-    "kconsumer.state.epochs",
+    "kconsumer.coordinator.consumer_protocol.state",
 }
 LEADERS_WORK = {"kconsumer_assignors._lots", "kconsumer_assignors._flow", "kconsumer_assignors._polish"}
 
@@ -51,14 +51,14 @@ def test_import_loads_neither_an_engine_nor_what_few_programs_use() -> None:
 def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
     """A classic member searches no installed packages and has nothing of the other protocol, health or columns."""
     modules = loaded(CLASSIC)
-    assert {"kconsumer.membership.classic", "kconsumer_assignors.cooperative_sticky"} <= modules
+    assert {"kconsumer.coordinator.classic_protocol.manager", "kconsumer_assignors.cooperative_sticky"} <= modules
     assert set() == modules & (SLOW | COLUMNS | HEALTH | OTHER_TABLES | OTHER_PROTOCOL | LEADERS_WORK)
 
 
 @pytest.mark.parametrize(
     ("statement", "wanted"),
     [
-        ("kconsumer.groups.list", HEALTH - {"kconsumer.engine.admin", "kconsumer.schema.admin"}),
+        ("kconsumer.groups.list", HEALTH - {"kconsumer.groups.engine", "kconsumer.schema.admin"}),
         ("kconsumer.decode_batches(b'').to_arrow()", COLUMNS),
         (
             "from kconsumer.schema import APIS",

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from kconsumer._core.codec import decode, encode
-from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.coordinator import CoordinatorManager
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.managers import UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.dsl import request_plan
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.subscription import SubscriptionState
-from support.managing import NoJitter, config, tp, tps
+from support.manager_driver import NoJitter, config, tp, tps
 from support.offsets_case import OffsetsCase
 
 

@@ -16,12 +16,12 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import FOREVER, UnsentRequest
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import METADATA
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
-from support.managing import (
+from support.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,
     TRIGGER_MS,

@@ -15,12 +15,12 @@ from kconsumer.errors import (
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.requests.base import FOREVER, PollResult, Promise, UnsentRequest
-from kconsumer.requests.lookups import TopicTable
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
-from support.managing import RETRY_MS, NoJitter, answer, config, fail, led_by, metadata, partition, topic
+from support.manager_driver import RETRY_MS, NoJitter, answer, config, fail, led_by, metadata, partition, topic
 
 LOST = BrokerConnectionError("lost")
 

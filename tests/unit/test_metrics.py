@@ -6,7 +6,7 @@ from math import isnan
 
 import pytest
 
-from kconsumer.metrics import Metrics, Stat
+from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.types import MetricName
 
 ROWS = tuple((stat.name.lower(), stat, "a test") for stat in Stat)

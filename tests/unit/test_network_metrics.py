@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kconsumer.metrics import Metrics
+from kconsumer.metrics.registry import Metrics
 from kconsumer.net.metrics import GROUP, NODE_GROUP, ConnectionMetrics
 from kconsumer.schema import METADATA, SASL_AUTHENTICATE
 from kconsumer.types import Node
 from support.fake_network import World
-from support.login_world import LoginWorld
+from support.login_exchange import LoginWorld
 from support.scripted_broker import SILENCE
 
 

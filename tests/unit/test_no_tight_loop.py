@@ -20,9 +20,9 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import Backoff, Reply
-from kconsumer.requests.groups import GroupsManager
-from kconsumer.requests.metadata import MetadataManager
+from kconsumer.groups.manager import GroupsManager
+from kconsumer.managers import Backoff, Reply
+from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeResponse,
@@ -41,7 +41,7 @@ from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetReset
 from support.error_codes import ALL, name_of
-from support.managing import config
+from support.manager_driver import config
 from support.simulation import ANSWERS, Fault, Simulation, coded
 
 SECONDS = 3

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer.errors import TopicAuthorizationError
-from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.reactions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
+from kconsumer.managers import UnsentRequest
+from kconsumer.offsets.error_actions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetReset
 from support.error_codes import ALL, CODE, name_of
-from support.managing import NODES, RETRY_MS, answer, led_by, tp
+from support.manager_driver import NODES, RETRY_MS, answer, led_by, tp
 from support.offsets_case import OffsetsCase, offsets, rows
 
 # The tables of Java's OffsetFetcherUtils and OffsetsForLeaderEpochUtils: one, but for the old message format.

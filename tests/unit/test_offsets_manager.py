@@ -12,12 +12,12 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import FOREVER
+from kconsumer.managers import FOREVER
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.types import IsolationLevel, OffsetReset
-from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, answer, fail, led_by, metadata, topic, tps
+from support.manager_driver import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, answer, fail, led_by, metadata, topic, tps
 from support.offsets_case import WALL_MS, offsets, rows
 from support.offsets_case import OffsetsCase as Case
 

@@ -15,9 +15,9 @@ from kconsumer.errors import (
     TimeoutError,
     TopicAuthorizationError,
 )
-from kconsumer.requests.base import FOREVER
+from kconsumer.managers import FOREVER
 from kconsumer.types import OffsetAndTimestamp, OffsetReset
-from support.managing import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
+from support.manager_driver import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
 from support.offsets_case import OffsetsCase, offsets, rows
 
 A0, A1, X0, X1 = tps("a-0", "a-1", "x-0", "x-1")

@@ -14,16 +14,16 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from kconsumer.requests.base import FOREVER, UnsentRequest
-from kconsumer.requests.metadata import MetadataManager
-from kconsumer.requests.offsets import OffsetsManager
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.reset_manager import OffsetsManager
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset
-from support.managing import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, NoJitter, answer, config, fail, led_by, tp, tps
+from support.manager_driver import NODES, REQUEST_TIMEOUT_MS, RETRY_MS, NoJitter, answer, config, fail, led_by, tp, tps
 
 A0, A1 = tps("a-0", "a-1")
 OLD = LeaderAndEpoch(NODES[1], 3)

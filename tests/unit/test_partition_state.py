@@ -17,7 +17,7 @@ from kconsumer.state.partition import (
     Tally,
 )
 from kconsumer.types import OffsetReset
-from support.managing import NODES
+from support.manager_driver import NODES
 
 LEADER = LeaderAndEpoch(NODES[1], 3)
 NEXT_LEADER = LeaderAndEpoch(NODES[2], 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.epoch_harness import EpochHarness
+from support.consumer_harness import EpochHarness
 from support.group_harness import FirstTakesAllCooperative, GroupHarness, committed, tps
 
 ZERO, ONE = tps("t", 0, 1)

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 
 from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
-from kconsumer.requests.base import PollResult, Promise
-from kconsumer.requests.positions import PositionsManager
+from kconsumer.managers import PollResult, Promise
+from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
-from support.managing import NODES, config, led_by, tp, tps
+from support.manager_driver import NODES, config, led_by, tp, tps
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.engine.callbacks import Callbacks
-from support.epoch_harness import INTERVAL_MS, EpochHarness
+from support.consumer_harness import INTERVAL_MS, EpochHarness
 from support.group_harness import tps
 
 pytestmark = pytest.mark.network_thread

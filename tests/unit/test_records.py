@@ -13,7 +13,7 @@ import pytest
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.run import RecordIterator, RecordRun
+from kconsumer._core.record_run import RecordIterator, RecordRun
 from kconsumer.decode import decode_batches
 from kconsumer.deserializers import adapt
 from kconsumer.errors import RecordDeserializationError

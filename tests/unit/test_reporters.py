@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from kconsumer import Consumer, Metric, MetricsReporter
-from kconsumer.metrics import Metrics, Stat
-from kconsumer.reporters import Reporters
+from kconsumer.metrics.registry import Metrics, Stat
+from kconsumer.metrics.reporters import Reporters
 
 
 class Watcher(MetricsReporter):

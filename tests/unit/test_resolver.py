@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.net.errands import MOST_THREADS
+from kconsumer.net.background import MOST_THREADS
 from kconsumer.net.resolver import Lookup, Resolver
 from kconsumer.net.transport import Address, resolve_canonical
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer._jaas import parse
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.jaas import parse
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import ConfigError
 
 KAFKA = "org.apache.kafka.common.security."

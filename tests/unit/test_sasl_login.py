@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
-from kconsumer.net.link import FOREVER
+from kconsumer.net.node import FOREVER
 from kconsumer.net.states import ConnectionState
 from kconsumer.schema import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from support.fake_network import World
-from support.login_world import LoginWorld
+from support.login_exchange import LoginWorld
 from support.scripted_broker import CLOSE, SILENCE, Received, api_versions, response_bytes
 
 LIFETIME_MS = 10_000

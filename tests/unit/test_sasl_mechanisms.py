@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kconsumer.net.sasl.accounts import MECHANISMS
+from kconsumer.net.sasl.credentials import MECHANISMS
 from kconsumer.net.sasl.gssapi import Gssapi
 from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
 from kconsumer.net.sasl.oauthbearer import OAuthBearer

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, StateError
-from kconsumer.net.errands import MOST_THREADS, Errands
-from kconsumer.net.sasl import endpoint
-from kconsumer.net.sasl.endpoint import Endpoint
+from kconsumer.net.background import MOST_THREADS, Errands
+from kconsumer.net.sasl import token_endpoint
 from kconsumer.net.sasl.mechanism import MechanismError
+from kconsumer.net.sasl.token_endpoint import Endpoint
 from kconsumer.net.sasl.tokens import Tokens, Window
 from kconsumer.testing.clock import VirtualClock
 
@@ -181,7 +181,7 @@ class Issuer:
                 pass
 
         for name in ("HTTPConnection", "HTTPSConnection"):
-            monkeypatch.setattr(endpoint.http.client, name, Connection)
+            monkeypatch.setattr(token_endpoint.http.client, name, Connection)
         config: Any = SimpleNamespace(
             **{
                 "sasl_oauthbearer_token_endpoint_url": "https://issuer.example:8443/token?tenant=a",

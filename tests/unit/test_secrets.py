@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kconsumer.config import OPTIONS, ConsumerConfig
+from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.net.sasl.mechanism import Account
 from kconsumer.schema import SASL_AUTHENTICATE
-from support.login_world import LoginWorld
+from support.login_exchange import LoginWorld
 from support.scripted_broker import SILENCE
 
 PLANTED = "pl4nted"

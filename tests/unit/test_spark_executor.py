@@ -13,7 +13,7 @@ import pytest
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark.columns import as_map, decode
-from kconsumer.spark.deadletter import DeadLetter, folder, write
+from kconsumer.spark.dead_letters import DeadLetter, folder, write
 from kconsumer.spark.executor import first_readable
 from kconsumer.spark.formats import Text
 from kconsumer.spark.planning import OffsetRange

@@ -12,7 +12,7 @@ from kconsumer.spark.loss import DataLossError
 from kconsumer.spark.offsets import Limit, Named, Specific
 from kconsumer.spark.options import parse
 from kconsumer.spark.planning import OffsetRange
-from kconsumer.spark.progress import StreamProgress
+from kconsumer.spark.stream_offsets import StreamProgress
 from kconsumer.types import TopicPartition
 
 Offsets = dict[TopicPartition, int]

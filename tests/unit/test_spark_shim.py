@@ -32,6 +32,6 @@ def test_import_never_raises_and_loads_nothing_of_ours() -> None:
 def test_the_library_without_pyspark() -> None:
     """`import kconsumer.spark` and its pure parts need no pyspark."""
     code = BLOCKED.format(error="ImportError(name)").partition("import pyspark_kconsumer")[0]
-    code += "import kconsumer.spark, kconsumer.spark.options, kconsumer.spark.executor, kconsumer.spark.progress"
+    code += "import kconsumer.spark, kconsumer.spark.options, kconsumer.spark.executor, kconsumer.spark.stream_offsets"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "" == done.stderr

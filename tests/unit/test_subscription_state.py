@@ -12,7 +12,7 @@ from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionKind, SubscriptionState, Truncation
 from kconsumer.types import OffsetAndMetadata, OffsetReset
-from support.managing import NODES, led_by, metadata, partition, topic, tp, tps
+from support.manager_driver import NODES, led_by, metadata, partition, topic, tp, tps
 
 LEADER = LeaderAndEpoch(NODES[1], 3)
 A0, A1, B0 = tps("a-0", "a-1", "b-0")

@@ -10,7 +10,7 @@ from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import HAS_POSITION, FetchPosition, FetchState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetReset
-from support.managing import NODES, tps
+from support.manager_driver import NODES, tps
 
 PARTITIONS = tps("a-0", "a-1", "b-0")
 LEADERS = [LeaderAndEpoch(), LeaderAndEpoch(NODES[1], None), LeaderAndEpoch(NODES[1], 3), LeaderAndEpoch(NODES[2], 4)]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import ConfigError
-from kconsumer.net.tls_ciphers import TLS13, openssl_name, set_ciphers
-from kconsumer.net.tls_context import make_context
+from kconsumer.net.tls.ciphers import TLS13, openssl_name, set_ciphers
+from kconsumer.net.tls.context import make_context
 from support.certificates import Authority
 
 AUTHORITY = Authority()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kconsumer.config import ConsumerConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError
-from kconsumer.net.tls import TlsConnector, TlsTransport
+from kconsumer.net.tls.transport import TlsConnector, TlsTransport
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError
 
 CONFIG = ConsumerConfig(bootstrap_servers="k:1", security_protocol="SSL")

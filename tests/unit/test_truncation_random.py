@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kconsumer.errors import BrokerConnectionError, LogTruncationError
-from kconsumer.requests.base import UnsentRequest
-from kconsumer.requests.offsets import OffsetsManager
+from kconsumer.managers import UnsentRequest
+from kconsumer.offsets.reset_manager import OffsetsManager
 from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.fetch import LeaderIdAndEpoch
 from kconsumer.schema.offsets import (
@@ -28,7 +28,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.types import TopicPartition
 from support.fetching import Metadata, World
-from support.managing import NoJitter
+from support.manager_driver import NoJitter
 
 BROKERS = 3
 PARTITIONS = 2

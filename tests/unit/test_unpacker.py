@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
+from kconsumer._core.decompressor import taken_ahead, use_library
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.unpacker import taken_ahead, use_library
 from kconsumer.deserializers import adapt
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import Rec, build_batch
@@ -187,7 +187,7 @@ WAITING = """
 import sys, threading, time
 import kconsumer.compression
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer._core.unpacker import use_library
+from kconsumer._core.decompressor import use_library
 from kconsumer.types import TopicPartition
 data = open(sys.argv[2], "rb").read()
 PartitionFetch(TopicPartition("t", 0), data, 0).take(1)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kconsumer.coordinator.consumer_protocol.state import EpochState
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.state.epochs import EpochState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
-from support.epoch_harness import INTERVAL_MS, EpochHarness
+from support.consumer_harness import INTERVAL_MS, EpochHarness
 from support.group_harness import FirstTakesAllCooperative, GroupHarness, tps
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)

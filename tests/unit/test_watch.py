@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kconsumer.net import watch
-from kconsumer.net.link import Link
+from kconsumer.net import interest
+from kconsumer.net.interest import READ, WRITE, Watch
+from kconsumer.net.node import Link
 from kconsumer.net.wakeup import Waker
-from kconsumer.net.watch import READ, WRITE, Watch
 
-FILES = (watch.__file__, selectors.__file__)
+FILES = (interest.__file__, selectors.__file__)
 
 
 class Interrupt(BaseException):

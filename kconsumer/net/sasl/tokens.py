@@ -21,7 +21,7 @@ from kconsumer.net.sasl.mechanism import MechanismError
 
 if TYPE_CHECKING:
     from kconsumer.clock import Clock
-    from kconsumer.config import ConsumerConfig
+    from kconsumer.config.options import ConsumerConfig
 
 MAX_EXPIRY_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds, as the MSK signer returns it
 
@@ -135,6 +135,6 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _endpoint(config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> Callable[[], object]:
-    from kconsumer.net.sasl.endpoint import Endpoint
+    from kconsumer.net.sasl.token_endpoint import Endpoint
 
     return Endpoint(config, clock, pause).issue

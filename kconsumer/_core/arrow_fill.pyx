@@ -1,0 +1,331 @@
+"""Fills columns from runs in C, in the memory layout of Arrow.
+
+Decides how columns lie in memory while they grow. Which records are in the runs is decided elsewhere, and what becomes
+of the memory in `building`.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy, memset
+
+from kconsumer._core.batch cimport Record, offset_at, read_nullable
+from kconsumer._core.arrow_columns cimport (
+    KC_HEADERS,
+    KC_KEY,
+    KC_LEADER_EPOCH,
+    KC_PARTITION,
+    KC_TIMESTAMP,
+    KC_TIMESTAMP_TYPE,
+    KC_TOPIC,
+    KC_VALUE,
+    free_block,
+    grown_block,
+    new_block,
+)
+from kconsumer._core.record_run cimport read_next
+from kconsumer._core.wire cimport Span, kc_load_be64, read_varint, remaining, take
+
+
+cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # these bits are set in bytes of other characters
+
+
+cdef uint8_t* all_valid(Py_ssize_t rows) noexcept nogil:
+    cdef uint8_t* bits = <uint8_t*> new_block(rows // 8 + 1)
+    if bits != NULL:
+        memset(bits, 0xFF, <size_t> (rows // 8 + 1))
+    return bits
+
+
+cdef inline void clear_bit(uint8_t* bits, Py_ssize_t row) noexcept nogil:
+    bits[row >> 3] &= <uint8_t> ~(1 << (row & 7))
+
+
+cdef bint start_bytes(Bytes* column, Py_ssize_t rows, Py_ssize_t room) noexcept nogil:
+    column.room = room
+    column.ends = <int32_t*> new_block(4 * rows + 4)
+    column.data = <unsigned char*> new_block(room)
+    column.valid = all_valid(rows)
+    if column.ends == NULL or column.data == NULL or column.valid == NULL:
+        return False
+    column.ends[0] = 0
+    return True
+
+
+cdef void stop_bytes(Bytes* column) noexcept nogil:
+    free_block(column.ends)
+    free_block(column.data)
+    free_block(column.valid)
+
+
+cdef Status grow(Bytes* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
+    """Make room for `size` more bytes."""
+    cdef Py_ssize_t room
+    cdef unsigned char* data
+    if size > limit - column.used:
+        return FULL
+    room = min(max(2 * column.room, column.used + size), limit)
+    data = <unsigned char*> grown_block(column.data, column.used, room)
+    if data == NULL:
+        return NO_MEMORY
+    column.data = data
+    column.room = room
+    return GOOD
+
+
+cdef inline Status reserve(Bytes* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
+    if size <= column.room - column.used:
+        return GOOD
+    return grow(column, size, limit)
+
+
+cdef inline void append(Bytes* column, Py_ssize_t row, const unsigned char* data, int32_t size) noexcept nogil:
+    """Add the string of a row, for which there is room; a negative size is null."""
+    if size > 0:
+        memcpy(column.data + column.used, data, <size_t> size)
+        column.used += size
+    elif size < 0:
+        clear_bit(column.valid, row)
+        column.nulls += 1
+    column.ends[row + 1] = <int32_t> column.used
+
+
+cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nogil:
+    """Get memory for `rows` rows whose records are `size` bytes; False without memory."""
+    cdef Py_ssize_t room = min(size, builder.limit)
+    cdef bint good
+    builder.room = rows
+    builder.offset = <int64_t*> new_block(8 * rows)
+    good = builder.offset != NULL
+    if builder.wants[KC_KEY]:
+        good &= start_bytes(&builder.key, rows, min(room, 16 * rows))
+    if builder.wants[KC_VALUE]:
+        good &= start_bytes(&builder.value, rows, room)
+    if builder.wants[KC_TOPIC]:
+        good &= start_bytes(&builder.topic, rows, min(16 * rows, builder.limit))
+    if builder.wants[KC_TIMESTAMP]:
+        builder.timestamp = <int64_t*> new_block(8 * rows)
+        good &= builder.timestamp != NULL
+    if builder.wants[KC_PARTITION]:
+        builder.partition = <int32_t*> new_block(4 * rows)
+        good &= builder.partition != NULL
+    if builder.wants[KC_TIMESTAMP_TYPE]:
+        builder.timestamp_type = <int8_t*> new_block(rows)
+        good &= builder.timestamp_type != NULL
+    if builder.wants[KC_LEADER_EPOCH]:
+        builder.epoch = <int32_t*> new_block(4 * rows)
+        builder.epoch_valid = all_valid(rows)
+        good &= builder.epoch != NULL and builder.epoch_valid != NULL
+    if builder.wants[KC_HEADERS]:
+        builder.header_ends = <int32_t*> new_block(4 * rows + 4)
+        good &= builder.header_ends != NULL
+        good &= start_bytes(&builder.header_key, 0, 0) and start_bytes(&builder.header_value, 0, 0)
+        if good:
+            builder.header_ends[0] = 0
+    return good
+
+
+cdef void stop(Builder* builder) noexcept nogil:
+    """Free what no column took over."""
+    stop_bytes(&builder.key)
+    stop_bytes(&builder.value)
+    stop_bytes(&builder.topic)
+    stop_bytes(&builder.header_key)
+    stop_bytes(&builder.header_value)
+    free_block(builder.offset)
+    free_block(builder.timestamp)
+    free_block(builder.partition)
+    free_block(builder.timestamp_type)
+    free_block(builder.epoch)
+    free_block(builder.epoch_valid)
+    free_block(builder.header_ends)
+
+
+cdef Status fill(Builder* builder, Piece* piece) noexcept nogil:
+    """Add records of the piece until it is empty, or the builder full."""
+    cdef Py_ssize_t first = builder.rows
+    cdef Status status = fill_records(builder, &piece.segment, piece.end)
+    if builder.rows > first and status != MALFORMED:
+        fill_constants(builder, piece, first)
+    return status
+
+
+cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexcept nogil:
+    """Fill the columns that differ from record to record."""
+    cdef Record record
+    cdef Span rest = segment.span
+    cdef const unsigned char* at
+    cdef int64_t offset
+    cdef Py_ssize_t row = builder.rows, left = segment.count
+    cdef Status status = GOOD
+    cdef bint key = builder.wants[KC_KEY], value = builder.wants[KC_VALUE], headers = builder.wants[KC_HEADERS]
+    cdef int64_t* timestamp = builder.timestamp
+    while left and row < builder.room:
+        at = rest.p
+        if not read_next(&rest, segment.magic, &record):
+            status = MALFORMED
+            break
+        offset = offset_at(segment.base_offset, record.offset_delta)
+        if offset < segment.floor:
+            continue
+        if offset >= end:
+            left -= 1
+            continue
+        if key:
+            status = reserve(&builder.key, record.key_size, builder.limit)
+        if value and status == GOOD:
+            status = reserve(&builder.value, record.value_size, builder.limit)
+        if headers and status == GOOD:
+            status = fill_headers(builder, row, record.headers)
+        if status != GOOD:
+            rest.p = at
+            break
+        if key:
+            append(&builder.key, row, record.key, record.key_size)
+        if value:
+            append(&builder.value, row, record.value, record.value_size)
+        builder.offset[row] = offset
+        if timestamp != NULL:
+            timestamp[row] = segment.base_timestamp
+            if not segment.one_timestamp:
+                timestamp[row] = offset_at(segment.base_timestamp, record.timestamp_delta)
+        left -= 1
+        row += 1
+    segment.span = rest
+    segment.count = left
+    builder.rows = row
+    if status != GOOD:
+        return status
+    return GOOD if left == 0 else FULL
+
+
+cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept nogil:
+    """Add a record's headers. Unless GOOD is returned, none of them was added."""
+    cdef Bytes* keys = &builder.header_key
+    cdef Bytes* values = &builder.header_value
+    cdef int32_t count = 0, size
+    cdef Span key
+    cdef const unsigned char* value
+    cdef Status status
+    cdef Py_ssize_t headers = builder.headers, most = remaining(&span)
+    if most > 1:
+        if not read_varint(&span, &count) or not 0 <= count <= most:
+            return MALFORMED
+        # A bad byte of a key becomes U+FFFD, which has three.
+        status = reserve(keys, 3 * most, builder.limit)
+        if status == GOOD:
+            status = reserve(values, most, builder.limit)
+        if status == GOOD:
+            status = reserve_headers(builder, count)
+        if status != GOOD:
+            return status
+    for _ in range(count):
+        if not (read_varint(&span, &size) and take(&span, size, &key) and read_nullable(&span, &value, &size)):
+            return MALFORMED
+        status = append_text(keys, headers, key)
+        if status != GOOD:
+            return status
+        append(values, headers, value, size)
+        headers += 1
+    builder.headers = headers
+    builder.header_ends[row + 1] = <int32_t> headers
+    return GOOD
+
+
+cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
+    """Make room for `count` more headers."""
+    cdef Py_ssize_t needed = builder.headers + count, room = builder.headers_room
+    if needed <= room:
+        return GOOD
+    if needed > builder.limit:
+        return FULL
+    room = max(2 * room, needed, 64)
+    if not grow_rows(&builder.header_key, builder.headers_room, room):
+        return NO_MEMORY
+    if not grow_rows(&builder.header_value, builder.headers_room, room):
+        return NO_MEMORY
+    builder.headers_room = room
+    return GOOD
+
+
+cdef bint grow_rows(Bytes* column, Py_ssize_t before, Py_ssize_t rows) noexcept nogil:
+    cdef void* ends = grown_block(column.ends, 4 * before + 4, 4 * rows + 4)
+    cdef uint8_t* valid
+    if ends == NULL:
+        return False
+    column.ends = <int32_t*> ends
+    valid = <uint8_t*> grown_block(column.valid, before // 8 + 1, rows // 8 + 1)
+    if valid == NULL:
+        return False
+    memset(valid + before // 8 + 1, 0xFF, <size_t> (rows // 8 - before // 8))
+    column.valid = valid
+    return True
+
+
+cdef Status append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
+    """Add a string that must be UTF-8; what is not becomes U+FFFD, as in ConsumerRecord. Returns GOOD or NO_MEMORY."""
+    cdef const unsigned char* p = text.p
+    while text.end - p >= 8 and not kc_load_be64(p) & BEYOND_ASCII:
+        p += 8
+    while p < text.end and p[0] < 0x80:
+        p += 1
+    if p == text.end:
+        append(column, row, text.p, <int32_t> remaining(&text))
+        return GOOD
+    return append_decoded(column, row, text)
+
+
+cdef Status append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept with gil:
+    """A function of its own: one with Python objects takes the GIL whenever it is called."""
+    try:
+        made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
+    except MemoryError:
+        return NO_MEMORY
+    append(column, row, <const unsigned char*> PyBytes_AS_STRING(made), <int32_t> PyBytes_GET_SIZE(made))
+    return GOOD
+
+
+cdef void fill_constants(Builder* builder, Piece* piece, Py_ssize_t first) noexcept nogil:
+    """Fill the columns that are the same for all records of a segment, from row `first` on."""
+    cdef Py_ssize_t row
+    cdef bint known = piece.segment.leader_epoch >= 0
+    if builder.partition != NULL:
+        for row in range(first, builder.rows):
+            builder.partition[row] = piece.partition
+    if builder.timestamp_type != NULL:
+        memset(builder.timestamp_type + first, piece.segment.timestamp_kind, <size_t> (builder.rows - first))
+    if builder.epoch != NULL:
+        for row in range(first, builder.rows):
+            builder.epoch[row] = piece.segment.leader_epoch if known else 0
+        if not known:
+            builder.epoch_nulls += builder.rows - first
+            for row in range(first, builder.rows):
+                clear_bit(builder.epoch_valid, row)
+
+
+cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_ssize_t first) noexcept nogil:
+    """Repeat the topic from row `first` on."""
+    cdef Py_ssize_t row
+    cdef Status status = reserve(&builder.topic, size * (builder.rows - first), builder.limit)
+    if status != GOOD:
+        builder.rows = first
+        return status
+    for row in range(first, builder.rows):
+        append(&builder.topic, row, <const unsigned char*> topic, <int32_t> size)
+    return GOOD
+
+
+cdef Status fill_all(Builder* builder, Piece* pieces, Py_ssize_t* at, Py_ssize_t count) noexcept nogil:
+    """Fill from pieces[at[0]] on; leaves `at` where to go on."""
+    cdef Status status = GOOD, topic
+    cdef Py_ssize_t first
+    while at[0] < count and status == GOOD:
+        first = builder.rows
+        status = fill(builder, &pieces[at[0]])
+        if builder.wants[KC_TOPIC] and builder.rows > first:
+            topic = fill_topic(builder, pieces[at[0]].topic, pieces[at[0]].topic_size, first)
+            if topic != GOOD:
+                return topic
+        if status == GOOD:
+            at[0] += 1
+    return status

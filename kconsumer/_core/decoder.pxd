@@ -1,0 +1,19 @@
+"""Bytes to messages, as a Program says."""
+
+from cpython.object cimport PyObject
+
+from kconsumer._core.compiled_schema cimport Op, Program
+from kconsumer._core.wire cimport Slice, Span
+
+
+cdef struct Source:
+    Span span
+    const unsigned char* start
+    PyObject* owner         # borrowed: what keeps the bytes alive, and what Slices will refer to
+
+
+cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1
+cdef object read_message(Program program, Source* source)
+cdef int read_tags(Program program, object message, Source* source) except -1
+cdef int finish(Program program, Source* source) except -1
+cdef malformed(Program program, Op* op, Source* source, str problem)

@@ -1,0 +1,18 @@
+"""Messages to bytes, as a Program says."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, uint32_t
+
+from kconsumer._core.compiled_schema cimport Program
+
+
+cdef struct Target:
+    unsigned char* data     # realloc'd as it grows; freed by whoever made the Target
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef int write_message(Program program, object message, Target* target) except -1
+cdef int write_i16(Target* target, int16_t value) except -1
+cdef int write_i32(Target* target, int32_t value) except -1
+cdef int write_uvarint(Target* target, uint32_t value) except -1
+cdef int write_raw(Target* target, const void* data, Py_ssize_t size) except -1

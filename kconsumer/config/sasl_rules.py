@@ -1,0 +1,87 @@
+"""Rules between the options of a login, as a table: what each mechanism needs, and what belongs to which.
+
+Decides what is wrong with a configuration before anything is connected. A `sasl_jaas_config` becomes the options for
+the same here; one that is given by reference is read for each login, so only then is it known whether it is right.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.config import kinds
+from kconsumer.errors import ConfigError
+
+_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
+
+# Option -> the mechanisms that it belongs to.
+BELONGS_TO: Mapping[str, tuple[str, ...]] = {
+    "sasl_plain_username": _PASSWORD,
+    "sasl_plain_password": _PASSWORD,
+    "sasl_scram_tokenauth": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl_oauth_token_provider": ("OAUTHBEARER",),
+    "sasl_oauth_extensions": ("OAUTHBEARER",),
+    _ENDPOINT: ("OAUTHBEARER",),
+    "sasl_oauthbearer_client_credentials_client_id": ("OAUTHBEARER",),
+    "sasl_oauthbearer_client_credentials_client_secret": ("OAUTHBEARER",),
+    "sasl_kerberos_service_name": ("GSSAPI",),
+    "sasl_kerberos_principal": ("GSSAPI",),
+    "sasl_kerberos_keytab": ("GSSAPI",),
+}
+
+# Mechanism -> options it cannot do without.
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_PASSWORD, ("sasl_plain_username", "sasl_plain_password")),
+    "GSSAPI": ("sasl_kerberos_service_name",),
+}
+
+
+def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
+    """Fill in what a JAAS entry says, and check what belongs together. ConfigError names both sides."""
+    mechanism = values["sasl_mechanism"]
+    _check_mechanism(mechanism, given)
+    jaas = values["sasl_jaas_config"]
+    if jaas is not None and not kinds.refers(jaas):
+        _take_over(jaas, values, given, rows)
+    if jaas is None or not kinds.refers(jaas):
+        _check_needs(mechanism, values)
+
+
+def _check_mechanism(mechanism: str, given: Mapping[str, str]) -> None:
+    for name, spelling in given.items():
+        if mechanism not in BELONGS_TO.get(name, (mechanism,)):
+            said = "is GSSAPI unless you set it" if "sasl_mechanism" not in given else f"is {mechanism}"
+            wanted = " or ".join(BELONGS_TO[name])
+            raise ConfigError(f"{spelling} belongs to sasl_mechanism {wanted}, but sasl_mechanism {said}")
+    if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
+        said = " (which it is unless you set it)" if "sasl_mechanism" not in given else ""
+        raise ConfigError(f"sasl_mechanism='GSSAPI'{said} needs the package gssapi: pip install gssapi")
+
+
+def _take_over(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
+    """Options of the JAAS entry under our names."""
+    from kconsumer.config.jaas import options_of  # for those who have one
+
+    for name, value in options_of(jaas, values["sasl_mechanism"]).items():
+        if name in given:
+            raise ConfigError(f"sasl_jaas_config and {given[name]} say the same thing; give one of them")
+        values[name] = rows[name].read(value, f"{name} (of sasl_jaas_config)")
+
+
+def _check_needs(mechanism: str, values: Mapping[str, Any]) -> None:
+    missing = [name for name in NEEDS.get(mechanism, ()) if values[name] is None]
+    if missing:
+        raise ConfigError(f"sasl_mechanism={mechanism!r} needs {' and '.join(missing)} (or sasl_jaas_config)")
+    if mechanism != "OAUTHBEARER":
+        return
+    provider, endpoint = values["sasl_oauth_token_provider"], values[_ENDPOINT]
+    if (provider is None) == (endpoint is None):
+        both = "cannot have both" if provider is not None else "needs one of"
+        raise ConfigError(f"sasl_mechanism='OAUTHBEARER' {both} sasl_oauth_token_provider and {_ENDPOINT}")
+    if endpoint is not None:
+        names = [f"sasl_oauthbearer_client_credentials_client_{half}" for half in ("id", "secret")]
+        missing = [name for name in names if values[name] is None]
+        if missing:
+            raise ConfigError(f"{_ENDPOINT} needs {' and '.join(missing)}")

@@ -1,0 +1,1 @@
+"""Managers of what a group's coordinator answers: membership, heartbeats, commits."""

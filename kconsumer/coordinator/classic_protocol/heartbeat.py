@@ -1,0 +1,137 @@
+"""Heartbeats of the classic protocol: when one is due, what its answer means, and when silence means leaving.
+
+Three timers, as in Java: the heartbeat interval (started when one is sent), the session (restarted by each good answer
+and by finding the coordinator), and the poll interval (restarted by each `poll` of the caller). The same manager is
+driven by the caller's thread inside `poll` and by the heartbeat thread outside it.
+"""
+
+from __future__ import annotations
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.leave import leave_request
+from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
+from kconsumer.coordinator.error_actions import HEARTBEAT_REACTIONS, Reaction, reaction_to
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.membership import Heartbeats
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import AuthenticationError, error_for
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.schema import HEARTBEAT
+from kconsumer.schema.classic_group import HeartbeatRequest
+
+log = get_logger(__name__)
+
+
+class HeartbeatManager(Heartbeats[Member]):
+    """Keeps a joined member alive at the coordinator."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: Member,
+        coordinator: CoordinatorManager,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        super().__init__(config, member, coordinator, metrics)
+        self._in_flight = False
+        self._session_deadline = FOREVER
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._in_flight
+
+    def joined(self, now: float) -> None:
+        """A JoinGroup was answered: all timers start anew."""
+        self._next_heartbeat = now + self._config.heartbeat_interval_ms
+        self.session_restarted(now)
+        self._backoff.reset()
+
+    def session_restarted(self, now: float) -> None:
+        """The coordinator was found, or answered."""
+        self._session_deadline = now + self._config.session_timeout_ms
+
+    def due(self, now: float) -> float:
+        """How long (ms) until `poll` has something to do."""
+        if not self._member.heartbeating:
+            return FOREVER
+        if self._in_flight:
+            return max(0.0, min(self._session_deadline, self._poll_deadline) - now)
+        return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
+
+    def poll(self, now: float) -> PollResult:
+        """A heartbeat when due; a LeaveGroup when the caller has not polled for `max_poll_interval_ms`."""
+        if not self._member.heartbeating:
+            return PollResult()
+        if now >= self._poll_deadline:
+            return self._leave_idle_caller(now)
+        if self._coordinator.connection is None:
+            self._coordinator.wanted = True
+            return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
+        if now >= self._session_deadline:
+            self._coordinator.mark_unknown("session_timeout_ms passed without an answered heartbeat", now)
+            self.session_restarted(now)
+            return PollResult(wait_ms=0.0)
+        wait_ms = self.due(now)
+        if self._in_flight or wait_ms > 0:
+            return PollResult(wait_ms=wait_ms)
+        self._in_flight = True
+        self._metrics.heartbeat_sent(now)
+        self._next_heartbeat = now + self._config.heartbeat_interval_ms
+        return PollResult([self._request()], self.due(now))
+
+    def _leave_idle_caller(self, now: float) -> PollResult:
+        self._caller_is_idle()
+        leave = leave_request(self._member, self._coordinator, "max_poll_interval_ms passed without a poll()")
+        self._member.reset("max_poll_interval_ms passed without a poll()")
+        return PollResult([leave] if leave else [])
+
+    def _request(self) -> UnsentRequest:
+        generation = self._member.generation
+        message = HeartbeatRequest(
+            group_id=self._member.group_id,
+            generation_id=generation.id,
+            member_id=generation.member_id,
+            group_instance_id=self._member.group_instance_id,
+        )
+        return UnsentRequest(
+            HEARTBEAT, message, lambda reply: self._on_reply(generation, reply), node=self._coordinator.connection
+        )
+
+    def _on_reply(self, sent: Generation, reply: Reply) -> None:
+        self._in_flight = False
+        if reply.error is not None:
+            if isinstance(reply.error, AuthenticationError):  # the caller hears of it before the session is over
+                self._error = reply.error
+            self._coordinator.mark_unknown(reply.error, reply.now)
+            self._retry(reply.now)
+            return
+        self._metrics.heartbeat_answered(reply.now - reply.sent_at, reply.now)
+        code = reply.message.error_code
+        if code == 0:
+            self.session_restarted(reply.now)
+            self._backoff.reset()
+            return
+        self._react(reaction_to(HEARTBEAT_REACTIONS, code), code, sent, reply.now)
+
+    def _react(self, reaction: Reaction, code: int, sent: Generation, now: float) -> None:
+        member = self._member
+        unchanged = member.generation == sent
+        where = f"heartbeat in group {member.group_id!r}"
+        if reaction is Reaction.COORDINATOR:
+            self._coordinator.mark_unknown(error_for(code), now)
+            self._retry(now)
+        elif reaction is Reaction.REJOIN:
+            self.session_restarted(now)
+            if member.state is MemberState.STABLE:
+                member.request_rejoin("the group is rebalancing")
+        elif reaction is Reaction.RAISE:
+            self._error = error_for(code, where, operation="Read")
+        elif not unchanged:
+            log.debug("%s: %s for an older generation ignored", where, error_for(code))
+        elif reaction is Reaction.FENCED:
+            self._error = error_for(code, where, operation="Read")
+            member.reset(str(error_for(code)), fenced=self._error)
+        else:
+            member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)

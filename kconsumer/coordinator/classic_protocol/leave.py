@@ -1,0 +1,47 @@
+"""The LeaveGroup request: best effort, logged, never retried."""
+
+from __future__ import annotations
+
+from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.coordinator.error_actions import LEAVE_REACTIONS, Reaction, reaction_to
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import error_for
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema import LEAVE_GROUP
+from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+
+log = get_logger(__name__)
+
+REASON_LENGTH = 255
+
+
+def leave_request(
+    member: Member, coordinator: CoordinatorManager, reason: str, *, leave_group: bool | None = None
+) -> UnsentRequest | None:
+    """A LeaveGroup for the member, or None when there is nothing to leave.
+
+    `leave_group` None: dynamic members leave, static ones stay (their place is kept until the session times out).
+    """
+    wanted = member.group_instance_id is None if leave_group is None else leave_group
+    member_id = member.generation.member_id
+    if not wanted or not member.in_group or coordinator.connection is None:
+        return None
+    log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
+    node = coordinator.connection
+    if member.rebalancing and coordinator.coordinator is not None:
+        # A broker answers in order, a JoinGroup only when all have joined and a SyncGroup only when the leader has said
+        # who gets what: leave by its other connection.
+        node = str(coordinator.coordinator.id)
+    identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
+    message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])
+    return UnsentRequest(LEAVE_GROUP, message, _on_reply, node=node)
+
+
+def _on_reply(reply: Reply) -> None:
+    if reply.error is not None:
+        log.warning("LeaveGroup failed: %s", reply.error)
+        return
+    for code in (reply.message.error_code, *(member.error_code for member in reply.message.members)):
+        if code and reaction_to(LEAVE_REACTIONS, code) is Reaction.LOG:
+            log.warning("LeaveGroup failed: %s", error_for(code))

@@ -1,0 +1,469 @@
+"""Membership of the classic protocol: join, sync, and the order of commits and callbacks around them.
+
+One rebalance is: PREPARING (commit, then on_revoke or on_lost) → JOINING (JoinGroup) → SYNCING (the leader assigns,
+SyncGroup) → COMPLETING (on_revoke of what moves away, on_assign) → STABLE. Callbacks are steps in a queue: the engine
+runs the one that is due on the caller's thread and says when it is done. Joins start only when the caller polls; what
+each error code means is in the two tables (Java's AbstractCoordinator and ConsumerCoordinator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
+from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment, plugin_error
+from kconsumer.coordinator.classic_protocol.leave import leave_request
+from kconsumer.coordinator.classic_protocol.requests import (
+    PROTOCOL_TYPE,
+    STATIC_MEMBERS_FROM,
+    join_message,
+    join_timeout_ms,
+    sync_message,
+)
+from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.error_actions import HINTS, JOIN_REACTIONS, SYNC_REACTIONS, Reaction, Table, reaction_to
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.membership import Membership
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
+from kconsumer.managers import FOREVER, Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
+from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAssignment
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import GroupMetadata, TopicPartition
+
+log = get_logger(__name__)
+
+
+class ClassicMembership(Membership[Member]):
+    """Joins, and leads when it must."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: Member,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        coordinator: CoordinatorManager,
+        commits: CommitManager,
+        heartbeat: HeartbeatManager,
+        assignors: Sequence[Assignor],
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
+        self._cluster = cluster
+        self._heartbeat = heartbeat
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self.rebalance_protocol = common_protocol(assignors)
+        self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
+        self._requests = 0
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._retried_at_once = False  # since the last rebalance that ended well
+        self._completed = self._group_metadata_of(Generation())
+        self._joined_topics: frozenset[str] = frozenset()
+        self._last_generation = -1
+        self._leader: LeaderAssignment | None = None
+        self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
+        self._seen_metadata = -1
+
+    # --- what the engine asks --------------------------------------------------------------------------------------
+
+    def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
+        """The callback returned or raised; either way the rebalance goes on."""
+        self._steps.callback_done(callback, now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the member is stable with nothing to do: `poll` need not be called for its sake."""
+        return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
+
+    def take_error(self) -> KafkaError | None:
+        """An error of the rebalance that `poll` must raise; given once, and the rebalance is tried again later."""
+        error, self._error = self._error, None
+        return error
+
+    def group_metadata(self) -> GroupMetadata:
+        """The generation of the last complete rebalance, also while the next one runs and after the member was fenced:
+        a transaction must not commit in a generation whose assignment was not taken over yet, nor in none at all."""
+        return self._completed
+
+    def _group_metadata_of(self, generation: Generation) -> GroupMetadata:
+        member = self._member
+        return GroupMetadata(member.group_id, generation.id, generation.member_id, member.group_instance_id)
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """Take the rebalance as far as it goes without waiting."""
+        if not self._subscription.is_group_managed:
+            return PollResult()
+        self._steps.advance(now)
+        if self._steps:
+            return PollResult()
+        if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
+            return PollResult()
+        if self._coordinator.connection is None:
+            self._coordinator.wanted = True
+            return PollResult()
+        pause_ms = self._backoff.remaining_ms(now)
+        if pause_ms > 0:
+            return PollResult(wait_ms=pause_ms)
+        return self._rebalance(now)
+
+    def _rebalance(self, now: float) -> PollResult:
+        # PREPARING and COMPLETING without steps: an exception ended the rebalance between two of them.
+        if not self._member.rebalancing:
+            if not self._pattern_matched():
+                return PollResult()
+            self._begin_prepare(now)
+            if self._steps:
+                return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
+        if self._request:
+            return PollResult()
+        if self._member.state is MemberState.JOINING:
+            return self._join(now)
+        if self._member.state is MemberState.SYNCING:
+            return self._sync(now)
+        return PollResult()
+
+    # --- when to rejoin --------------------------------------------------------------------------------------------
+
+    def _rejoin_not_needed(self) -> bool:
+        if self._member.rejoin_reason is not None:
+            return False
+        if self._subscription.subscribed_topics() != self._joined_topics:
+            self._member.request_rejoin("the subscription has changed")
+            return False
+        if self._leader is not None and self._cluster.update_version != self._seen_metadata:
+            self._seen_metadata = self._cluster.update_version
+            if self._leader.outdated(self._cluster):
+                self._member.request_rejoin("cached metadata has changed")
+                return False
+        return True
+
+    # --- before the join -------------------------------------------------------------------------------------------
+
+    def _begin_prepare(self, now: float) -> None:
+        if self._member.state is not MemberState.PREPARING:
+            self._member.move(MemberState.PREPARING)
+        if self.rebalance_protocol is RebalanceProtocol.EAGER:
+            self._subscription.mark_pending_revocation(self._subscription.assigned())
+        self._commit_first(now)
+        self._steps.add(self._queue_revocation)
+        self._steps.advance(now)
+
+    def _queue_revocation(self, now: float) -> None:
+        owned = sorted(self._subscription.assigned())
+        if not self._member.generation.valid:
+            gone = owned
+            if gone:
+                self._steps.add(RebalanceCallback(CallbackKind.LOST, tuple(gone)))
+        elif self.rebalance_protocol is RebalanceProtocol.EAGER:
+            gone = owned
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+        else:
+            gone = [tp for tp in owned if not self._subscription.matches_subscription(tp.topic)]
+            self._subscription.mark_pending_revocation(gone)
+            if gone:
+                self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
+        self._steps.add(lambda _now: self._finish_prepare(frozenset(gone)))
+
+    def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
+        self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
+        self._subscription.reset_group_subscription()
+        if self._member.state is MemberState.PREPARING:  # else reset meanwhile: prepare again, what is left is lost
+            self._member.move(MemberState.JOINING)
+
+    # --- JoinGroup -------------------------------------------------------------------------------------------------
+
+    def _join(self, now: float) -> PollResult:
+        member = self._member
+        topics = self._subscription.subscribed_topics()
+        owned = self._subscription.assigned()
+        try:  # plugins run here: until the message is complete nothing counts as sent
+            message = join_message(self._config, member, self._assignors.values(), topics, owned, self._last_generation)
+        except AssignorError as error:
+            self._fail(error, now)
+            return PollResult(wait_ms=0.0)
+        sent = member.generation
+        number = self._next_request()
+        request = UnsentRequest(
+            JOIN_GROUP,
+            message,
+            lambda reply: self._on_join(number, sent, reply),
+            node=self._coordinator.connection,
+            timeout_ms=join_timeout_ms(self._config),
+            min_version=STATIC_MEMBERS_FROM if member.group_instance_id is not None else 0,
+        )
+        self._joined_topics = topics
+        self._leader = None
+        self._sync_assignments = None
+        member.rejoin_reason = None
+        self._metrics.join_sent(now)
+        return PollResult([request])
+
+    def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
+        if not self._answers(number):
+            return
+        member = self._member
+        if reply.error is not None:
+            self._request_failed(reply.error, reply.now)
+            return
+        message = reply.message
+        if message.error_code:
+            if reaction_to(JOIN_REACTIONS, message.error_code) is Reaction.ADOPT_ID:
+                self._adopt_member_id(message.member_id)
+                if sent.member_id:  # it was sent with the request: no second response may ask for one
+                    self._retry_at_once(reply.now)
+            else:
+                self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
+            return
+        if member.state is not MemberState.JOINING:
+            return  # left or reset meanwhile; the coordinator will drop this generation
+        if message.protocol_type not in (None, PROTOCOL_TYPE):
+            self._fail(error_for(23, f"group {member.group_id!r} is of type {message.protocol_type!r}"), reply.now)
+            return
+        member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
+        member.move(MemberState.SYNCING)
+        self._metrics.joined(reply.now - reply.sent_at, reply.now)
+        self._heartbeat.joined(reply.now)
+        log.info(
+            "group %s: joined generation %d as %s (%s)",
+            member.group_id,
+            message.generation_id,
+            message.member_id,
+            "leader" if message.leader == message.member_id else "follower",
+        )
+        try:
+            self._take_part(message)
+        except KafkaError as error:
+            self._join_again(error, reply.now)
+
+    def _adopt_member_id(self, member_id: str) -> None:
+        if self._member.state is MemberState.JOINING:
+            self._member.generation = Generation(member_id=member_id)
+
+    # --- SyncGroup -------------------------------------------------------------------------------------------------
+
+    def _take_part(self, message: JoinGroupResponse) -> None:
+        """Become a follower of this generation or its leader, who waits for metadata of all members' topics to assign.
+
+        Raises ConfigError for an assignor that is not configured, ProtocolError for a subscription that does not parse.
+        """
+        assignor = self._assignors.get(message.protocol_name or "")
+        if assignor is None:
+            raise ConfigError(f"the group chose assignor {message.protocol_name!r}, which is not configured")
+        if message.leader != message.member_id:
+            self._sync_assignments = []
+            return
+        self._leader = LeaderAssignment(assignor, message, self._config.client_rack)
+        self._refresh = None
+        if self._subscription.group_subscribe(self._leader.topics) or not self._leader.covered_by(self._cluster):
+            self._refresh = self._metadata.refresh()
+
+    def _join_again(self, error: KafkaError, now: float) -> None:
+        """The generation cannot be completed: raise the error from poll, send another JoinGroup after the backoff."""
+        self._fail(error, now)
+        self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
+        self._member.move(MemberState.JOINING)
+
+    def _sync(self, now: float) -> PollResult:
+        if self._sync_assignments is None and not self._assign(now):
+            return PollResult(wait_ms=FOREVER if self._member.state is MemberState.SYNCING else 0.0)
+        assert self._sync_assignments is not None
+        number = self._next_request()
+        sent = self._member.generation
+        message = sync_message(self._member, self._sync_assignments)
+        request = UnsentRequest(
+            SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection
+        )
+        return PollResult([request])
+
+    def _assign(self, now: float) -> bool:
+        """Compute the assignment when metadata is there; False while waiting or after a failure."""
+        leader = self._leader
+        if leader is None:
+            return False
+        if self._refresh is not None and not self._refresh.done:
+            return False  # one answer is enough: a topic that it does not know is assigned to nobody
+        try:
+            assignments = leader.assign(self._cluster)
+        except KafkaError as error:
+            self._join_again(error, now)
+            return False
+        self._seen_metadata = self._cluster.update_version
+        self._sync_assignments = [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=data) for member_id, data in assignments.items()
+        ]
+        return True
+
+    def _on_sync(self, number: int, sent: Generation, reply: Reply) -> None:
+        if not self._answers(number):
+            return
+        member = self._member
+        if reply.error is not None:
+            self._request_failed(reply.error, reply.now)
+            if member.state is MemberState.SYNCING:
+                member.move(MemberState.JOINING)
+            return
+        message = reply.message
+        if message.error_code:
+            member.request_rejoin(f"SyncGroup failed: {error_for(message.error_code).name}")
+            self._react(SYNC_REACTIONS, message.error_code, sent, "sync", reply.now)
+            if member.state is MemberState.SYNCING:
+                member.move(MemberState.JOINING)
+            return
+        if member.state is not MemberState.SYNCING or member.generation != sent:
+            return  # reset meanwhile: the next poll joins again
+        if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
+            error = error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol")
+            self._join_again(error, reply.now)
+            return
+        try:
+            assignment = parse_assignment(message.assignment)
+        except ProtocolError as error:
+            self._join_again(self._unreadable(error), reply.now)
+            return
+        self._metrics.synced(reply.now - reply.sent_at, reply.now)
+        self._last_generation = sent.id
+        # The heartbeat thread may have received this, or a call between two polls. Positions are then ahead of what the
+        # caller has processed, so everything that commits or revokes waits for its next poll.
+        self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
+        member.move(MemberState.COMPLETING)
+
+    def _unreadable(self, error: ProtocolError) -> ProtocolError:
+        return ProtocolError(
+            f"group {self._member.group_id!r}: the assignment of this member cannot be read ({error});"
+            " the leader of the group probably left this member out"
+        )
+
+    # --- after the sync --------------------------------------------------------------------------------------------
+
+    def _begin_complete(self, generation: Generation, assignment: Assignment, now: float) -> None:
+        """Queue what follows the sync: commit and revoke what moves away, take over the rest."""
+        if self._member.generation != generation:
+            return  # reset since the response: this poll prepares another join
+        self._completed = self._group_metadata_of(generation)
+        assigned = frozenset(assignment.partitions)
+        stray = {tp.topic for tp in assigned if not self._subscription.matches_subscription(tp.topic)}
+        if stray:
+            # The subscription changed while the group was joining: no callbacks, join again with the new one.
+            self._member.request_rejoin(f"assigned topics that are no longer subscribed: {sorted(stray)}")
+            self._steps.add(self._stable)
+            return
+        owned = frozenset(self._subscription.assigned())
+        revoked = owned - assigned
+        if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
+            # What was consumed while the group joined is not committed yet; the new owner starts from the commit.
+            self._subscription.mark_pending_revocation(revoked)
+            self._commit_first(now)
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
+            self._member.request_rejoin("need to revoke partitions and re-join")
+        added = tuple(sorted(assigned - owned))
+        self._steps.add(lambda at: self._take(assigned, added, at))
+        self._steps.add(lambda _now: self._notify_assignor(assignment))
+        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))
+        self._steps.add(lambda _now: self._announced(added))
+        self._steps.add(self._stable)
+
+    def _notify_assignor(self, assignment: Assignment) -> None:
+        """Call the plugin's on_assignment. What it raises comes out of poll(); the rebalance is completed all the
+        same."""
+        assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
+        try:
+            assignor.on_assignment(assignment, self.group_metadata())
+        except Exception as error:  # a plugin may raise anything
+            self._error = plugin_error(assignor, "on_assignment", error)
+
+    def _stable(self, now: float) -> None:
+        if self._member.state is MemberState.COMPLETING:
+            self._member.move(MemberState.STABLE)
+            self._backoff.reset()
+            self._retried_at_once = False
+
+    def _next_request(self) -> int:
+        self._requests += 1
+        self._request = self._requests
+        return self._request
+
+    def _answers(self, number: int) -> bool:
+        """Whether an answer belongs to the request in flight, which it then ends."""
+        if number != self._request:
+            return False
+        self._request = 0
+        return True
+
+    # --- failures --------------------------------------------------------------------------------------------------
+
+    def _request_failed(self, error: KafkaError, now: float) -> None:
+        """No answer: the connection broke or the broker lacks a version."""
+        self._member.request_rejoin("the coordinator did not answer")
+        if not error.retriable:
+            self._fail(error, now)
+            return
+        self._metrics.rebalance_failed(now)
+        self._coordinator.mark_unknown(error, now)
+        self._backoff.failed(now)
+
+    def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
+        reaction = reaction_to(table, code)
+        hint = f"; {HINTS[code]}" if code in HINTS and self._member.group_instance_id is not None else ""
+        error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}", operation="Read")
+        log.info("%s", error)
+        self._member.request_rejoin(f"{what} failed: {error.name}")
+        if reaction is Reaction.RAISE:
+            self._fail(error, now)
+            return
+        self._metrics.rebalance_failed(now)
+        if reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
+            if self._member.generation == sent:
+                self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+            self._retry_at_once(now)
+        elif reaction is Reaction.RETRY_NOW:
+            self._retry_at_once(now)
+        else:
+            if reaction is Reaction.COORDINATOR:
+                self._coordinator.mark_unknown(error, now)
+            self._backoff.failed(now)
+
+    def _retry_at_once(self, now: float) -> None:
+        """The first such retry of a rebalance has no backoff; a coordinator that always gives the same response is not
+        asked without pause."""
+        if self._retried_at_once:
+            self._backoff.failed(now)
+        self._retried_at_once = True
+
+    def _fail(self, error: KafkaError, now: float) -> None:
+        self._metrics.rebalance_failed(now)
+        self._error = error
+        self._backoff.failed(now)
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def leave_callback(self) -> RebalanceCallback | None:
+        """The callback to run before leaving: lost when ownership is already gone, else revoked."""
+        self._steps.clear()
+        gone = not self._member.generation.valid or self._member.rebalancing
+        return self._give_up(self._subscription.assigned(), gone=gone)
+
+    def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
+        request = leave_request(self._member, self._coordinator, reason, leave_group=leave_group)
+        if self._subscription.is_group_managed:
+            self._subscription.assign_from_group(())
+        self._steps.clear()
+        self._request = 0
+        self._metrics.left()
+        self._member.leave()
+        self._completed = self._group_metadata_of(Generation())
+        self._backoff.reset()
+        self._retried_at_once = False
+        return request

@@ -1,0 +1,70 @@
+"""What JoinGroup and SyncGroup say, from what is known of the member. When they leave is `classic.py`'s business."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kconsumer.assignors import Assignor
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.leader import encode_own_subscription
+from kconsumer.coordinator.classic_protocol.leave import REASON_LENGTH
+from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.schema.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kconsumer.types import TopicPartition
+
+PROTOCOL_TYPE = "consumer"
+JOIN_TIMEOUT_SLACK_MS = 5000
+STATIC_MEMBERS_FROM = 5  # version of JoinGroup
+
+
+def join_message(
+    config: ConsumerConfig,
+    member: Member,
+    assignors: Iterable[Assignor],
+    topics: frozenset[str],
+    owned: Iterable[TopicPartition],
+    last_generation: int,
+) -> JoinGroupRequest:
+    """JoinGroup: the assignors in the order configured, each with the subscription as it wants it told."""
+    owned = sorted(owned)
+    protocols = [
+        JoinGroupRequestProtocol(
+            name=assignor.name,
+            metadata=encode_own_subscription(assignor, topics, owned, last_generation, config.client_rack),
+        )
+        for assignor in assignors
+    ]
+    return JoinGroupRequest(
+        group_id=member.group_id,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.max_poll_interval_ms,
+        member_id=member.generation.member_id,
+        group_instance_id=member.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=protocols,
+        reason=(member.rejoin_reason or "")[:REASON_LENGTH],
+    )
+
+
+def join_timeout_ms(config: ConsumerConfig) -> float:
+    """How long JoinGroup may take: it is answered when all members have joined."""
+    return float(max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS))
+
+
+def sync_message(member: Member, assignments: list[SyncGroupRequestAssignment]) -> SyncGroupRequest:
+    """SyncGroup: what everybody gets, from the leader; nothing, from the others."""
+    generation = member.generation
+    return SyncGroupRequest(
+        group_id=member.group_id,
+        generation_id=generation.id,
+        member_id=generation.member_id,
+        group_instance_id=member.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=generation.protocol,
+        assignments=assignments,
+    )

@@ -1,0 +1,279 @@
+"""Membership of the KIP-848 protocol: from what the coordinator assigns to what is owned, step by step.
+
+The coordinator decides; the member follows: resolve topic ids → hold back what goes → commit → on_revoke → drop it →
+take what is new, not yet fetched → on_assign → acknowledge. Callbacks are steps in a queue: the engine runs the one
+that is due on the caller's thread and says when it is done. A callback that raises leaves the reconciliation
+unacknowledged, and the next poll tries again. When heartbeats are sent is decided in `epoch_heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.consumer_protocol.heartbeat import EpochHeartbeatManager
+from kconsumer.coordinator.consumer_protocol.state import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    LEAVING_STATES,
+    EpochMember,
+    EpochState,
+    LocalAssignment,
+)
+from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.membership import Membership
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import KafkaError
+from kconsumer.managers import PollResult, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatResponse
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
+
+log = get_logger(__name__)
+
+
+class EpochMembership(Membership[EpochMember]):
+    """One member's part in a group whose coordinator assigns."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        member: EpochMember,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        coordinator: CoordinatorManager,
+        commits: CommitManager,
+        names: TopicNames,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
+        self._names = names
+        self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
+        self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
+        # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
+        self._untold: frozenset[TopicPartition] = frozenset()
+        self._left_idle = False  # leaving because the caller does not poll
+
+    # --- what the engine asks --------------------------------------------------------------------------------------
+
+    def callback_began(self, callback: RebalanceCallback) -> None:
+        """The listener is about to be called."""
+        if callback.kind is CallbackKind.ASSIGNED:
+            self._untold = frozenset()
+        elif callback.kind is CallbackKind.REVOKED:
+            self._untold |= frozenset(callback.partitions)
+
+    def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
+        """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
+        again at the next poll."""
+        if self._steps.due_callback is not callback:
+            return  # fenced meanwhile
+        if error is not None and self._member.state is EpochState.RECONCILING:
+            self._untold -= frozenset(callback.partitions)
+            self._steps.clear()
+        else:
+            self._steps.callback_done(callback, now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do: `poll` need not be called for its sake."""
+        return self._member.state is EpochState.STABLE and not self._steps
+
+    def take_error(self) -> KafkaError | None:
+        """What ended the membership. Every call raises it while there is a subscription, because nothing else will
+        happen. A consumer that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
+        return self._error if self._subscription.is_group_managed else None
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """The caller polls: join if due, reconcile as far as it goes without waiting."""
+        if not self._subscription.is_group_managed:
+            return PollResult()
+        self._steps.advance(now)
+        if self._steps:
+            return PollResult()
+        if self._member.state in (EpochState.UNSUBSCRIBED, EpochState.STALE):
+            self._join()
+        if self._member.state is EpochState.RECONCILING and self._reconcile(now):
+            return PollResult(wait_ms=0.0)
+        return PollResult()
+
+    # --- joining ---------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        if not self._pattern_matched():
+            return
+        self._left_idle = False
+        self._member.forget_assignment(JOIN_EPOCH)
+        self._member.move(EpochState.JOINING)
+
+    # --- what heartbeats tell --------------------------------------------------------------------------------------
+
+    def assigned(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
+        """The coordinator answered well: note the epoch, and the assignment if there is a new one."""
+        member = self._member
+        if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
+            return  # an answer to what we were
+        if message.member_id:  # brokers before KIP-1082 choose it
+            member.member_id = message.member_id
+        if message.member_epoch != member.epoch:
+            log.info("group %s: member %s at epoch %d", member.group_id, member.member_id, message.member_epoch)
+        member.epoch = message.member_epoch
+        if message.assignment is not None:
+            partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
+            member.target = member.target.followed_by({t: ps for t, ps in partitions.items() if ps})
+        if not member.reconciled:
+            if member.state is not EpochState.RECONCILING:
+                self._metrics.rebalance_began(now)
+            if member.state is not EpochState.ACKNOWLEDGING:
+                member.move(EpochState.RECONCILING)
+        elif member.state in (EpochState.JOINING, EpochState.RECONCILING):
+            member.move(EpochState.STABLE)
+
+    def fenced(self, reason: str, now: float) -> None:
+        """The coordinator does not know us: everything owned is lost; then join anew."""
+        member = self._member
+        if not member.in_group:
+            return
+        log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
+        leaving = member.state in LEAVING_STATES
+        member.move(EpochState.FENCED)
+        if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
+            self._abandon()
+        member.forget_assignment(JOIN_EPOCH)
+        if leaving:
+            member.move(EpochState.UNSUBSCRIBED)
+            return
+        self._metrics.rebalance_failed(now)
+        self._lose_all(lambda _now: member.move(EpochState.JOINING), now)
+
+    def failed(self, error: KafkaError) -> None:
+        """The member cannot go on; only a new consumer can."""
+        if not self._member.in_group:
+            return
+        self._error = error
+        self._member.move(EpochState.FATAL)
+        self._abandon()
+        self._member.forget_assignment(JOIN_EPOCH)
+        self._lose_all(None, 0.0)
+
+    def heartbeat_left(self) -> None:
+        """A heartbeat is on its way: what it says is done."""
+        member = self._member
+        if member.state is EpochState.ACKNOWLEDGING:
+            member.move(EpochState.STABLE if member.reconciled else EpochState.RECONCILING)
+        elif member.state is EpochState.LEAVING:
+            member.move(EpochState.STALE if self._left_idle else EpochState.UNSUBSCRIBED)
+            member.forget_assignment(JOIN_EPOCH)
+
+    def poll_expired(self) -> None:
+        """The caller does not poll any more: leave first, tell the listener when it comes back."""
+        member = self._member
+        self._left_idle = True
+        self._abandon()
+        member.move(EpochState.PREPARE_LEAVING)
+        member.move(EpochState.LEAVING)
+        member.epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
+        self._lose_all(None, 0.0)
+
+    def _abandon(self) -> None:
+        self._steps.clear()
+        self._unannounced = frozenset()
+        self._metrics.left()
+
+    def _told(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+        """Those of which the listener knows: what it was never given, or gave up, it does not hear to be gone."""
+        return tuple(sorted(set(partitions) - self._untold))
+
+    def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
+        owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
+        if owned:
+            self._subscription.set_target_assignment(())
+            if told := self._told(owned):
+                self._steps.add(RebalanceCallback(CallbackKind.LOST, told))
+            self._steps.add(lambda _now: self._subscription.assign_from_group(()))
+        if then is not None:
+            self._steps.add(then)
+        self._steps.advance(now)
+
+    # --- reconciliation --------------------------------------------------------------------------------------------
+
+    def _reconcile(self, now: float) -> bool:
+        """Queue the steps from what is owned to what is assigned, as far as topic ids are known by name. Whether other
+        managers now have something to do."""
+        member = self._member
+        goal, wanted = self._names.resolve(member.target)
+        # Also when there is nothing else to do: on_revoke has raised before, and now the target is what is owned.
+        self._subscription.set_target_assignment(wanted)
+        if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._unannounced:
+            if goal.epoch == member.current.epoch:
+                return False  # the rest of the target has no name yet
+            self._finish(goal, now)
+            return True
+        owned = frozenset(self._subscription.assigned())
+        revoked = sorted(owned - wanted)
+        added = sorted((wanted - owned) | (wanted & self._unannounced))
+        self._commit_first(now)
+        if told := self._told(revoked):
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))
+        self._steps.add(lambda at: self._take_untold(wanted, added, at))
+        self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
+        self._steps.add(lambda _now: self._all_announced())
+        self._steps.add(lambda at: self._finish(goal, at))
+        self._steps.advance(now)
+        return True
+
+    def _take_untold(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
+        self._take(wanted, added, now)
+        self._unannounced = self._untold = frozenset(added)
+
+    def _all_announced(self) -> None:
+        self._announced(self._unannounced)
+        self._unannounced = frozenset()
+
+    def _finish(self, goal: LocalAssignment, now: float) -> None:
+        self._member.current = goal
+        self._member.move(EpochState.ACKNOWLEDGING)
+        self._metrics.rebalanced(now)
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def leave_callback(self) -> RebalanceCallback | None:
+        """Begin to leave. The callback to run first: lost when ownership is already gone, else revoked."""
+        self._abandon()
+        gone = not self._member.generation.valid
+        if self._member.in_group and self._member.state not in LEAVING_STATES:
+            self._member.move(EpochState.PREPARE_LEAVING)
+        return self._give_up(self._told(self._subscription.assigned()), gone=gone)
+
+    def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Drop the assignment; the heartbeat that leaves, if the coordinator should know.
+
+        `leave_group` None: dynamic members leave, static ones say that they will be back; True: all leave; False:
+        dynamic members say nothing and are missed after the session timeout.
+        """
+        member = self._member
+        self._steps.clear()
+        if self._subscription.is_group_managed:
+            self._subscription.assign_from_group(())
+        if member.state is not EpochState.PREPARE_LEAVING:
+            if member.state is EpochState.FENCED:
+                member.move(EpochState.UNSUBSCRIBED)
+            return None
+        static = member.group_instance_id is not None
+        if self._coordinator.connection is None or (leave_group is False and not static):
+            self.heartbeat.end_membership()
+            member.move(EpochState.UNSUBSCRIBED)
+            member.forget_assignment(JOIN_EPOCH)
+            return None
+        log.info("group %s: member %s leaves: %s", member.group_id, member.member_id, reason)
+        member.epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
+        member.move(EpochState.LEAVING)
+        return self.heartbeat.request(now)

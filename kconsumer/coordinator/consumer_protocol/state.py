@@ -1,0 +1,140 @@
+"""Our own place in a group of the KIP-848 protocol: member id, member epoch, state, and what was assigned.
+
+Plain state shared by the managers that need it (membership, heartbeat, commits); it decides nothing about requests.
+The states and their legal order are Java's (`MemberState`); an epoch is what a generation is in the classic protocol,
+except that each member has its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import StateError
+
+log = get_logger(__name__)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+
+
+class EpochState(enum.Enum):
+    """Where the member stands with its coordinator."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    JOINING = "joining"  # a heartbeat with epoch 0 is to be sent, or to be answered
+    RECONCILING = "reconciling"  # what is assigned is not yet what is owned
+    ACKNOWLEDGING = "acknowledging"  # owned is what was assigned; the coordinator is to be told
+    STABLE = "stable"
+    FENCED = "fenced"  # the coordinator forgot us: give everything up, then join again
+    PREPARE_LEAVING = "prepare leaving"  # callbacks before leaving
+    LEAVING = "leaving"  # the heartbeat that leaves is to be sent
+    STALE = "stale"  # left because the caller did not poll; the next poll joins again
+    FATAL = "fatal"
+
+
+S = EpochState
+# From which states each one may be entered; everything else is an internal error.
+PREDECESSORS: Mapping[EpochState, frozenset[EpochState]] = {
+    S.UNSUBSCRIBED: frozenset({S.PREPARE_LEAVING, S.LEAVING, S.FENCED}),
+    S.JOINING: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE}),
+    S.RECONCILING: frozenset({S.STABLE, S.JOINING, S.ACKNOWLEDGING, S.RECONCILING}),
+    S.ACKNOWLEDGING: frozenset({S.RECONCILING}),
+    S.STABLE: frozenset({S.JOINING, S.ACKNOWLEDGING, S.RECONCILING}),
+    S.FENCED: frozenset(
+        {S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.PREPARE_LEAVING, S.LEAVING},
+    ),
+    S.PREPARE_LEAVING: frozenset({S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.UNSUBSCRIBED}),
+    S.LEAVING: frozenset({S.PREPARE_LEAVING}),
+    S.STALE: frozenset({S.LEAVING}),
+    S.FATAL: frozenset(
+        {S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.PREPARE_LEAVING, S.LEAVING, S.UNSUBSCRIBED},
+    ),
+}
+OUTSIDE = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # not in the group as far as heartbeats go
+LEAVING_STATES = frozenset({S.PREPARE_LEAVING, S.LEAVING})
+
+TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAssignment:
+    """Partitions by topic id, numbered locally: equal partitions assigned anew are still to be acknowledged anew."""
+
+    epoch: int = -1  # -1: nothing was ever assigned, which is not the same as an assignment of nothing
+    partitions: TopicIds = field(default_factory=dict)
+
+    def followed_by(self, partitions: TopicIds) -> LocalAssignment:
+        """The next assignment; this one when it says the same."""
+        if self.epoch >= 0 and partitions == self.partitions:
+            return self
+        return LocalAssignment(self.epoch + 1, partitions)
+
+
+class EpochMember:
+    """The member's id, epoch, state and assignment; `move` is the only way to change state."""
+
+    __slots__ = ("current", "epoch", "group_id", "group_instance_id", "member_id", "state", "target")
+
+    rebalancing = False  # an epoch stays good for commits while others rebalance
+    rejoin_reason = None  # the coordinator decides when to rebalance
+
+    def __init__(self, group_id: str, group_instance_id: str | None, member_id: str | None = None) -> None:
+        self.group_id = group_id
+        self.group_instance_id = group_instance_id
+        self.member_id = member_id or str(uuid.uuid4())  # kept through every fence and rejoin (KIP-1082)
+        self.epoch = JOIN_EPOCH
+        self.state = EpochState.UNSUBSCRIBED
+        self.target = LocalAssignment()  # what the coordinator wants us to own
+        self.current = LocalAssignment()  # what we own, and have told or will tell
+
+    def move(self, state: EpochState) -> None:
+        """Change state; an illegal change raises and changes nothing."""
+        if self.state not in PREDECESSORS[state]:
+            raise StateError(f"member cannot go from {self.state.name} to {state.name}")
+        log.debug("group %s: member %s: %s -> %s", self.group_id, self.member_id, self.state.name, state.name)
+        self.state = state
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether what is owned is what is assigned."""
+        return self.target == self.current
+
+    @property
+    def in_group(self) -> bool:
+        """Whether the coordinator expects, or is to be told of, this member."""
+        return self.state not in OUTSIDE
+
+    @property
+    def heartbeating(self) -> bool:
+        """Whether heartbeats are to be sent."""
+        return self.state not in OUTSIDE
+
+    @property
+    def generation(self) -> Generation:
+        """Epoch and member id in the form that commits use; -1 and "" outside the group."""
+        if self.epoch <= JOIN_EPOCH:
+            return Generation()
+        return Generation(self.epoch, self.member_id)
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the coordinator would take a commit with the member's epoch."""
+        return self.epoch > JOIN_EPOCH
+
+    def request_rejoin(self, reason: str) -> None:
+        """Nothing: the coordinator decides when to rebalance (Java logs the same)."""
+        log.warning("group %s: a rebalance cannot be asked for with group_protocol='consumer'", self.group_id)
+
+    def forget_assignment(self, epoch: int) -> None:
+        """Own nothing, be assigned nothing; the next heartbeat says `epoch`."""
+        self.epoch = epoch
+        self.target = self.current = LocalAssignment()
+
+    def __repr__(self) -> str:
+        return f"<EpochMember {self.group_id!r} {self.state.name} epoch={self.epoch} id={self.member_id}>"

@@ -1,0 +1,191 @@
+"""Putting the managers together. Both drivers drive what is made here; only the membership manager differs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.assignors import Assignor
+from kconsumer.clock import Clock
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
+from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
+from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.coordinator.commit_messages import TopicIds
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.membership import Heartbeats, Membership
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.deferred_calls import DeferredCalls
+from kconsumer.engine.access_guard import Step
+from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.engine.metrics import add_app_info
+from kconsumer.engine.section import Section
+from kconsumer.fetching.buffer import FetchBuffer
+from kconsumer.fetching.collector import Collector
+from kconsumer.fetching.manager import FetchManager
+from kconsumer.managers import RequestManager
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metrics.registry import Metrics
+from kconsumer.metrics.reporters import Reporters
+from kconsumer.net.client import NetworkClient
+from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.offsets.initial_positions import PositionsManager
+from kconsumer.offsets.reset_manager import OffsetsManager
+from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.subscription import SubscriptionState
+
+if TYPE_CHECKING:
+    from kconsumer.coordinator.consumer_protocol.manager import EpochMembership
+    from kconsumer.coordinator.consumer_protocol.state import EpochMember
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Group:
+    """What only a consumer with a `group_id` has."""
+
+    member: Member | EpochMember
+    coordinator: CoordinatorManager
+    commits: CommitManager
+    metrics: GroupMetrics
+    membership: Membership[Any]
+    heartbeat: Heartbeats[Any]
+
+
+class Parts:
+    """The state, the managers and the network of one consumer. Making them does no I/O.
+
+    `lock` guards all of it: the thread that drives holds it for one step at a time, and never while user code runs,
+    assignors excepted. `managers` are polled by every step; the membership and `fetch`, too, while the caller polls.
+    """
+
+    def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
+        self.config = config
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.step = Step()
+        self.closed = False
+        self.end_wait: Callable[[], None] = self._end_wait
+        self.user_calls = DeferredCalls(self.lock)  # of log handlers and reporters, until the lock is free
+        self.metrics = Metrics(
+            samples=config.metrics_num_samples,
+            window_ms=config.metrics_sample_window_ms,
+            tags=(("client-id", config.client_id),),
+        )
+        add_app_info(self.metrics, clock.wall_ms())
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(config.auto_offset_reset)
+        self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
+        self.metadata = MetadataManager(config, self.cluster, self.subscription)
+        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
+        self.dispatcher.on_woken.append(self._woken)
+        self.group = self._make_group(config.group_id, assignors)
+        self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
+        commits = self.group.commits if self.group else None
+        self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
+        self.buffer = FetchBuffer(config.buffer_memory)
+        self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
+        self.collector = Collector(config, self.subscription, self.buffer)
+        self.metadata.on_update.append(self._metadata_updated)
+        self.managers = self._managers()
+        if config.metrics_reporters:
+            self.metrics.report_to(Reporters(config.metrics_reporters, clock.now, self.user_calls.call))
+
+    def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
+        if group_id is None:
+            return None
+        config = self.config
+        member = _make_member(config, group_id)
+        coordinator = CoordinatorManager(config, group_id)
+        metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
+        metrics.watch_assignment(self.subscription.assigned)
+        ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
+        commits = CommitManager(config, member, self.subscription, coordinator, metrics, ids)
+        membership: Membership[Any]
+        heartbeat: Heartbeats[Any]
+        if isinstance(member, Member):
+            heartbeat = HeartbeatManager(config, member, coordinator, metrics)
+            membership = ClassicMembership(
+                config,
+                member,
+                self.cluster,
+                self.subscription,
+                self.metadata,
+                coordinator,
+                commits,
+                heartbeat,
+                tuple(assignors),
+                metrics,
+            )
+        else:
+            membership = self._make_epochs(member, coordinator, commits, metrics)
+            heartbeat = membership.heartbeat
+        coordinator.on_found.append(self._coordinator_found)
+        return Group(member, coordinator, commits, metrics, membership, heartbeat)
+
+    def _make_epochs(
+        self, member: EpochMember, coordinator: CoordinatorManager, commits: CommitManager, metrics: GroupMetrics
+    ) -> EpochMembership:
+        from kconsumer.coordinator.consumer_protocol.manager import (
+            EpochMembership,  # these two are for the other protocol only
+        )
+        from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
+
+        names = TopicNames(self.cluster, self.metadata)
+        return EpochMembership(
+            self.config, member, self.subscription, self.metadata, coordinator, commits, names, metrics
+        )
+
+    def _managers(self) -> list[RequestManager]:
+        """In the order in which they are polled."""
+        group = self.group
+        if group is None:
+            return [self.metadata, self.positions, self.offsets]
+        return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+
+    def changing(self) -> Section:
+        """Hold the lock while the caller changes states, which remember when that was."""
+        return Section(self)
+
+    def _end_wait(self) -> None:
+        self.client.wakeup()
+
+    def _woken(self, now: float) -> None:
+        """What answers change happens now, and not when the step began that waited for them."""
+        self.subscription.now = now
+
+    def _coordinator_found(self, now: float) -> None:
+        self.share_nodes()
+        assert self.group is not None
+        self.group.heartbeat.session_restarted(now)
+
+    def _metadata_updated(self, update: MetadataUpdate) -> None:
+        self.share_nodes()
+        if update.made_anew:
+            self.subscription.forget_epochs(update.made_anew)
+        if self.subscription.has_pattern:
+            self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
+
+    def rebootstrap_if_wanted(self) -> None:
+        """Go back to `bootstrap_servers` when metadata or a broker says so (KIP-899, KIP-1102)."""
+        if self.metadata.wants_rebootstrap or self.client.wants_rebootstrap:
+            self.client.rebootstrap(close_connections=True)
+            self.metadata.rebootstrapped()
+
+    def share_nodes(self) -> None:
+        """Tell the network which brokers there are, the coordinator among them."""
+        nodes = dict(self.cluster.nodes)
+        if self.group is not None and self.group.coordinator.coordinator is not None:
+            nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
+        if nodes:
+            self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
+
+
+def _make_member(config: ConsumerConfig, group_id: str) -> Member | EpochMember:
+    if config.group_protocol == "classic":
+        return Member(group_id, config.group_instance_id)
+    from kconsumer.coordinator.consumer_protocol.state import EpochMember  # for the other protocol only
+
+    return EpochMember(group_id, config.group_instance_id)

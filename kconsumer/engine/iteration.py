@@ -1,0 +1,61 @@
+"""Iterating record by record over what `poll` returns in batches.
+
+`poll` moves positions past its whole batch. A loop that stops in the middle has seen only a part, so the rest must
+count as not consumed: it is neither committed nor skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import length_hint
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.record_run import RecordIterator
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import TopicPartition
+
+
+class Iteration:
+    """The batch a `for` loop is going through, and how many of its records the loop has not come to.
+
+    All loops share one compiled iterator, which is given each new batch: a Python function called for every record
+    would cost more than the record.
+    """
+
+    __slots__ = ("_left", "_records")
+
+    def __init__(self) -> None:
+        self._records: ConsumerRecords | None = None
+        self._left = RecordIterator(())
+
+    def start(self, records: ConsumerRecords) -> None:
+        """Go through a new batch."""
+        self._records = records
+        self._left.restart(iter(records))
+
+    def stop(self) -> None:
+        """Forget the batch."""
+        self._records = None
+        self._left.restart(RecordIterator(()))
+
+    @property
+    def active(self) -> bool:
+        """Whether there are records that the loop has not come to."""
+        return self._records is not None and length_hint(self._left) > 0
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self._left
+
+    def unseen(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that the loop has not come to."""
+        if self._records is None:
+            return {}
+        left = length_hint(self._left)
+        if not left:
+            return {}
+        seen = len(self._records) - left
+        first: dict[TopicPartition, int] = {}
+        for index, record in enumerate(self._records):
+            if index >= seen:
+                first.setdefault(record.topic_partition, record.offset)
+        return first

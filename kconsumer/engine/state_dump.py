@@ -1,0 +1,81 @@
+"""What a consumer is doing, as text for people: partitions, the member, connections.
+
+Decides the layout. Why a partition waits is said by `fetching/partition_status.py`; nothing is asked of any broker here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kconsumer.types import PartitionStatus
+
+if TYPE_CHECKING:
+    from kconsumer.consumer import Consumer
+    from kconsumer.engine.base import Engine
+
+Cells = Sequence[object]
+
+
+def summary(statuses: Iterable[PartitionStatus]) -> str:
+    """How many partitions, and how many in which state, in one line."""
+    counts = Counter(status.state for status in statuses)
+    states = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in sorted(counts.items(), key=_rank))
+    total = sum(counts.values())
+    return f"{total} partition{'' if total == 1 else 's'}" + (f": {states}" if states else "")
+
+
+def _rank(item: tuple[object, int]) -> tuple[int, str]:
+    return -item[1], str(item[0])
+
+
+def full_report(consumer: Consumer) -> str:
+    """Everything, as tables. May be called from a signal handler, whatever the consumer is doing."""
+    engine = consumer._engine
+    with engine.changing():
+        blocks = [
+            _partitions(engine),
+            f"memory: {engine.parts.buffer.memory.usage()}",
+            _member(engine),
+            _connections(engine),
+        ]
+    return "\n".join(block for block in blocks if block) + "\n"
+
+
+def _partitions(engine: Engine) -> str:
+    statuses = engine.view.partition_states()
+    rows: list[Cells] = [
+        (tp, s.state.value, f"{s.since:.1f}s", s.position, s.high_watermark, s.lag, s.buffered_bytes, s.reason)
+        for tp, s in statuses.items()
+    ]
+    head = ("PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON")
+    return "\n".join([summary(statuses.values()), *(table(head, rows) if rows else ())])
+
+
+def _member(engine: Engine) -> str:
+    group = engine.parts.group
+    if group is None:
+        return ""
+    member = group.member
+    generation, member_id, assignor = member.generation
+    place = f"{member.state.value}, generation {generation}, member {member_id or None!r}, assignor {assignor!r}"
+    lines = [f"group {member.group_id!r}: {place}", f"coordinator: {group.coordinator.describe()}"]
+    if member.rejoin_reason is not None:
+        lines.append(f"to rejoin: {member.rejoin_reason}")
+    return "\n".join(lines)
+
+
+def _connections(engine: Engine) -> str:
+    rows: list[Cells] = [
+        (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.trouble)
+        for c in engine.parts.client.report(engine.parts.clock.now())
+    ]
+    return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "TROUBLE"), rows))
+
+
+def table(head: Cells, rows: Sequence[Cells]) -> list[str]:
+    """Lines with aligned columns; the last one is as wide as it comes. None shows as a dash."""
+    cells = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

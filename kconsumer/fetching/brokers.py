@@ -1,0 +1,309 @@
+"""Which partitions are to be fetched from which broker.
+
+Decides where a partition is read from (its leader, or the replica its leader prefers for us), which are left alone for
+a while, and which have no room. Kept up to date from what changed, so that looking costs nothing for partitions that
+go on as they did; `manager.py` decides when a broker is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.fetching.buffer import FetchBuffer, FetchChain
+from kconsumer.fetching.session import FetchSession
+from kconsumer.managers import FOREVER, backoff_ms
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import PartitionState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, TopicPartition
+
+MAX_AHEAD = 2
+
+
+class AsksForMetadata(Protocol):
+    """The part of MetadataManager that fetching needs."""
+
+    def request_update(self) -> Any:
+        """Ask for new metadata as soon as its backoff allows."""
+        ...
+
+
+class Held(NamedTuple):
+    """A partition that failed and is left alone `until` then (ms), or until it has another leader than this one, or
+    another position than its chain goes on from."""
+
+    until: float
+    since: float
+    chain: FetchChain
+    leader: LeaderAndEpoch
+    reason: str
+
+
+class Target:
+    """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
+    `changed`: those of which its session may not know what is wanted now; `waits_since`: since when (ms) there is no
+    room in memory to ask it, or None; `answered_at`: when it last answered."""
+
+    __slots__ = ("answered_at", "chains", "changed", "full", "node", "session", "waits_since")
+
+    def __init__(self, node: Node, session: FetchSession) -> None:
+        self.node = node
+        self.session = session
+        self.waits_since: float | None = None
+        self.answered_at = 0.0
+        self.chains: dict[TopicPartition, FetchChain] = {}
+        self.full: set[TopicPartition] = set()
+        self.changed: dict[TopicPartition, None] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to ask for, and room for every partition."""
+        return bool(self.chains) and not self.full
+
+    def put(self, tp: TopicPartition, chain: FetchChain) -> None:
+        """Fetch this partition here, from where its chain ends."""
+        self.chains[tp] = chain
+        self.changed[tp] = None
+        if has_room(chain):
+            self.full.discard(tp)
+        else:
+            self.full.add(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Do not fetch this partition here any more."""
+        del self.chains[tp]
+        self.full.discard(tp)
+        self.changed[tp] = None
+
+    def __repr__(self) -> str:
+        return f"<Target {self.node}: {len(self.chains)} partitions, {len(self.full)} without room, {self.session!r}>"
+
+
+def has_room(chain: FetchChain) -> bool:
+    """Whether the partition may be fetched further ahead.
+
+    Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the position may
+    have to be checked against the new one before the two are joined.
+    """
+    if chain.ahead >= MAX_AHEAD or chain.next_offset is None:
+        return False
+    position = chain.state.position
+    return position is not None and chain.leader == position.leader
+
+
+class Targets:
+    """The brokers to fetch from, least recently asked first."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: AsksForMetadata,
+        buffer: FetchBuffer,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._buffer = buffer
+        self._targets: dict[int, Target] = {}
+        self._places: dict[TopicPartition, Target] = {}
+        self._held: dict[TopicPartition, Held] = {}
+        self._leaderless: dict[TopicPartition, float] = {}  # since when
+        self._next_release = FOREVER
+        self._lease_end = FOREVER
+        self._seen = (-1, -1)
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(list(self._targets.values()))
+
+    @property
+    def in_use(self) -> int:
+        """How many brokers have partitions to fetch."""
+        return sum(1 for target in self._targets.values() if target.chains)
+
+    @property
+    def changed(self) -> bool:
+        """Whether `update` may place a partition elsewhere; the end of a backoff is not told here."""
+        return self._subscription.has_changes or self._seen != (
+            self._cluster.update_version,
+            self._subscription.assignment_version,
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether what is buffered of a partition changed since the last `update`, or memory was freed."""
+        return bool(self._buffer.touched) or self._buffer.memory.has_freed
+
+    @property
+    def next_release(self) -> float:
+        """When the next partition that is left alone may be asked again (ms)."""
+        return self._next_release
+
+    def update(self, now: float) -> None:
+        """Take in what has changed since the last call."""
+        states = self._subscription.states()
+        changes = self._subscription.take_changes()
+        touched = self._buffer.take_touched()
+        seen = self._cluster.update_version, self._subscription.assignment_version
+        if seen != self._seen or now > self._lease_end:
+            if seen[1] != self._seen[1]:
+                self._drop_unassigned()
+            self._seen = seen
+            self._lease_end = FOREVER
+            self._release(now)
+            for tp, state in states.items():
+                self._place(tp, state, now)
+            self._drop_unused()
+        else:
+            for state in changes:
+                touched[state.topic_partition] = None
+            for tp in [*touched, *self._release(now)]:
+                if (found := states.get(tp)) is not None:
+                    self._place(tp, found, now)
+        # What placing a partition changed of it has been seen by placing it.
+        self._subscription.take_changes()
+        self._buffer.take_touched()
+
+    def asked(self, target: Target) -> None:
+        """A request with all of the broker's partitions is on its way."""
+        target.changed.clear()
+        self._targets[target.node.id] = self._targets.pop(target.node.id)
+
+    def hold_back(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
+        """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
+        chain.failures += 1
+        until = now + backoff_ms(self._config, chain.failures)
+        tp = chain.topic_partition
+        self._held[tp] = Held(until, now, chain, leader, reason)
+        self._next_release = min(self._next_release, until)
+        self._buffer.touched[tp] = None
+
+    def held(self, tp: TopicPartition, state: PartitionState) -> Held | None:
+        """Why the partition is left alone, if it is."""
+        position = state.position
+        return self._held[tp] if position is not None and self._is_held(tp, position.leader) else None
+
+    def leaderless_since(self, tp: TopicPartition) -> float:
+        """Since when (ms) metadata knows no leader of the partition; 0 if it does."""
+        return self._leaderless.get(tp, 0.0)
+
+    def place(self, tp: TopicPartition) -> Target | None:
+        """Where the partition is fetched from; None if it is not to be fetched now."""
+        return self._places.get(tp)
+
+    def order(self) -> Iterator[TopicPartition]:
+        """All partitions, those that waited longest for data first."""
+        return iter(self._subscription.states())
+
+    def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
+        """The broker to fetch the partition from: the replica its leader preferred for us, while that is
+        online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        preferred = state.preferred_replica(now)
+        if preferred is not None:
+            node = self._cluster.node_if_online(tp, preferred)
+            if node is not None:
+                self._lease_end = min(self._lease_end, state.lease_end)
+                return node
+            state.clear_preferred_replica()
+            self._metadata.request_update()
+        return state.position.leader.leader if state.position is not None else None
+
+    # --- placing -----------------------------------------------------------------------------------------
+
+    def _place(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
+        """Find out anew whether and from where a partition is fetched."""
+        self._buffer.drop_stale(tp, state, state.position)
+        self._join_leaders(tp, state)
+        self._note_leader(tp, now)
+        position = state.position
+        target = None
+        if self._is_gone(tp, state):
+            self._metadata.request_update()
+        elif state.fetchable and position is not None and not self._is_held(tp, position.leader):
+            node = self.read_replica(tp, state, now)
+            if node is not None:
+                target = self._target(node)
+            elif tp in self._leaderless:
+                # One that metadata knows is on its way into the position; the offsets manager sees to it.
+                self._metadata.request_update()
+        before = self._places.get(tp)
+        if before is not None and before is not target:
+            before.remove(tp)
+            del self._places[tp]
+        if target is not None and position is not None:
+            self._places[tp] = target
+            target.put(tp, self._buffer.chain(tp, state, position))
+
+    def _is_gone(self, tp: TopicPartition, state: PartitionState) -> bool:
+        """Whether the topic was read by its id, and metadata does not know it now, because it was deleted or the broker
+        lags behind. A fetch by name could read on in another topic of that name."""
+        return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
+
+    def _note_leader(self, tp: TopicPartition, now: float) -> None:
+        """Remember since when nobody leads the partition."""
+        if self._cluster.leader(tp).leader is not None:
+            self._leaderless.pop(tp, None)
+        elif tp not in self._leaderless:
+            self._leaderless[tp] = now
+
+    def _join_leaders(self, tp: TopicPartition, state: PartitionState) -> None:
+        """Go on with the log of a new leader once all that came from the old one's has been read.
+
+        The position was checked when the leader changed, but has moved since, over records that the new leader may
+        not have: it is checked again (KIP-320).
+        """
+        chain, position = self._buffer.find(tp), state.position
+        if chain is None or position is None or chain.leader == position.leader:
+            return
+        if chain.ahead:
+            chain.outdated = True
+            return
+        self._buffer.clear_error(chain)
+        chain.leader = position.leader
+        if chain.outdated and state.has_valid_position:
+            chain.outdated = False
+            state.validate(position)
+
+    def _target(self, node: Node) -> Target:
+        target = self._targets.get(node.id)
+        if target is None:
+            session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
+            target = self._targets[node.id] = Target(node, session)
+        target.node = node
+        return target
+
+    def _is_held(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        entry = self._held.get(tp)
+        return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
+
+    def _release(self, now: float) -> list[TopicPartition]:
+        """The partitions that need not be left alone any longer."""
+        if now < self._next_release:
+            return []
+        free = [tp for tp, held in self._held.items() if held.until <= now]
+        for tp in free:
+            del self._held[tp]
+        self._next_release = min((held.until for held in self._held.values()), default=FOREVER)
+        return free
+
+    def _drop_unassigned(self) -> None:
+        find = self._subscription.find
+        self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
+        states = self._subscription.states()
+        for tp in [tp for tp in self._places if tp not in states]:
+            self._places.pop(tp).remove(tp)
+        for noted in (self._held, self._leaderless):
+            for tp in [tp for tp in noted if tp not in states]:
+                del noted[tp]
+
+    def _drop_unused(self) -> None:
+        """Forget brokers that left the cluster."""
+        for node_id in [n for n, t in self._targets.items() if not t.chains and n not in self._cluster.nodes]:
+            del self._targets[node_id]
+
+    def __repr__(self) -> str:
+        return f"<Targets: {len(self._places)} partitions of {len(self._targets)} brokers, {len(self._held)} held>"

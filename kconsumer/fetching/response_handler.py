@@ -1,0 +1,221 @@
+"""What a Fetch response means: data to buffer, errors to react to, and what it tells besides.
+
+Decides what becomes of each partition of a response (the table is in `reactions.py`). It does not decide when to ask
+again; `manager.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.headers import next_fetch_offset
+from kconsumer._core.wire import Slice
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.fetching.brokers import AsksForMetadata
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
+from kconsumer.fetching.error_actions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error, reaction_to
+from kconsumer.fetching.metrics import ResponseTally
+from kconsumer.fetching.request import Flight
+from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, Asked
+from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import PartitionState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
+
+OFFSET_OUT_OF_RANGE = 1
+
+_log = get_logger(__name__)
+
+
+class Failed(NamedTuple):
+    """A partition not to be asked again at once, and why."""
+
+    asked: Asked
+    reason: str
+
+
+class Intake:
+    """Takes in Fetch responses."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: AsksForMetadata,
+        buffer: FetchBuffer,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._buffer = buffer
+
+    def take_in(self, flight: Flight, response: FetchResponse, version: int, now: float) -> list[Failed]:
+        """Buffer what came. Returns the partitions to leave alone for a while before asking again."""
+        tally = ResponseTally()
+        failed: list[Failed] = []
+        by_id = version > LAST_VERSION_WITH_NAMES
+        for topic in response.responses:
+            name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
+            for data in topic.partitions:
+                tp = TopicPartition(name or "", data.partition_index)
+                asked = flight.asked.get(tp)
+                if asked is None:
+                    continue
+                if by_id and data.error_code == 0 and _is_another_topic(asked):
+                    _log.warning(
+                        "topic %s was deleted and created again: offset %d of %s is of the old one",
+                        tp.topic,
+                        asked.offset,
+                        tp,
+                    )
+                    data.error_code = OFFSET_OUT_OF_RANGE
+                reason = self._partition(flight, tp, asked, data, tally, now)
+                if reason:
+                    failed.append(Failed(asked, reason))
+                if data.error_code in NAMES_LEADER:
+                    self._learn_leader(tp, data.current_leader, response.node_endpoints)
+        return failed
+
+    def _partition(
+        self,
+        flight: Flight,
+        tp: TopicPartition,
+        asked: Asked,
+        data: FetchPartitionData,
+        tally: ResponseTally,
+        now: float,
+    ) -> str:
+        """One partition of a response. Why it is not to be asked again at once; "" if it is."""
+        chain, reaction = asked.chain, reaction_to(data.error_code)
+        self._note(chain.state, data)
+        size = 0 if data.records is None else len(data.records)
+        if size or reaction is not ACCEPT:
+            self._subscription.move_to_end(tp)
+        if reaction is REFRESH:
+            self._metadata.request_update()
+            chain.state.clear_preferred_replica()
+            return str(fetch_error(tp, asked.offset, data.error_code))
+        if reaction is RETRY:
+            return str(fetch_error(tp, asked.offset, data.error_code))
+        if reaction is RESET and not _is_leader(flight.node, asked.leader):
+            chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
+            return ""
+        if reaction is not ACCEPT or _diverges(data):
+            return self._keep_error(asked, data, tally, now)
+        chain.failures = chain.state.out_of_range = 0
+        if self._buffer.expects(chain, asked.offset, asked.leader):
+            if size:
+                tally.unread += 1
+                self._keep(flight, asked, data, size, tally, now)
+            else:
+                self._buffer.clear_error(chain)
+        if data.preferred_read_replica >= 0:
+            return self._prefer(tp, asked, data.preferred_read_replica, now)
+        return ""
+
+    def _keep(
+        self, flight: Flight, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally, now: float
+    ) -> None:
+        """Append records to the partition's chain."""
+        records = data.records if isinstance(data.records, Slice) else Slice(data.records)
+        if flight.block is None or records.owner is not flight.block():
+            flight.block = self._buffer.memory.hold(records.owner)
+            flight.received += flight.block.size
+        fetch = CompletedFetch(
+            asked.chain,
+            asked.offset,
+            size=size,
+            tally=tally,
+            block=flight.block,
+            arrived_at=now,
+            topic_id=asked.topic_id,
+        )
+        fetch.data = PartitionFetch(
+            asked.chain.topic_partition,
+            records,
+            asked.offset,
+            check_crcs=self._config.check_crcs,
+            read_committed=self._config.read_committed,
+            aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+            hold=partial(self._buffer.unpack, fetch),
+            batch_limit=self._config.decompressed_batch_max_bytes or 0,
+        )
+        following = next_fetch_offset(records)
+        # An end at or before the start means headers that make no sense: only decoding can tell what they are.
+        self._buffer.append(fetch, following[0] if following is not None and following[0] > asked.offset else None)
+
+    def _keep_error(self, asked: Asked, data: FetchPartitionData, tally: ResponseTally, now: float) -> str:
+        """Have what came in place of records wait for its turn, at the end of the partition's chain. It is asked again
+        meanwhile: another answer takes its place."""
+        chain, diverging = asked.chain, data.diverging_epoch
+        diverges = None
+        if diverging is not None and _diverges(data):
+            diverges = OffsetAndMetadata(diverging.end_offset, "", diverging.epoch)
+            reason = "the log of the leader parts from what was read"
+        else:
+            reason = str(fetch_error(chain.topic_partition, asked.offset, data.error_code))
+        if self._buffer.expects(chain, asked.offset, asked.leader):
+            fetch = CompletedFetch(
+                chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally, arrived_at=now
+            )
+            fetch.fail(reason, now if chain.error is None else chain.error.failed_at)
+            tally.unread += 1
+            self._buffer.append(fetch, asked.offset)
+        return reason
+
+    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> str:
+        """The leader wants us to fetch from another replica. A reason to wait if that one is not known."""
+        if self._cluster.node_if_online(tp, replica) is None:
+            self._metadata.request_update()
+            return f"the leader names broker {replica} to read from, which is not known or not online"
+        asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
+        return ""
+
+    @staticmethod
+    def _note(state: PartitionState, data: FetchPartitionData) -> None:
+        """Keep what the broker tells of the partition's log."""
+        if data.high_watermark >= 0:
+            state.high_watermark = data.high_watermark
+        if data.last_stable_offset >= 0:
+            state.last_stable_offset = data.last_stable_offset
+        if data.log_start_offset >= 0:
+            state.log_start_offset = data.log_start_offset
+
+    def _learn_leader(
+        self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
+    ) -> None:
+        """Take the new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
+        if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
+            return
+        found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
+        if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
+            self._subscription.maybe_validate(tp, self._cluster.leader(tp))
+
+
+def _is_another_topic(asked: Asked) -> bool:
+    """Whether the position was reached in a topic of the same name that was deleted since.
+
+    The leader has answered for the present id, so this is no metadata of a broker that lags behind. The position may be
+    within the new log, where it would skip what is before it (Java keeps it).
+    """
+    chain = asked.chain
+    read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
+    return None not in (read, asked.topic_id) and read != asked.topic_id
+
+
+def _diverges(data: FetchPartitionData) -> bool:
+    """Whether the leader says that its log parts from what we read (KIP-595). Only followers are told so today: we do
+    not send the epoch of what we fetched last."""
+    diverging = data.diverging_epoch
+    return diverging is not None and diverging.end_offset >= 0
+
+
+def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:
+    return leader.leader is not None and leader.leader.id == node.id

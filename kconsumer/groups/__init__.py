@@ -1,0 +1,17 @@
+"""Groups seen from outside: which there are, who is in them, how far they are. See `kconsumer.groups.client`."""
+
+from kconsumer.groups.client import STATES, TYPES, GroupClient, describe, list, offsets
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+
+__all__ = [
+    "STATES",
+    "TYPES",
+    "GroupClient",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
+    "describe",
+    "list",
+    "offsets",
+]

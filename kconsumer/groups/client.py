@@ -1,0 +1,161 @@
+"""Group health: which groups there are, who is in them, how far they are. The library form of `kconsumer groups`.
+
+Nothing here joins a group or changes one. `list`, `describe` and `offsets` connect, ask once and disconnect;
+`GroupClient` keeps its connections, for those who look again and again.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kconsumer.clock import Clock, Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.access_guard import Guard, public
+from kconsumer.errors import ConfigError
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.groups.engine import AdminEngine
+
+__all__ = [
+    "STATES",
+    "TYPES",
+    "GroupClient",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
+    "describe",
+    "list",
+    "offsets",
+]
+
+STATES = (
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+CLOSE_MS = 5_000.0
+
+Servers = str | Sequence[str]
+
+
+def list(
+    bootstrap_servers: Servers, *, states: Iterable[str] = (), types: Iterable[str] = (), **options: Any
+) -> builtins.list[GroupListing]:
+    """All groups of the cluster, or those in one of `states` and of one of `types`; sorted by name.
+
+    `options` are those of `Consumer`. Raises ValueError for a state or type that does not exist,
+    UnsupportedVersionError when a broker is too old to tell it (states: 2.6, types: 3.8).
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.list(states=states, types=types)
+
+
+def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDescription:
+    """A classic, consumer or share group and its members. Raises BrokerError GROUP_ID_NOT_FOUND if there is none."""
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.describe(group)
+
+
+def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
+    """How far the group is in each partition that it committed an offset of or that a member reads, in order."""
+    with GroupClient(bootstrap_servers, **options) as client:
+        return client.offsets(client.describe(group))
+
+
+class GroupClient:
+    """Looks at groups over connections of its own. For one thread; close it, or use it in `with`."""
+
+    def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
+        self._set_up({"bootstrap_servers": bootstrap_servers, **options})
+
+    @classmethod
+    def from_config(cls, mapping: Mapping[str, Any]) -> Self:
+        """From dotted Java keys or snake_case ones, values typed or as text (see `Consumer.from_config`)."""
+        client = cls.__new__(cls)
+        client._set_up(mapping)
+        return client
+
+    def _set_up(self, options: Mapping[str, Any]) -> None:
+        from kconsumer.groups.engine import AdminEngine  # with all below it: not before it is needed
+
+        named = {key.replace(".", "_") for key in options}
+        quiet = {} if "allow_auto_create_topics" in named else {"allow_auto_create_topics": False}
+        config = ConsumerConfig.from_mapping({**options, **quiet})
+        if config.group_id is not None:
+            raise ConfigError("group_id has no place here: groups are looked at from outside; name the one you mean")
+        self._config = config
+        self._clock = Clock()
+        self._engine: AdminEngine = AdminEngine(config, self._clock)
+        self._guard = Guard(self._engine.parts.step, self._engine.parts.end_wait)
+
+    def _timer(self) -> Timer:
+        return Timer(self._clock, float(self._config.default_api_timeout_ms))
+
+    @public
+    def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
+        """See `kconsumer.groups.list`."""
+        wanted = _named(states, STATES, "state"), _named(types, TYPES, "type")
+        return self._engine.list_groups(*wanted, self._timer())
+
+    @public
+    def describe(self, group: str) -> GroupDescription:
+        """See `kconsumer.groups.describe`."""
+        return self._engine.describe_group(group, self._timer())
+
+    @public
+    def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
+        """Every group that `list` finds, except those of types that can only be listed."""
+        return self._engine.describe_listed(self.list(states=states, types=types), self._timer())
+
+    @public
+    def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
+        """How far a group is; the owners are those of the description."""
+        return self.all_offsets([group])[0]
+
+    @public
+    def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
+        """The same for several groups, in their order; partitions that they share are asked for once."""
+        return self._engine.group_offsets(groups, self._timer())
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        if self._guard.closed:
+            return
+        self._guard.closed = True
+        if self._guard.forked:
+            self._engine.abandon()
+            return
+        self._engine.close(Timer(self._clock, CLOSE_MS), None, auto_commit=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _named(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
+    """The names as brokers spell them, whatever case they were given in."""
+    if isinstance(given, str):
+        given = (given,)
+    spelled = {name.lower(): name for name in known}
+    found = []
+    for name in given:
+        if name.replace("-", "").replace("_", "").lower() not in spelled:
+            raise ValueError(f"there is no group {what} {name!r}; there are {', '.join(known)}")
+        found.append(spelled[name.replace("-", "").replace("_", "").lower()])
+    return found

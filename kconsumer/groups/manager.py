@@ -1,0 +1,249 @@
+"""Questions about groups, asked from outside: which there are, who is in them, how far they are.
+
+Decides which broker is asked, what is asked again until the deadline, and by which of three requests a group can be
+described: nobody but its coordinator knows of which kind it is. Answers are read in `group_answers.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
+from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.groups.responses import (
+    GROUP_ID_NOT_FOUND,
+    TELLS_STATES,
+    TELLS_TYPES,
+    GroupPosition,
+    read_classic,
+    read_committed,
+    read_consumer,
+    read_listing,
+    read_share,
+    read_share_offsets,
+)
+from kconsumer.groups.types import GroupDescription, GroupListing
+from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema import (
+    CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    LIST_GROUPS,
+    OFFSET_FETCH,
+    SHARE_GROUP_DESCRIBE,
+)
+from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest, ListGroupsRequest
+from kconsumer.schema.dsl import Api
+from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from kconsumer.schema.share_group import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupDescribeRequest,
+)
+from kconsumer.types import TopicPartition
+
+T = TypeVar("T")
+Positions = dict[TopicPartition, GroupPosition]
+
+
+class Ask(NamedTuple):
+    """A kind of question about one group: the request, and how its answer reads."""
+
+    api: Api
+    message: Callable[[str], Any]
+    read: Callable[[Reply], Any]
+    min_version: int = 0
+    max_version: int = 32767
+
+
+# In the order in which they are tried when nobody said of which type the group is.
+DESCRIPTIONS: dict[str, Ask] = {
+    "consumer": Ask(
+        CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), read_consumer
+    ),
+    "classic": Ask(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), read_classic),
+    "share": Ask(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), read_share),
+}
+COMMITTED = Ask(
+    OFFSET_FETCH,
+    lambda group: OffsetFetchRequest(
+        group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
+    ),
+    read_committed,
+    min_version=2,  # null asks for all topics
+    max_version=9,  # from 10 on topics go by id
+)
+SHARE_OFFSETS = Ask(
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    lambda group: DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
+    ),
+    read_share_offsets,
+)
+POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS}
+
+
+class GroupsManager:
+    """Asks brokers and coordinators about groups; every question is a promise with a deadline (ms)."""
+
+    def __init__(self, config: ConsumerConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._rng = rng
+        self._coordinators: dict[str, CoordinatorManager] = {}
+        self._questions: list[_Question[Any]] = []
+
+    def listing(
+        self, broker: int, states: Collection[str], types: Collection[str], deadline: float
+    ) -> Promise[list[GroupListing]]:
+        """The groups that this broker coordinates, of these states and types (empty: of all).
+
+        Fails with UnsupportedVersionError when the broker cannot tell what was asked for.
+        """
+        message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
+        floor = TELLS_TYPES if types else TELLS_STATES if states else 0
+        ask = Ask(LIST_GROUPS, lambda _: message, read_listing, floor)
+        return self._start(_Question(ask, "", str(broker), deadline, self._backoff()))
+
+    def description(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
+        """Who is in a group; `kind` is its type if that is known. Fails with GROUP_ID_NOT_FOUND if there is none."""
+        promise: Promise[GroupDescription] = Promise()
+        asks = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
+        self._describe(group, deadline, asks, promise)
+        return promise
+
+    def positions(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
+        """How far a group of this type is in each partition that it has an offset of."""
+        return self._start(_Question(POSITIONS[kind], group, None, deadline, self._backoff()))
+
+    def _describe(self, group: str, deadline: float, asks: list[Ask], promise: Promise[GroupDescription]) -> None:
+        first, *others = asks
+
+        def answered(done: Promise[GroupDescription]) -> None:
+            if done.value is not None:
+                promise.keep(replace(done.value, coordinator=self._coordinators[group].coordinator))
+            elif done.error is not None and _not_of_this_kind(done.error):
+                if others:
+                    self._describe(group, deadline, others, promise)
+                else:
+                    promise.fail(error_for(GROUP_ID_NOT_FOUND, f"group {group!r}"))
+            elif done.error is not None:
+                promise.fail(done.error)
+
+        self._start(_Question(first, group, None, deadline, self._backoff())).when_done(answered)
+
+    def _start(self, question: _Question[T]) -> Promise[T]:
+        if question.group and question.group not in self._coordinators:
+            self._coordinators[question.group] = CoordinatorManager(self._config, question.group, self._rng)
+        self._questions.append(question)
+        return question.promise
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        result = PollResult()
+        for question in tuple(self._questions):
+            result.wait_ms = min(result.wait_ms, self._poll_question(question, now, result.requests))
+        for coordinator in self._coordinators.values():
+            found = coordinator.poll(now)
+            result.requests += found.requests
+            result.wait_ms = min(result.wait_ms, found.wait_ms)
+        self._questions = [question for question in self._questions if not question.promise.done]
+        for group, coordinator in self._coordinators.items():
+            coordinator.wanted = any(question.group == group for question in self._questions)
+        return result
+
+    def _poll_question(self, question: _Question[Any], now: float, requests: list[UnsentRequest]) -> float:
+        if question.promise.done:
+            return FOREVER
+        coordinator = self._coordinators.get(question.group)
+        trouble = None if coordinator is None else coordinator.take_error()
+        if trouble is not None:
+            question.promise.fail(trouble)
+            return 0.0  # what waits for this promise may ask on
+        if now >= question.deadline:
+            question.time_out(coordinator)
+            return 0.0
+        wait = question.deadline - now
+        if question.in_flight:
+            return wait
+        if question.backoff.remaining_ms(now) > 0:
+            return min(wait, question.backoff.remaining_ms(now))
+        node = question.node
+        if coordinator is not None:
+            coordinator.wanted = True
+            if coordinator.coordinator is None:
+                return wait
+            node = str(coordinator.coordinator.id)
+        requests.append(self._request(question, node))
+        return wait
+
+    def _request(self, question: _Question[Any], node: str | None) -> UnsentRequest:
+        question.in_flight = True
+        ask = question.ask
+        return UnsentRequest(
+            ask.api,
+            ask.message(question.group),
+            lambda reply: self._on_reply(question, reply),
+            node=node,
+            min_version=ask.min_version,
+            max_version=ask.max_version,
+        )
+
+    def _on_reply(self, question: _Question[Any], reply: Reply) -> None:
+        question.in_flight = False
+        try:
+            if reply.error is not None:
+                raise reply.error
+            question.promise.keep(question.ask.read(reply))
+        except KafkaError as error:
+            if not error.retriable:
+                question.promise.fail(error)
+                return
+            question.last_error = error
+            question.backoff.failed(reply.now)
+            coordinator = self._coordinators.get(question.group)
+            if coordinator is not None and (reply.error is not None or isinstance(error, CoordinatorError)):
+                coordinator.mark_unknown(error, reply.now)
+            if reply.error is not None:
+                self._metadata.request_update()  # the broker may be gone, or be known by an old address
+
+
+class _Question(Generic[T]):
+    """One question under way. `node` None: asked of the group's coordinator."""
+
+    __slots__ = ("ask", "backoff", "deadline", "group", "in_flight", "last_error", "node", "promise")
+
+    def __init__(self, ask: Ask, group: str, node: str | None, deadline: float, backoff: Backoff) -> None:
+        self.ask = ask
+        self.group = group
+        self.node = node
+        self.deadline = deadline
+        self.backoff = backoff
+        self.promise: Promise[T] = Promise()
+        self.in_flight = False
+        self.last_error: KafkaError | None = None
+
+    def time_out(self, coordinator: CoordinatorManager | None) -> None:
+        """Fail, saying what was in the way."""
+        about = f"of group {self.group!r} " if self.group else ""
+        error = KafkaTimeoutError(f"{self.ask.api.name} {about}was not answered within the timeout")
+        error.__cause__ = self.last_error or (None if coordinator is None else coordinator.last_error)
+        self.promise.fail(error)
+
+
+def _not_of_this_kind(error: KafkaError) -> bool:
+    """Whether the coordinator has no such group of the type asked for, or knows nothing of that type."""
+    return isinstance(error, UnsupportedVersionError) or (
+        isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND
+    )

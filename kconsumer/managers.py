@@ -1,0 +1,186 @@
+"""What every manager speaks: requests it wants sent, replies it gets, promises it keeps.
+
+A manager never sends. `poll(now)` returns the requests it wants now and how long it may be left alone; the engine
+sends them and calls each request's `handler` with a `Reply`. Blocking calls of the public API are `Promise`s that a
+manager keeps while the engine drives it.
+
+What is made for every request is written out here: `@dataclass` would compile it anew in each process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from kconsumer.errors import KafkaError
+from kconsumer.schema.dsl import Api
+
+if TYPE_CHECKING:
+    from kconsumer.config.options import ConsumerConfig
+
+T = TypeVar("T")
+FOREVER = float("inf")
+
+
+class Reply:
+    """The end of a request: a message of the response class, or the error that took its place.
+
+    `error` is a client-side one (connection lost, timed out, no common version); error codes inside `message` are the
+    handler's business. `now` is when it arrived and `sent_at` when the request left (ms), `version` the version spoken,
+    `node` the connection id.
+    """
+
+    __slots__ = ("error", "message", "node", "now", "sent_at", "version")
+
+    def __init__(
+        self,
+        message: Any,
+        error: KafkaError | None,
+        now: float,
+        version: int = -1,
+        node: str = "",
+        sent_at: float = 0.0,
+    ) -> None:
+        self.message, self.error = message, error
+        self.now, self.sent_at = now, sent_at
+        self.version, self.node = version, node
+
+    def __repr__(self) -> str:
+        return f"<Reply from {self.node or 'nobody'}, v{self.version}: {self.error or self.message!r}>"
+
+
+class UnsentRequest:
+    """A request a manager wants sent. `node` is a connection id ("3", or "+3" for the coordinator's own
+    connection to broker 3); None means any broker. `timeout_ms` None means `request_timeout_ms`."""
+
+    __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
+
+    def __init__(
+        self,
+        api: Api,
+        message: Any,
+        handler: Callable[[Reply], None],
+        node: str | None = None,
+        timeout_ms: float | None = None,
+        min_version: int = 0,
+        max_version: int = 32767,
+    ) -> None:
+        self.api, self.message, self.handler = api, message, handler
+        self.node, self.timeout_ms = node, timeout_ms
+        self.min_version, self.max_version = min_version, max_version
+
+    def __repr__(self) -> str:
+        return f"<UnsentRequest to {self.node or 'any broker'}: {self.message!r}>"
+
+
+class PollResult:
+    """Requests to send now, and for how many ms the manager need not be polled again unless something happens.
+
+    `disconnect`: a connection to close before; what waits for it or is under way on it fails.
+    """
+
+    __slots__ = ("disconnect", "requests", "wait_ms")
+
+    def __init__(
+        self, requests: list[UnsentRequest] | None = None, wait_ms: float = FOREVER, disconnect: str | None = None
+    ) -> None:
+        self.requests = [] if requests is None else requests
+        self.wait_ms = wait_ms
+        self.disconnect = disconnect
+
+    def __repr__(self) -> str:
+        return f"<PollResult: {self.requests}, wait {self.wait_ms} ms, disconnect {self.disconnect}>"
+
+
+class RequestManager(Protocol):
+    """Anything an engine can drive."""
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        ...
+
+
+class Promise(Generic[T]):
+    """A value that a manager will have later. Kept once; callbacks run at once if it is kept already."""
+
+    __slots__ = ("_callbacks", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: T | None = None
+        self.error: KafkaError | None = None
+        self._callbacks: list[Callable[[Promise[T]], None]] = []
+
+    def keep(self, value: T) -> None:
+        """Finish with a value; ignored if already finished."""
+        self._finish(value, None)
+
+    def fail(self, error: KafkaError) -> None:
+        """Finish with an error; ignored if already finished."""
+        self._finish(None, error)
+
+    def when_done(self, callback: Callable[[Promise[T]], None]) -> None:
+        """Call `callback(self)` when finished."""
+        if self.done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def result(self) -> T:
+        """The value, or raise the error. Only for a finished promise."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # kept with a T, which may itself be None
+
+    def _finish(self, value: T | None, error: KafkaError | None) -> None:
+        if self.done:
+            return
+        self.done, self.value, self.error = True, value, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done else f"error={self.error!r}" if self.error else f"value={self.value!r}"
+        return f"<Promise {state}>"
+
+
+def backoff_ms(config: ConsumerConfig, failures: int) -> float:
+    """How long to wait after this many failures in a row: `retry_backoff_ms` after the first, then twice as long each
+    time, `retry_backoff_max_ms` at most."""
+    longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
+    return float(min(longest, config.retry_backoff_ms * 2.0 ** min(failures - 1, 32)))
+
+
+class Backoff:
+    """Exponential backoff with jitter: doubled at each failure, give or take 20 % (Kafka ExponentialBackoff)."""
+
+    __slots__ = ("_attempts", "_initial_ms", "_max_ms", "_rng", "until")
+
+    def __init__(self, initial_ms: float, max_ms: float, rng: random.Random | None = None) -> None:
+        self._initial_ms = min(initial_ms, max_ms) if max_ms else initial_ms
+        self._max_ms = max(max_ms, self._initial_ms)
+        self._rng = rng or random.Random()
+        self._attempts = 0
+        self.until = 0.0
+
+    def failed(self, now: float) -> None:
+        """Count a failure and push `until` further away."""
+        delay = min(self._max_ms, self._initial_ms * 2.0 ** min(self._attempts, 32))
+        self._attempts += 1
+        self.until = now + min(self._max_ms, delay * self._rng.uniform(0.8, 1.2))
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self._attempts = 0
+        self.until = 0.0
+
+    def remaining_ms(self, now: float) -> float:
+        """How long to wait before the next try."""
+        return max(0.0, self.until - now)
+
+    @property
+    def attempts(self) -> int:
+        """Failures since the last reset."""
+        return self._attempts

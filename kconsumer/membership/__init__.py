@@ -1,1 +1,0 @@
-"""Managers of group membership."""

@@ -1,0 +1,143 @@
+"""One-off questions about topics: `partitions_for` and `list_topics`.
+
+Asked apart from the metadata cache, so that listing thousands of topics does not make the consumer keep them.
+Decides what an answer about a topic means to someone who named it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
+from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
+from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
+from kconsumer.state.cluster import Cluster
+from kconsumer.types import PartitionInfo
+
+UNKNOWN_TOPIC = 3
+INVALID_TOPIC = 17
+TOPIC_AUTHORIZATION = 29
+
+
+class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
+    """The partitions of topics. `internal`: those topics among them that Kafka made for itself."""
+
+    internal: frozenset[str] = frozenset()
+
+
+class TopicLookups:
+    """The questions under way (Java `TopicMetadataFetcher`)."""
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._rng = rng
+        self._lookups: list[_Lookup] = []
+
+    def require(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
+        """See `MetadataManager.require`."""
+        promise: Promise[TopicTable] = Promise()
+        if topics is not None and not fresh and self._cluster.knows(topics):
+            promise.keep(_table(self._cluster, topics))
+            return promise
+        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+        self._lookups.append(_Lookup(topics, promise, deadline, backoff))
+        return promise
+
+    def poll(self, now: float, requests: list[UnsentRequest]) -> float:
+        """Add what to send to `requests`; how many ms until the next is due."""
+        if not self._lookups:
+            return FOREVER
+        for lookup in self._lookups:
+            lookup.poll(now, requests, self._config.allow_auto_create_topics)
+        self._lookups = [lookup for lookup in self._lookups if not lookup.promise.done]
+        return min((lookup.wait_ms(now) for lookup in self._lookups), default=FOREVER)
+
+
+class _Lookup:
+    """One question. Given up when its promise is failed from outside."""
+
+    def __init__(
+        self, topics: Collection[str] | None, promise: Promise[TopicTable], deadline: float, backoff: Backoff
+    ) -> None:
+        self.topics = None if topics is None else sorted(set(topics))
+        self.promise = promise
+        self.deadline = deadline
+        self.backoff = backoff
+        self.in_flight = False
+        self.last_error: KafkaError | None = None
+
+    def poll(self, now: float, requests: list[UnsentRequest], create: bool) -> None:
+        if self.promise.done:
+            return
+        if now >= self.deadline:
+            what = "all topics" if self.topics is None else ", ".join(self.topics)
+            error = KafkaTimeoutError(f"no metadata of {what} within the timeout")
+            error.__cause__ = self.last_error
+            self.promise.fail(error)
+        elif not self.in_flight and self.backoff.remaining_ms(now) <= 0:
+            self.in_flight = True
+            message = metadata_request(self.topics, create and self.topics is not None)
+            requests.append(UnsentRequest(METADATA, message, self._on_reply, min_version=4))
+
+    def wait_ms(self, now: float) -> float:
+        retry_in = FOREVER if self.in_flight else self.backoff.remaining_ms(now)
+        return min(retry_in, max(0.0, self.deadline - now))
+
+    def _on_reply(self, reply: Reply) -> None:
+        self.in_flight = False
+        error = reply.error
+        if error is None and reply.message.error_code:
+            error = error_for(reply.message.error_code, "metadata")
+        if error is None:
+            self._read(reply)
+        elif error.retriable:
+            self._retry(error, reply.now)
+        else:
+            self.promise.fail(error)
+
+    def _read(self, reply: Reply) -> None:
+        found = Cluster()
+        errors = found.update(reply.message, reply.version, full=True).topic_errors
+        serious = {t: code for t, code in errors.items() if code != UNKNOWN_TOPIC}
+        passing = next(((t, code) for t, code in serious.items() if is_retriable(code)), None)
+        if any(code in (INVALID_TOPIC, TOPIC_AUTHORIZATION) for code in serious.values()):
+            self.promise.fail(topic_error(serious))
+        elif passing is not None:
+            self._retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
+        elif serious:
+            topic, code = next(iter(serious.items()))
+            self.promise.fail(error_for(code, f"topic {topic}"))
+        else:
+            self.promise.keep(_table(found, found.topics()))
+
+    def _retry(self, error: KafkaError, now: float) -> None:
+        self.last_error = error
+        self.backoff.failed(now)
+
+
+def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
+    table = TopicTable({topic: cluster.partitions_for(topic) or () for topic in sorted(topics)})
+    table.internal = cluster.internal_topics & table.keys()
+    return table
+
+
+def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[bytes] = ()) -> MetadataRequest:
+    """A Metadata request for topics of these names, or else of these ids; None for all."""
+    rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    if rows is not None:
+        rows += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
+    return MetadataRequest(topics=rows, allow_auto_topic_creation=create)
+
+
+def topic_error(codes: dict[str, int]) -> KafkaError:
+    """The error for topics that were refused (first) or have illegal names."""
+    refused = frozenset(topic for topic, code in codes.items() if code == TOPIC_AUTHORIZATION)
+    if refused:
+        return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")
+    invalid = frozenset(topic for topic, code in codes.items() if code == INVALID_TOPIC)
+    return InvalidTopicError(", ".join(sorted(invalid)), topics=invalid)

@@ -1,0 +1,1 @@
+"""Metrics of a consumer: the registry, and the reporters that users give."""

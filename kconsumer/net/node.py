@@ -1,0 +1,205 @@
+"""What the client remembers of one connection id, whether it is connected or not.
+
+Decides when a connection may be tried again (reconnect backoff), how long an attempt may take (setup
+timeout) and which of a name's addresses is next. Does no I/O: the client resolves, connects and reads.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kconsumer.errors import KafkaError
+from kconsumer.net.connection import Connection
+from kconsumer.net.messages import broker_name, os_reason
+from kconsumer.net.resolver import Lookup
+from kconsumer.net.states import ConnectionState
+from kconsumer.net.transport import Address, Transport
+from kconsumer.repeated_failures import RepeatedFailures
+from kconsumer.types import Node
+
+if TYPE_CHECKING:
+    from kconsumer.config.options import ConsumerConfig
+    from kconsumer.net.probes import Probe
+
+JITTER = 0.2
+FOREVER = float("inf")
+
+
+def exponential_ms(initial_ms: float, max_ms: float, failures: int, rng: random.Random) -> float:
+    """initial * 2**failures, give or take a fifth, at most max (Kafka's ExponentialBackoff)."""
+    term = initial_ms * 2.0 ** min(failures, 32)
+    return min(max(initial_ms, max_ms), min(term, max_ms) * rng.uniform(1 - JITTER, 1 + JITTER))
+
+
+class ReconnectPolicy:
+    """The waits of all links: options and one source of jitter."""
+
+    def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
+        self._backoff = (config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._setup = (
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+        )
+        self._rng = rng
+
+    def backoff_ms(self, failures: int) -> float:
+        """How long to leave a broker alone after one more failure."""
+        return exponential_ms(*self._backoff, failures, self._rng)
+
+    def setup_timeout_ms(self, failures: int) -> float:
+        """How long the next attempt may take."""
+        return exponential_ms(*self._setup, failures, self._rng)
+
+
+class Link:
+    """One connection id. `connection` and `transport` are set together while connecting or connected."""
+
+    __slots__ = (
+        "address",
+        "backoff_until",
+        "closes",
+        "connection",
+        "error",
+        "failures",
+        "host",
+        "job",
+        "last_attempt",
+        "last_used",
+        "lookup",
+        "mask",
+        "name",
+        "next_probe",
+        "node",
+        "port",
+        "prefetched",
+        "probe",
+        "progress_at",
+        "reasons",
+        "repeats",
+        "setup_deadline",
+        "setup_failures",
+        "throttled_until",
+        "transport",
+        "untried",
+        "unused",
+    )
+
+    def __init__(self, node: str, host: str, port: int) -> None:
+        self.node = node
+        self.host = host
+        self.port = port
+        self.name = broker_name(node, host, port)
+        self.connection: Connection | None = None
+        self.transport: Transport | None = None
+        self.mask = 0  # what the selector watches
+        self.job: int | None = None  # of the Receiver, if it is reading the socket
+        self.address: Address | None = None  # of the last attempt
+        self.lookup: Lookup | None = None  # of the name, while it is waited for
+        self.untried: list[Address] = []
+        self.reasons: list[str] = []  # why the addresses tried in this round failed
+        self.error: KafkaError | None = None  # why the last connection or round of attempts ended
+        self.failures = 0
+        self.unused = 0  # connections in a row that the broker closed without an answer to a request
+        self.closes = 0  # connections closed without a word since the last probe
+        self.next_probe: Probe | None = None  # of the next round of attempts
+        self.probe: Probe | None = None  # of the present round: its attempts are probes
+        self.repeats = RepeatedFailures()
+        self.setup_failures = 0
+        self.backoff_until = 0.0
+        self.setup_deadline = 0.0
+        self.throttled_until = 0.0
+        self.last_attempt = -FOREVER
+        self.last_used = 0.0
+        self.progress_at = -FOREVER  # when bytes of the connection arrived last
+        self.prefetched = 0  # of the frame that the Receiver is at, when its job was checked last
+
+    @property
+    def is_bootstrap(self) -> bool:
+        """Whether it is one of `bootstrap_servers`, and not a broker that metadata told of."""
+        return self.node.startswith("-")
+
+    @property
+    def known_as(self) -> str:
+        """What the broker is called where names matter: in certificates, and by Kerberos."""
+        return (self.address and self.address.host) or self.host
+
+    def move(self, node: Node) -> None:
+        """The broker has a new address: what was learnt of the old one no longer counts."""
+        if (node.host, node.port) == (self.host, self.port):
+            return
+        self.host, self.port = node.host, node.port
+        self.name = broker_name(self.node, node.host, node.port)
+        self.lookup = None
+        self.untried.clear()
+        self.failures = self.setup_failures = self.closes = self.unused = 0
+        self.probe = self.next_probe = None
+        self.repeats.reset()
+        self.backoff_until = 0.0
+        self.error = None
+
+    def resolving(self, lookup: Lookup, now: float, setup_timeout_ms: float) -> None:
+        """A round of attempts begins: the name is being looked up."""
+        self.lookup = lookup
+        self.probe, self.next_probe = self.next_probe, None
+        self.last_attempt = now
+        self.setup_deadline = now + setup_timeout_ms
+
+    def resolved(self, lookup: Lookup) -> None:
+        """Start a round over these addresses; the one used last comes last, as it has just failed."""
+        found = lookup.found
+        self.lookup = None
+        self.untried = [a for a in found if a != self.address] + [a for a in found if a == self.address]
+        self.reasons = [os_reason(lookup.error)] if lookup.error is not None else []
+
+    def attempting(
+        self,
+        address: Address,
+        transport: Transport,
+        connection: Connection,
+        now: float,
+        setup_timeout_ms: float,
+    ) -> None:
+        """An attempt at `address` began."""
+        self.address, self.transport, self.connection = address, transport, connection
+        self.last_attempt = self.last_used = now
+        self.setup_deadline = now + setup_timeout_ms
+
+    def established(self) -> None:
+        """The connection is ready: failures are forgotten, and another name lookup comes before the next
+        attempt."""
+        self.failures = self.setup_failures = 0
+        self.repeats.reset()
+        self.backoff_until = 0.0
+        self.error = None
+        self.untried.clear()
+
+    def detached(self) -> None:
+        """The connection is gone."""
+        self.connection = self.transport = None
+        self.mask = 0
+        self.progress_at = -FOREVER
+
+    def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
+        """Leave the broker alone for a while."""
+        self.lookup = None
+        self.error = error
+        self.last_attempt = now
+        self.backoff_until = now + policy.backoff_ms(self.failures)
+        self.failures += 1
+
+    def next_timer(self, max_idle_ms: float) -> float:
+        """When something may have to happen on this link if nothing else does."""
+        connection = self.connection
+        if connection is None:
+            return FOREVER if self.lookup is None else self.setup_deadline
+        if connection.state is ConnectionState.CONNECTING:
+            return self.setup_deadline
+        return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
+
+    def __repr__(self) -> str:
+        if self.connection is not None:
+            return f"<Link {self.node}: {self.connection!r}>"
+        if self.lookup is not None:
+            return f"<Link {self.node} to {self.name}: resolving>"
+        return f"<Link {self.node} to {self.name}: not connected, {self.failures} failures>"

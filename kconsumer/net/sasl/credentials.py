@@ -1,0 +1,86 @@
+"""Who logs in, as the options say: for each login anew, so that a password, ticket or token that changes is picked up.
+
+Decides which mechanism a login runs and what it is given. Reading secrets and getting tokens may take a while: `waits`
+says so, and logins then do it as an errand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.net.background import Errands
+from kconsumer.net.sasl.gssapi import Gssapi
+from kconsumer.net.sasl.mechanism import Account, Mechanism
+from kconsumer.net.sasl.oauthbearer import OAuthBearer
+from kconsumer.net.sasl.plain import Plain
+from kconsumer.net.sasl.scram import ScramSha256, ScramSha512
+
+if TYPE_CHECKING:
+    from kconsumer.clock import Clock
+    from kconsumer.config.options import ConsumerConfig
+    from kconsumer.net.sasl.tokens import Tokens
+
+MECHANISMS: Mapping[str, type[Mechanism]] = {
+    "PLAIN": Plain,
+    "SCRAM-SHA-256": ScramSha256,
+    "SCRAM-SHA-512": ScramSha512,
+    "OAUTHBEARER": OAuthBearer,
+    "GSSAPI": Gssapi,
+}
+
+
+class Accounts:
+    """The credentials of one client. `mechanism` may be called from several threads."""
+
+    def __init__(self, config: ConsumerConfig, clock: Clock, errands: Errands) -> None:
+        self.name = config.sasl_mechanism
+        self.errands = errands
+        self._kind = MECHANISMS[self.name]
+        self._config = config
+        self._tokens = self._token_source(config, clock, errands) if self.name == "OAUTHBEARER" else None
+        secrets = ("sasl_plain_username", "sasl_plain_password", "sasl_jaas_config")
+        self.waits = self._tokens is not None or self._kind.blocks or any(map(config.refers, secrets))
+
+    @staticmethod
+    def _token_source(config: ConsumerConfig, clock: Clock, errands: Errands) -> Tokens:
+        from kconsumer.net.sasl.tokens import Tokens
+
+        return Tokens(config, clock, errands.pause)
+
+    @property
+    def advice(self) -> str:
+        """What a user may change when the broker refuses."""
+        return self._kind.advice
+
+    def mechanism(self, host: str) -> Mechanism:
+        """The mechanism of a new login. Raises ConfigError or MechanismError."""
+        return self._kind(self._account(host))
+
+    def refused(self) -> None:
+        """A broker did not take the last login."""
+        if self._tokens is not None:
+            self._tokens.drop()
+
+    def _account(self, host: str) -> Account:
+        config = self._config
+        if self._tokens is not None:
+            return Account(token=self._tokens.token(), extensions=config.sasl_oauth_extensions)
+        entry = self._jaas()
+        return Account(
+            entry.get("sasl_plain_username", config.secret("sasl_plain_username")) or "",
+            entry.get("sasl_plain_password", config.secret("sasl_plain_password")) or "",
+            tokenauth=config.sasl_scram_tokenauth or entry.get("sasl_scram_tokenauth") == "true",
+            service=entry.get("sasl_kerberos_service_name", config.sasl_kerberos_service_name) or "",
+            host=host,
+            principal=entry.get("sasl_kerberos_principal", config.sasl_kerberos_principal),
+            keytab=entry.get("sasl_kerberos_keytab", config.sasl_kerberos_keytab),
+        )
+
+    def _jaas(self) -> Mapping[str, Any]:
+        """What an entry of JAAS says that was given by reference; others the configuration has taken over."""
+        if not self._config.refers("sasl_jaas_config"):
+            return {}
+        from kconsumer.config.jaas import options_of
+
+        return options_of(self._config.secret("sasl_jaas_config") or "", self.name)

@@ -1,0 +1,158 @@
+"""The client-credentials flow (RFC 6749, 4.4): a token from the issuer's endpoint over HTTPS, by the standard library.
+
+Decides how long it tries again and what an answer means. It blocks; callers are errands, off the event loop.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import random
+import ssl
+import urllib.parse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.deferred_calls import get_logger
+from kconsumer.net.node import exponential_ms
+from kconsumer.net.sasl.mechanism import MechanismError
+from kconsumer.net.tls.context import set_trust
+
+if TYPE_CHECKING:
+    from kconsumer.clock import Clock
+    from kconsumer.config.options import ConsumerConfig
+
+LONGEST_ANSWER = 1 << 20
+PATIENCE_S = 10.0
+"""For connecting, and for the answer, unless the options say otherwise. (Java waits for ever.)"""
+
+PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
+"""Answers after which the same question may succeed."""
+
+log = get_logger("kconsumer.net")
+
+
+class _Trouble(Exception):
+    """The endpoint gave no token; asking again may help."""
+
+
+class Endpoint:
+    """One endpoint with one client's credentials. `pause` waits so many seconds, or raises when nobody wants a token
+    any more."""
+
+    def __init__(self, config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> None:
+        self._config = config
+        self._clock = clock
+        self._pause = pause
+        self._rng = random.Random()
+        url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
+        self._secure = url.scheme == "https"
+        self._host, self._port = url.hostname or "", url.port
+        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._shown = f"{url.scheme}://{url.hostname}{'' if url.port is None else f':{url.port}'}{url.path}"
+        if not self._secure:
+            log.warning("%s is not https: everybody on the way can read the client's secret", self._shown)
+
+    def issue(self) -> tuple[str, float | None]:
+        """A token and when it expires (s since 1970; None if the endpoint does not say). Raises MechanismError.
+
+        Asks again, with growing pauses, for up to `sasl_login_retry_backoff_max_ms`.
+        """
+        first_ms, longest_ms = self._config.sasl_login_retry_backoff_ms, self._config.sasl_login_retry_backoff_max_ms
+        until = self._clock.now() + longest_ms
+        attempt = 0
+        while True:
+            try:
+                return self._understood(*self._ask())
+            except (OSError, http.client.HTTPException) as error:
+                reason = f"{self._shown} cannot be asked: {_told(error)}"
+            except _Trouble as error:
+                reason = str(error)
+            pause_ms = exponential_ms(first_ms, longest_ms, attempt, self._rng)
+            if self._clock.now() + pause_ms >= until:
+                raise MechanismError(reason)
+            log.info("no token yet: %s; asking again in %.0f ms", reason, pause_ms)
+            self._pause(pause_ms / 1000)
+            attempt += 1
+
+    def _ask(self) -> tuple[int, bytes]:
+        """One request: status and body."""
+        config = self._config
+        connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
+        try:
+            connection.connect()
+            if connection.sock is not None:
+                connection.sock.settimeout(_seconds(config.sasl_login_read_timeout_ms))
+            fields = {"grant_type": "client_credentials"}
+            if config.sasl_oauthbearer_scope:
+                fields["scope"] = config.sasl_oauthbearer_scope
+            headers = {
+                "Accept": "application/json",
+                "Authorization": self._authorization(),
+                "Content-Type": "application/x-www-form-urlencoded",
+            }
+            connection.request("POST", self._path, urllib.parse.urlencode(fields), headers)
+            response = connection.getresponse()
+            return response.status, response.read(LONGEST_ANSWER)
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls())
+
+    def _tls(self) -> ssl.SSLContext:
+        """The user's own, else the system's authorities and those that the brokers are checked against."""
+        config = self._config
+        if isinstance(config.ssl_context, ssl.SSLContext):
+            return config.ssl_context
+        context = ssl.create_default_context()
+        set_trust(context, config)
+        return context
+
+    def _authorization(self) -> str:
+        """Basic authentication of the client (RFC 6749, 2.3.1)."""
+        config = self._config
+        secret = config.secret("sasl_oauthbearer_client_credentials_client_secret")
+        pair = [config.sasl_oauthbearer_client_credentials_client_id or "", secret or ""]
+        if config.sasl_oauthbearer_header_urlencode:
+            pair = [urllib.parse.quote_plus(part) for part in pair]
+        return "Basic " + base64.b64encode(":".join(pair).encode()).decode()
+
+    def _understood(self, status: int, body: bytes) -> tuple[str, float | None]:
+        """The token in the answer. Raises _Trouble if asking again may help, else MechanismError."""
+        answer = _json(body)
+        if status != http.client.OK:
+            told = ", ".join(str(answer[key])[:200] for key in ("error", "error_description") if answer.get(key))
+            text = f"{self._shown} answered {status}" + (f": {told}" if told else "")
+            raise (_Trouble if status in PASSING else MechanismError)(text)
+        token, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+        if not isinstance(token, str) or not token:
+            raise MechanismError(f"{self._shown} answered without an access_token")
+        if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
+            lifetime_s = int(lifetime_s)
+        if not isinstance(lifetime_s, int | float):
+            return token, None
+        return token, self._clock.wall_ms() / 1000 + lifetime_s
+
+
+def _seconds(timeout_ms: int | None) -> float:
+    return PATIENCE_S if timeout_ms is None else timeout_ms / 1000
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message} (ssl_cafile)"
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time (sasl_login_connect_timeout_ms, sasl_login_read_timeout_ms)"
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""TLS: the transport, its context, and what its failures mean."""

@@ -1,0 +1,130 @@
+"""What failures of TLS mean, in words that say what to change.
+
+Decides by OpenSSL's codes and reasons, which are tables here, not by its sentences. Whether a failure is raised, and
+what becomes of the connection, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from kconsumer.net.transport import Address
+
+if TYPE_CHECKING:
+    from kconsumer.config.options import ConsumerConfig
+
+_TRUST = "no trusted certificate vouches for the broker's{how}; {trust}"
+_HOST = (
+    "the broker's certificate is not for the host {host!r}; use a name that it has in bootstrap_servers (and in the "
+    "broker's advertised.listeners), or set ssl_check_hostname=False"
+)
+
+# OpenSSL's X509_V_ERR_ codes.
+VERIFICATIONS: dict[int, str] = {
+    7: _TRUST.replace("{how}", " (a trusted one has its issuer's name, and another key)"),
+    9: "the broker's certificate is not valid yet; is a clock wrong?",
+    10: "the broker's certificate has expired; renew it (or is the clock of this machine wrong?)",
+    18: _TRUST.replace("{how}", ", which vouches for itself"),
+    19: _TRUST.replace("{how}", ", whose CA vouches for itself"),
+    20: _TRUST.replace("{how}", ""),
+    21: _TRUST.replace("{how}", ""),
+    23: "the broker's certificate has been revoked",
+    62: _HOST,
+    64: _HOST,
+}
+
+NOT_TLS = "what answers does not speak TLS; check security_protocol and the port"
+NO_VERSION = "the broker speaks none of the TLS versions that ssl_enabled_protocols and ssl_protocol allow"
+
+# OpenSSL's reasons for giving up by itself.
+REASONS: dict[str, str] = {
+    "WRONG_VERSION_NUMBER": NOT_TLS,
+    "HTTP_REQUEST": NOT_TLS,
+    "PACKET_LENGTH_TOO_LONG": NOT_TLS,
+    "RECORD_LAYER_FAILURE": NOT_TLS,
+    "UNSUPPORTED_PROTOCOL": NO_VERSION,
+    "NO_PROTOCOLS_AVAILABLE": NO_VERSION,
+    "VERSION_TOO_LOW": NO_VERSION,
+    "WRONG_SSL_VERSION": NO_VERSION,
+    "DH_KEY_TOO_SMALL": "the broker's Diffie-Hellman key is too small for OpenSSL's security level",
+    "EE_KEY_TOO_SMALL": "the key of the broker's certificate is too small for OpenSSL's security level",
+    "CA_MD_TOO_WEAK": "the broker's certificate is signed with a digest that is too weak for OpenSSL's security level",
+}
+
+_MISSING = (
+    "the broker asks for a client certificate; set ssl_certfile and ssl_keyfile "
+    "(or ssl_keystore_location, or ssl_keystore_certificate_chain and ssl_keystore_key)"
+)
+_UNTRUSTED = "the broker does not accept the client's certificate{named}: {why}"
+
+# What a peer's alert says, by the end of OpenSSL's reason.
+ALERTS: dict[str, str] = {
+    "CERTIFICATE_REQUIRED": _MISSING,
+    "BAD_CERTIFICATE": _UNTRUSTED.replace("{why}", "it takes it for damaged, or for one of no use"),
+    "UNSUPPORTED_CERTIFICATE": _UNTRUSTED.replace("{why}", "it is not of a kind that it supports"),
+    "CERTIFICATE_REVOKED": _UNTRUSTED.replace("{why}", "it has been revoked"),
+    "CERTIFICATE_EXPIRED": _UNTRUSTED.replace("{why}", "it has expired; renew it"),
+    "CERTIFICATE_UNKNOWN": _UNTRUSTED.replace(
+        "{why}", "it has expired, or the broker's truststore does not have the CA that issued it"
+    ),
+    "UNKNOWN_CA": _UNTRUSTED.replace("{why}", "the broker's truststore does not have the CA that issued it"),
+    "ACCESS_DENIED": _UNTRUSTED.replace("{why}", "it may not connect"),
+    "DECRYPT_ERROR": _UNTRUSTED.replace("{why}", "a signature made with its key does not fit"),
+    "HANDSHAKE_FAILURE": "the broker and this client have no cipher in common (see ssl_cipher_suites), or the broker "
+    "asks for a client certificate (see ssl_certfile)",
+    "INSUFFICIENT_SECURITY": "the broker takes none of the ciphers of this client; see ssl_cipher_suites",
+    "PROTOCOL_VERSION": NO_VERSION,
+    "UNRECOGNIZED_NAME": "the broker does not know itself under the name that was used to reach it",
+}
+_OF_CERTIFICATES = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
+
+
+def peer_name(host: str, address: Address) -> str:
+    """How errors name the other side."""
+    port = address.sockaddr[1] if len(address.sockaddr) > 1 else "?"
+    return f"{f'[{host}]' if ':' in host else host}:{port} ({address})"
+
+
+def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> str:
+    """What to change after a handshake that failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        known = VERIFICATIONS.get(error.verify_code)
+        given = _given(config, "ssl_cafile", "ssl_truststore_location", "ssl_truststore_certificates", "ssl_context")
+        trust = f"is the cluster's CA in {given}?" if given else "set ssl_cafile to the certificate of the cluster's CA"
+        if known is not None:
+            return known.format(host=host, trust=trust)
+        return f"the broker's certificate is not accepted: {error.verify_message}"
+    return alert_advice(error, config) or REASONS.get(_reason(error)) or f"the handshake ended with {words(error)}"
+
+
+def alert_advice(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
+    """What to change after an alert of the broker; None for an error that says nothing of the kind."""
+    reason = (_reason(error) or str(error)).upper().replace(" ", "_")
+    _, alert, name = reason.partition("ALERT_")
+    known = next((text for ending, text in ALERTS.items() if alert and name.startswith(ending)), None)
+    if known is None:
+        return None
+    ours = _given(config, "ssl_certfile", "ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_context")
+    if not ours and name.startswith(_OF_CERTIFICATES):
+        return _MISSING  # what Java's TLS calls a bad certificate may be none at all
+    return known.format(named=f" ({ours})" if ours else "")
+
+
+def _given(config: ConsumerConfig, *names: str) -> str:
+    """The first of these options that was set, and what it is if that is a path."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None:
+            return f"{name}={value!r}" if name.endswith(("file", "location")) else name
+    return ""
+
+
+def words(error: ssl.SSLError) -> str:
+    """OpenSSL's reason, for failures that have no text here."""
+    return (_reason(error) or error.strerror or str(error)).lower().replace("_", " ")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """OpenSSL's name of the failure; Python's own have none."""
+    return getattr(error, "reason", None) or ""

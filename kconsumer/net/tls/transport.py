@@ -1,0 +1,230 @@
+"""TLS connections on Python's `ssl`: the handshake, encrypted bytes, and what a failure of either means.
+
+Decides which failures are the caller's to mend (an AuthenticationError that says what to change, in `tls_errors.py`)
+and which pass. What is trusted and who we are is decided by `tls_context.py`. Nothing here blocks: a handshake, a read
+or a write that cannot go on says what it waits for.
+
+OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. What the caller did not take of it stays
+inside, where a selector does not see it: hence `pending`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+from typing import TYPE_CHECKING
+
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import AuthenticationError, ConfigError
+from kconsumer.net.tls.context import make_context, watched_files
+from kconsumer.net.tls.errors import alert_advice, handshake_advice, peer_name, words
+from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
+
+if TYPE_CHECKING:
+    from kconsumer.config.options import ConsumerConfig
+
+HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)  # the last is how Python's ssl finds a reset connection
+MOST_AT_ONCE = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
+LAST_WORDS_BYTES = 1 << 16  # read after a failed write, for the alert that says why
+CLOSED_IN_HANDSHAKE = (
+    "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without one, or a "
+    "PLAINTEXT or SASL_PLAINTEXT listener)"
+)
+
+log = get_logger(__name__)
+
+
+class TlsConnector:
+    """Starts TLS connections with one SSLContext, made anew when a file that it was made of has changed.
+
+    Certificates that live for hours are replaced on disk; connections made later use what is there then.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        """ConfigError if an option of TLS, or what it names, cannot be used."""
+        self._config = config
+        self._files = watched_files(config)
+        self._seen = self._look()
+        self._context = make_context(config)
+
+    def __call__(self, host: str, address: Address, config: ConsumerConfig) -> Transport:
+        """Start a connection; the certificate must be for `host`."""
+        return TlsTransport(host, address, self._context_of_now(), buffer_sizes(config), config)
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._files]
+
+    def _context_of_now(self) -> ssl.SSLContext:
+        seen = self._look()
+        if seen != self._seen:
+            try:
+                self._context, self._seen = make_context(self._config), seen
+                log.info("certificates have changed and were read again")
+            except ConfigError as error:  # half written, perhaps: the next connection looks again
+                log.warning("certificates have changed, those read before are used: %s", error)
+        return self._context
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _server_name(host: str) -> str:
+    """What the certificate is to be for: the host without the root's dot and without the zone of an IPv6 address."""
+    name = host.rstrip(".").partition("%")[0]
+    try:
+        if name.encode("idna")[:1] not in (b"", b"."):
+            return name
+    except UnicodeError:
+        pass
+    raise OSError(f"TLS cannot be spoken to a host named {host!r}")
+
+
+class TlsTransport(TcpTransport):
+    """A TLS connection that never blocks. The GIL is released while OpenSSL works."""
+
+    __slots__ = (
+        "_advice",
+        "_end",
+        "_host",
+        "_peer",
+        "_ssl",
+        "_tcp_connected",
+        "_waits_for_write",
+        "crossed",
+        "pending",
+    )
+    plain = False
+
+    def __init__(
+        self,
+        host: str,
+        address: Address,
+        context: ssl.SSLContext,
+        buffers: tuple[int, int],
+        advice: ConsumerConfig,
+    ) -> None:
+        """Start connecting; raises OSError if that fails at once. `advice`: the options that errors speak of."""
+        self._host = host
+        self._peer = peer_name(host, address)
+        self._advice = advice
+        self._tcp_connected = False
+        self._waits_for_write = True
+        self._end: BaseException | bool = False  # how reading ended, if bytes that came before were given first
+        self.crossed = self.pending = False
+        # Wrapped before it is connected: the descriptor then stays the same, which the selector relies on.
+        name = _server_name(host)
+        super().__init__(
+            address,
+            *buffers,
+            lambda sock: context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False),
+        )
+        assert isinstance(self._sock, ssl.SSLSocket)
+        self._ssl = self._sock
+
+    def wants_write(self) -> bool:
+        """What the connection attempt, the handshake, or a read waits for."""
+        return self._waits_for_write
+
+    def finish_connect(self) -> bool:
+        """Connect, then shake hands. Raises AuthenticationError if the two sides do not accept each other."""
+        if not self._tcp_connected:
+            super().finish_connect()
+            self._tcp_connected = True
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._waits_for_write = False
+            return False
+        except ssl.SSLWantWriteError:
+            self._waits_for_write = True
+            return False
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+            raise HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
+        except ssl.SSLError as error:
+            raise self._refused(handshake_advice(error, self._advice, self._host)) from error
+        except OSError as error:
+            if error.errno not in HUNG_UP:
+                raise
+            raise self._last_words() or HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
+        return True
+
+    def recv_into(self, view: memoryview) -> int:
+        """Decrypt straight into `view`, record after record while there are any, but not for long: a broker may send as
+        fast as we decrypt, and the caller has a timeout."""
+        if self._end is not False:
+            return self._ended()
+        if self._waits_for_write and self.crossed:
+            self.crossed = False
+        receive = self._ssl.recv_into
+        size, filled = len(view), 0
+        enough = min(size, MOST_AT_ONCE)
+        while filled < enough:
+            try:
+                count = receive(view[filled:], size - filled)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLWantWriteError:
+                self.crossed = self._waits_for_write = True
+                break
+            except OSError as error:
+                self._end = error
+                break
+            if not count:
+                self._end = True
+                break
+            filled += count
+        # Part of a record, or the end that was found behind the last bytes.
+        self.pending = self._end is not False or (filled == size and self._ssl.pending() > 0)
+        if filled:
+            return filled
+        return WOULD_BLOCK if self._end is False else self._ended()
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Encrypt and hand over. What was not taken must be offered again as it is, which the connection does."""
+        if self.crossed and not self._waits_for_write:
+            self.crossed = False
+        try:
+            return self._ssl.send(data)
+        except ssl.SSLWantWriteError:
+            return 0
+        except ssl.SSLWantReadError:
+            self.crossed, self._waits_for_write = True, False
+            return 0
+        except OSError as error:
+            raise self._last_words() or error from None
+
+    def _ended(self) -> int:
+        """Say how reading ended: 0 for a peer that closed, with or without saying goodbye."""
+        error = self._end
+        if not isinstance(error, ssl.SSLError):
+            if isinstance(error, BaseException):
+                raise error
+            return 0
+        advice = alert_advice(error, self._advice)
+        if advice is None:
+            raise ConnectionError(f"TLS ended with {words(error)}") from error
+        raise self._refused(advice) from error
+
+    def _last_words(self) -> AuthenticationError | None:
+        """A broker that refuses us says so and hangs up. We may be writing meanwhile, always in TLS 1.3, and find the
+        connection reset before we read the alert."""
+        try:
+            while self.recv_into(memoryview(bytearray(LAST_WORDS_BYTES))) > 0:
+                pass
+        except AuthenticationError as error:
+            return error
+        except OSError:
+            pass
+        return None
+
+    def _refused(self, advice: str) -> AuthenticationError:
+        return AuthenticationError(f"TLS with {self._peer} failed: {advice}")
+
+    def __repr__(self) -> str:
+        return f"<TlsTransport fd={self._sock.fileno()} {self._ssl.version() or 'connecting'}>"

@@ -1,0 +1,234 @@
+"""ListOffsets: how the question is built, what the answer means, and the questions users ask with it.
+
+The reactions to partition errors are a table in `offsets/error_actions.py`. Resets of positions, the consumer's own use
+of ListOffsets, are in `offsets/reset_manager.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
+from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
+from kconsumer.metadata.existence import ExistenceCheck
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metadata.topic_requests import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
+from kconsumer.offsets.error_actions import ACCEPT, LIST_OFFSETS_REACTIONS, NOTHING, REFUSE, reaction_to, refusal
+from kconsumer.schema import LIST_OFFSETS
+from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from kconsumer.state.cluster import Cluster
+from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+ASKED = "looking up an offset"
+
+OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One broker's answer. `none`: no record is that young, or the log is too old to say; `retry`: why not
+    now."""
+
+    found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
+    none: list[TopicPartition] = field(default_factory=list)
+    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+    refused: list[TopicPartition] = field(default_factory=list)
+
+    @property
+    def refusal(self) -> TopicAuthorizationError | None:
+        """The error to raise when topics were refused."""
+        return refusal(ASKED, dict.fromkeys(self.refused)) if self.refused else None
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+    """The partitions by the broker id of their leader, and those without a leader."""
+    led: dict[int, list[TopicPartition]] = {}
+    leaderless: list[TopicPartition] = []
+    for tp in partitions:
+        node = cluster.leader(tp).leader
+        if node is None:
+            leaderless.append(tp)
+        else:
+            led.setdefault(node.id, []).append(tp)
+    return led, leaderless
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """The partitions by topic, in the order given."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp)
+    return topics
+
+
+class ListOffsetsApi:
+    """Builds and reads ListOffsets for one consumer's isolation level and timeouts."""
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
+        self.read_committed = IsolationLevel(config.isolation_level) is IsolationLevel.READ_COMMITTED
+        self._cluster = cluster
+        self._timeout_ms: int = config.request_timeout_ms
+
+    def request(
+        self, node_id: int, timestamps: Mapping[TopicPartition, int], handler: Callable[[Reply], None]
+    ) -> UnsentRequest:
+        """Ask this broker for the offsets at these timestamps (ms, or LATEST, EARLIEST)."""
+        topics = [
+            ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
+            for topic, partitions in by_topic(timestamps).items()
+        ]
+        message = ListOffsetsRequest(
+            isolation_level=int(self.read_committed), topics=topics, timeout_ms=self._timeout_ms
+        )
+        # The isolation level exists from v2; an older broker would answer with offsets of open transactions.
+        floor = 2 if self.read_committed else 1
+        return UnsentRequest(LIST_OFFSETS, message, handler, node=str(node_id), min_version=floor)
+
+    def _row(self, tp: TopicPartition, timestamp: int) -> ListOffsetsPartition:
+        epoch = self._cluster.leader(tp).epoch
+        return ListOffsetsPartition(
+            partition_index=tp.partition,
+            current_leader_epoch=-1 if epoch is None else epoch,
+            timestamp=timestamp,
+        )
+
+
+def read_answer(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) -> Answer:
+    """Sort a ListOffsetsResponse by what to do. Partitions it does not mention are to be asked again."""
+    answer = Answer()
+    missing = dict.fromkeys(asked)
+    for topic in response.topics:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.name, row.partition_index)
+            if tp not in missing:
+                continue
+            del missing[tp]
+            reaction = reaction_to(LIST_OFFSETS_REACTIONS, row.error_code, tp, ASKED)
+            if reaction is REFUSE:
+                answer.refused.append(tp)
+            elif reaction is NOTHING or (reaction is ACCEPT and row.offset < 0):
+                answer.none.append(tp)
+            elif reaction is not ACCEPT:
+                answer.retry[tp] = error_for(row.error_code, f"{ASKED} of {tp}")
+            else:
+                epoch = row.leader_epoch if row.leader_epoch >= 0 else None
+                answer.found[tp] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
+    for tp in missing:
+        answer.retry[tp] = KafkaError(f"the broker's answer leaves out {tp}")
+    return answer
+
+
+class Search:
+    """One question of a user: offsets of some partitions, asked of all their leaders until all have
+    answered."""
+
+    def __init__(
+        self,
+        api: ListOffsetsApi,
+        cluster: Cluster,
+        metadata: MetadataManager,
+        timestamps: Mapping[TopicPartition, int],
+        deadline: float,
+        backoff: Backoff,
+    ) -> None:
+        self.promise: Promise[OffsetTable] = Promise()
+        self.deadline = deadline
+        self._api = api
+        self._cluster = cluster
+        self._metadata = metadata
+        self._timestamps = dict(timestamps)
+        self._remaining = dict(timestamps)
+        self._found: OffsetTable = {}
+        self._backoff = backoff
+        self._outstanding = 0
+        self._last_error: KafkaError | None = None
+        self._existence = ExistenceCheck(metadata)
+
+    def poll(self, now: float, requests: list[UnsentRequest]) -> float:
+        """Add what to send to `requests`; how many ms until the next is due."""
+        if self.promise.done:
+            return FOREVER
+        if now >= self.deadline:
+            self._time_out()
+            return FOREVER
+        wait = self.deadline - now
+        if self._outstanding:
+            return wait
+        if self._backoff.remaining_ms(now) > 0:
+            return min(wait, self._backoff.remaining_ms(now))
+        led, leaderless = by_leader(self._cluster, self._remaining)
+        refreshing = self._existence.refreshing
+        if leaderless and self._fails_for(leaderless):
+            return FOREVER
+        if self._existence.refreshing and not refreshing:
+            wait = 0.0  # the metadata manager, polled before this one, has a request to send now
+        for node_id, partitions in led.items():
+            self._send(node_id, partitions, requests)
+        if leaderless:
+            self._metadata.request_leaders()
+        return wait
+
+    def _send(self, node_id: int, partitions: list[TopicPartition], requests: list[UnsentRequest]) -> None:
+        self._outstanding += 1
+        asked = {tp: self._remaining[tp] for tp in partitions}
+        requests.append(self._api.request(node_id, asked, lambda reply: self._on_reply(asked, reply)))
+
+    def _on_reply(self, asked: Mapping[TopicPartition, int], reply: Reply) -> None:
+        self._outstanding -= 1
+        if self.promise.done:
+            return
+        if reply.error is not None:
+            if reply.error.retriable:
+                self._retry(reply.error, reply.now)
+            else:
+                self.promise.fail(reply.error)
+            return
+        answer = read_answer(reply.message, asked)
+        if answer.refusal is not None:
+            self.promise.fail(answer.refusal)
+            return
+        for tp, found in answer.found.items():
+            self._found[tp] = found
+            self._metadata.see_epoch(tp, found.leader_epoch)
+        self._found |= dict.fromkeys(answer.none)
+        for tp in (*answer.found, *answer.none):
+            self._remaining.pop(tp, None)
+        if answer.retry:
+            self._retry(next(iter(answer.retry.values())), reply.now)
+        if not self._remaining:
+            self.promise.keep({tp: self._found[tp] for tp in self._timestamps})
+
+    def _retry(self, error: KafkaError, now: float) -> None:
+        self._last_error = error
+        self._backoff.failed(now)
+        self._metadata.request_update()
+
+    def _fails_for(self, leaderless: list[TopicPartition]) -> bool:
+        """Whether metadata refuses one of the topics or lacks one of the partitions; then this question fails with
+        that error."""
+        codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
+        final = {topic: code for topic, code in codes.items() if code in (INVALID_TOPIC, TOPIC_AUTHORIZATION)}
+        if final:
+            self._metadata.mark_raised(final)
+            self.promise.fail(topic_error(final))
+            return True
+        for topic, code in codes.items():
+            if code:
+                self._last_error = error_for(code, f"topic {topic}")
+        missing = self._existence.error(leaderless)
+        if missing is not None:
+            self.promise.fail(missing)
+        return missing is not None
+
+    def _time_out(self) -> None:
+        names = ", ".join(map(str, sorted(self._remaining)))
+        error = KafkaTimeoutError(f"the offsets of {names} were not found within the timeout")
+        error.__cause__ = self._last_error
+        self.promise.fail(error)

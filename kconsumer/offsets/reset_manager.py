@@ -1,0 +1,251 @@
+"""Positions: finding one where there is none, and checking one after the leader changed.
+
+Decides what to ask the leaders for partitions that await a reset or a validation, and what their answers do
+to the positions. Committed offsets, which come first when there is a group, are `coordinator/commits.py`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import KafkaError
+from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest, backoff_ms
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.list_offsets import (
+    LATEST,
+    Answer,
+    ListOffsetsApi,
+    OffsetTable,
+    Search,
+    by_leader,
+    read_answer,
+)
+from kconsumer.offsets.validation import Validator
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.partition import AWAIT_RESET
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
+
+_log = get_logger(__name__)
+
+
+class OffsetsManager:
+    """Resets and validates positions and answers questions about offsets (Java `OffsetsRequestManager`).
+
+    `wall_ms` tells the time of day, which only `by_duration` resets need.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        wall_ms: Callable[[], int],
+        rng: random.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._wall_ms = wall_ms
+        self._rng = rng
+        self._api = ListOffsetsApi(config, cluster)
+        self._validator = Validator(config, subscription, metadata, self._fail)
+        self._searches: list[Search] = []
+        self._seen_version = -1
+        self._error: tuple[KafkaError, tuple[TopicPartition, ...]] | None = None
+
+    # --- polling -----------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """What to send at `now` (ms)."""
+        result = PollResult()
+        subscription = self._subscription
+        subscription.now = now
+        if self._seen_version != self._cluster.update_version or subscription.has_unchecked_leaders:
+            self._seen_version = self._cluster.update_version
+            subscription.validate_all(self._cluster)
+        if not subscription.has_all_positions():
+            result.wait_ms = self._poll_positions(now, result.requests)
+        if self._searches:
+            waits = [search.poll(now, result.requests) for search in self._searches]
+            self._searches = [search for search in self._searches if not search.promise.done]
+            result.wait_ms = min(result.wait_ms, *waits)
+        return result
+
+    def _poll_positions(self, now: float, requests: list[UnsentRequest]) -> float:
+        subscription = self._subscription
+        leaderless = self._poll_resets(now, requests)
+        leaderless += self._validator.poll(now, requests)
+        wait = subscription.next_retry(now)
+        if leaderless:
+            self._metadata.request_leaders()
+            for tp in leaderless:
+                subscription.get(tp).trouble = self._metadata.problem_with(tp) or "no leader is known"
+            wait = min(wait, self._config.retry_backoff_ms)
+        return wait
+
+    def take_error(self) -> KafkaError | None:
+        """An error for the user's next call: a refused topic, a failed login, once; a truncated log, each time it is
+        found. Not given any more when its partitions have been moved or taken away meanwhile."""
+        if self._error is not None:
+            (error, partitions), self._error = self._error, None
+            if self._still_waiting(partitions):
+                return error
+        if not self._validator.cut_again:
+            return None
+        self._validator.cut_again = False
+        return self.lasting_error()
+
+    def lasting_error(self) -> KafkaError | None:
+        """What keeps partitions from being read until the user acts: logs that were truncated below their positions
+        while there is no reset policy. Given as long as that is so."""
+        return self._validator.truncation()
+
+    def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether one of these still needs what failed. A topic that was unsubscribed meanwhile needs nothing."""
+        states = (self._subscription.find(tp) for tp in partitions)
+        return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
+
+    def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
+        """Keep an error for `take_error`; the first one wins while it still matters."""
+        if self._error is None or not self._still_waiting(self._error[1]):
+            self._error = error, tuple(partitions)
+
+    # --- resets ------------------------------------------------------------------------------------------
+
+    def _poll_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
+        """Ask the leaders for the offsets to reset to. Returns the partitions that have no leader."""
+        subscription = self._subscription
+        led, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
+        for node_id, partitions in led.items():
+            strategies = {tp: subscription.get(tp).reset_strategy or OffsetReset.LATEST for tp in partitions}
+            asked = {tp: self._reset_timestamp(tp, strategy) for tp, strategy in strategies.items()}
+            subscription.set_next_retry(partitions, now + self._config.request_timeout_ms)
+            requests.append(self._api.request(node_id, asked, self._reset_handler(strategies, asked)))
+        return leaderless
+
+    def _reset_timestamp(self, tp: TopicPartition, strategy: OffsetReset) -> int:
+        if self._subscription.get(tp).reset_end == LATEST:
+            return LATEST
+        timestamp = strategy.timestamp(self._wall_ms())
+        return LATEST if timestamp is None else timestamp
+
+    def _reset_handler(
+        self, strategies: Mapping[TopicPartition, OffsetReset], asked: Mapping[TopicPartition, int]
+    ) -> Callable[[Reply], None]:
+        def on_reply(reply: Reply) -> None:
+            if reply.error is None:
+                self._apply_resets(strategies, asked, read_answer(reply.message, strategies), reply.now)
+                return
+            self._retry_resets(dict.fromkeys(strategies, reply.error), reply.now)
+            if not reply.error.retriable:
+                self._fail(reply.error, strategies)
+
+        return on_reply
+
+    def _apply_resets(
+        self,
+        strategies: Mapping[TopicPartition, OffsetReset],
+        asked: Mapping[TopicPartition, int],
+        answer: Answer,
+        now: float,
+    ) -> None:
+        for tp, found in answer.found.items():
+            self._metadata.see_epoch(tp, found.leader_epoch)
+            if asked[tp] == LATEST and strategies[tp].duration_ms is not None:
+                self._note_end(tp, strategies[tp], found)
+            else:
+                self._seek(tp, found.offset, strategies[tp])
+        for tp in answer.none:
+            self._nothing_found(tp, strategies[tp], now)
+        refused = answer.refusal
+        if refused is not None:
+            self._retry_resets(dict.fromkeys(answer.refused, refused), now)
+            self._fail(refused, answer.refused)
+        if answer.retry:
+            self._retry_resets(answer.retry, now)
+
+    def _seek(self, tp: TopicPartition, offset: int, strategy: OffsetReset) -> None:
+        if self._subscription.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
+            _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
+
+    def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        self._subscription.back_off(reasons, now, partial(backoff_ms, self._config))
+        self._metadata.request_update()
+
+    # A reset by duration may find no record that young. Then the right position is the end of the log, but
+    # records may arrive between asking for the time and asking for the end, and they are young enough. So:
+    # ask for the end, ask for the time once more, and only if there is still nothing take that end.
+
+    def _nothing_found(self, tp: TopicPartition, strategy: OffsetReset, now: float) -> None:
+        state = self._subscription.find(tp)
+        if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
+            return
+        if strategy.duration_ms is None or state.reset_end == LATEST:
+            self._retry_resets({tp: KafkaError("the leader knows no such offset")}, now)
+        elif state.reset_end is None:
+            state.reset_end = LATEST
+            state.next_retry = 0.0
+        else:
+            self._seek(tp, state.reset_end, strategy)
+
+    def _note_end(self, tp: TopicPartition, strategy: OffsetReset, found: OffsetAndTimestamp) -> None:
+        state = self._subscription.find(tp)
+        if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
+            state.reset_end = found.offset
+            state.next_retry = 0.0
+
+    # --- questions of users ------------------------------------------------------------------------------
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
+        """The first offset at or after each timestamp (ms; LATEST -1 is the end, EARLIEST -2 the beginning),
+        None where there is none. Partitions need not be assigned.
+
+        Fails with TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError, or what else
+        is not worth another try. Fail the promise to give up earlier.
+        """
+        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+        search = Search(self._api, self._cluster, self._metadata, timestamps, deadline, backoff)
+        if not timestamps:
+            search.promise.keep({})
+            return search.promise
+        topics = {tp.topic for tp in timestamps}
+        self._metadata.watch(topics)
+        search.promise.when_done(lambda _: self._metadata.unwatch(topics))
+        ends = frozenset(tp for tp, timestamp in timestamps.items() if timestamp == LATEST)
+        search.promise.when_done(lambda promise: self._note_ends(ends, promise))
+        self._searches.append(search)
+        return search.promise
+
+    def request_end_offset(self, tp: TopicPartition) -> None:
+        """Have the end of an assigned partition looked up, for `current_lag`; once at a time."""
+        state = self._subscription.get(tp)
+        if state.end_offset_requested:
+            return
+        state.end_offset_requested = True
+        deadline = self._subscription.now + self._config.default_api_timeout_ms
+
+        def done(_: Promise[OffsetTable]) -> None:
+            state.end_offset_requested = False
+
+        self.list_offsets({tp: LATEST}, deadline).when_done(done)
+
+    def _note_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
+        """The end of an assigned partition tells its lag."""
+        for tp, found in (promise.value or {}).items():
+            state = self._subscription.find(tp) if tp in ends else None
+            if state is None or found is None:
+                continue
+            if self._api.read_committed:
+                state.last_stable_offset = found.offset
+            else:
+                state.high_watermark = found.offset
+
+    def __repr__(self) -> str:
+        return f"<OffsetsManager: {len(self._searches)} searches, {self._subscription!r}>"

@@ -1,0 +1,107 @@
+"""What tests of managers share: a configuration, metadata answers built from a few words, a steady
+Backoff."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema.dsl import ZERO_UUID
+from kconsumer.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.types import Node, TopicPartition
+
+RETRY_MS = 100
+REQUEST_TIMEOUT_MS = 30_000
+MAX_AGE_MS = 300_000
+TRIGGER_MS = 200_000
+
+NODES = {i: Node(i, f"host{i}", 9092) for i in (1, 2, 3)}
+
+
+class NoJitter(random.Random):
+    """Makes backoffs exact: every factor drawn is 1."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """The middle of the range."""
+        return (a + b) / 2
+
+
+def config(**changes: Any) -> SimpleNamespace:
+    """The options managers read, at Java's defaults except for round numbers above."""
+    options: dict[str, Any] = {
+        "retry_backoff_ms": RETRY_MS,
+        "retry_backoff_max_ms": 1000,
+        "metadata_max_age_ms": MAX_AGE_MS,
+        "metadata_recovery_strategy": "rebootstrap",
+        "metadata_recovery_rebootstrap_trigger_ms": TRIGGER_MS,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "default_api_timeout_ms": 60_000,
+        "allow_auto_create_topics": True,
+        "exclude_internal_topics": True,
+        "isolation_level": "read_uncommitted",
+        "client_rack": "",
+        "group_id": None,
+    }
+    return SimpleNamespace(**(options | changes))
+
+
+def tps(*names: str) -> list[TopicPartition]:
+    """`tps("a-0", "b-12")` -> partitions."""
+    return [TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in names]
+
+
+def tp(name: str) -> TopicPartition:
+    """`tp("a-0")` -> a partition."""
+    return tps(name)[0]
+
+
+def partition(index: int, leader: int = 1, epoch: int = 0, *, error: int = 0, **fields: Any) -> Any:
+    """One partition of a metadata answer."""
+    values = {"replica_nodes": [1, 2], "isr_nodes": [1, 2]} | fields
+    return MetadataResponsePartition(
+        error_code=error, partition_index=index, leader_id=leader, leader_epoch=epoch, **values
+    )
+
+
+def topic(
+    name: str | None, *partitions: Any, error: int = 0, topic_id: bytes = ZERO_UUID, internal: bool = False
+) -> Any:
+    """One topic of a metadata answer."""
+    return MetadataResponseTopic(
+        error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=list(partitions)
+    )
+
+
+def metadata(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), error: int = 0, controller: int = 1) -> Any:
+    """A metadata answer."""
+    brokers = [MetadataResponseBroker(node_id=i, host=f"host{i}", port=9092) for i in nodes]
+    return MetadataResponse(
+        brokers=brokers, cluster_id="c", controller_id=controller, topics=list(topics), error_code=error
+    )
+
+
+def led_by(leaders: Mapping[str, int], epoch: int = 0) -> Any:
+    """A metadata answer with these partitions (`{"a-0": 1}`), all at one leader epoch."""
+    by_name: dict[str, list[Any]] = {}
+    for name, leader in leaders.items():
+        by_name.setdefault(tp(name).topic, []).append(partition(tp(name).partition, leader, epoch))
+    return metadata(*(topic(name, *rows) for name, rows in by_name.items()))
+
+
+def answer(request: UnsentRequest, message: Any, now: float, version: int | None = None) -> None:
+    """Let a request be answered, at the newest version unless told otherwise."""
+    version = request.api.max_version if version is None else version
+    request.handler(Reply(message, None, now, version, request.node or "-1"))
+
+
+def fail(request: UnsentRequest, error: Any, now: float) -> None:
+    """Let a request fail at the client."""
+    request.handler(Reply(None, error, now, node=request.node or ""))

@@ -1,0 +1,81 @@
+"""States of a KIP-848 member: which changes are legal, and what an epoch is worth."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, EpochMember, EpochState, LocalAssignment
+from kconsumer.errors import StateError
+
+pytestmark = pytest.mark.network_thread
+
+S = EpochState
+# java-consumer.md §4.5, from the other side: where each state leads
+SUCCESSORS = {
+    S.UNSUBSCRIBED: {S.JOINING, S.PREPARE_LEAVING, S.FATAL},
+    S.JOINING: {S.RECONCILING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL},
+    S.RECONCILING: {S.RECONCILING, S.ACKNOWLEDGING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL},
+    S.ACKNOWLEDGING: {S.RECONCILING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL},
+    S.STABLE: {S.RECONCILING, S.FENCED, S.PREPARE_LEAVING, S.FATAL},
+    S.FENCED: {S.UNSUBSCRIBED, S.JOINING},
+    S.PREPARE_LEAVING: {S.UNSUBSCRIBED, S.FENCED, S.LEAVING, S.FATAL},
+    S.LEAVING: {S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL},
+    S.STALE: {S.JOINING},
+    S.FATAL: set(),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)), ids=lambda state: state.name)
+def test_each_change_of_state(before: EpochState, after: EpochState) -> None:
+    """A legal change happens; an illegal one raises and changes nothing."""
+    member = EpochMember("g", None)
+    member.state = before
+    if after in SUCCESSORS[before]:
+        member.move(after)
+        assert after is member.state
+    else:
+        with pytest.raises(StateError, match=f"{before.name} to {after.name}"):
+            member.move(after)
+        assert before is member.state
+
+
+def test_every_state_is_in_the_table() -> None:
+    """The table is complete: a state without a row could never be entered."""
+    assert set(S) == set(PREDECESSORS)
+
+
+def test_the_member_makes_its_own_id() -> None:
+    """Two consumers never share one, and it outlives the epoch (KIP-1082)."""
+    one, other = EpochMember("g", None), EpochMember("g", None)
+    assert one.member_id != other.member_id
+    kept = one.member_id
+    one.forget_assignment(0)
+    assert kept == one.member_id
+
+
+@pytest.mark.parametrize(("epoch", "good"), [(-2, False), (-1, False), (0, False), (1, True), (7, True)])
+def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
+    """Joining and leaving epochs are nothing to commit with."""
+    member = EpochMember("g", None, "me")
+    member.epoch = epoch
+    assert good == member.may_commit
+    assert ((epoch, "me") if good else (-1, "")) == member.generation[:2]
+
+
+def test_an_assignment_of_nothing_is_one() -> None:
+    """The first assignment is to be acknowledged even if empty; the same one again is nothing new."""
+    nothing = LocalAssignment()
+    first = nothing.followed_by({})
+    assert nothing != first
+    assert first is first.followed_by({})
+
+
+def test_an_assignment_that_comes_back_is_another_one() -> None:
+    """A, then B, then A again: what is owned since the first A must be acknowledged once more."""
+    a, b = {b"t": frozenset({0})}, {b"t": frozenset({1})}
+    first = LocalAssignment().followed_by(a)
+    again = first.followed_by(b).followed_by(a)
+    assert first.partitions == again.partitions
+    assert first != again

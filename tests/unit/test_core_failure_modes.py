@@ -1,0 +1,239 @@
+"""What compiled code does where the world lets it down: bytes that change after they were checked, memory that runs
+out, records in an order that cannot be, fetches emptied under a run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kconsumer import TopicPartition, decode_batches
+from kconsumer._core.arrow import array_capsule
+from kconsumer._core.arrow_build import build
+from kconsumer._core.arrow_columns import COLUMNS, Columns
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.record_run import RecordRun
+from kconsumer._core.wire import FrameBuffer
+from kconsumer.arrow import Table
+from kconsumer.deserializers import adapt
+from kconsumer.errors import CorruptRecordError, RecordDeserializationError
+from kconsumer.testing.batches import (
+    CONTROL,
+    TRANSACTIONAL,
+    Rec,
+    abort_marker,
+    build_batch,
+    build_message_set,
+    encode_record,
+    frame_batch,
+)
+
+TP = TopicPartition("orders", 3)
+MIB = 1 << 20
+
+
+def taken(data: bytes | bytearray, start: int = 0) -> RecordRun:
+    """All records in one run."""
+    return PartitionFetch(TP, data, start).take(1 << 30)
+
+
+# --- bytes that change
+
+
+def overwritten(data: bytearray, what: bytes, by: bytes) -> None:
+    at = data.index(what)
+    data[at : at + len(by)] = by
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        b"\x7f",  # as count: more headers than there are bytes
+        b"\x02\x7e",  # as size of the first key: more than there are bytes
+        b"\x02\x02h\x7e",  # as size of its value
+    ],
+)
+def test_headers_that_change(by: bytes) -> None:
+    """Headers are read when they are asked for; if they make no sense by then, that is said, to both readers."""
+    data = bytearray(build_batch([Rec(b"v", headers=[("h", b"x")])]))
+    run = taken(data)
+    [record] = run
+    overwritten(data, b"\x02\x02h\x02x", by)
+    with pytest.raises(CorruptRecordError, match="changed"):
+        record.headers  # noqa: B018
+    with pytest.raises(CorruptRecordError, match="changed"):
+        build((run,), ("headers",))
+
+
+@pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", b"\x00\x00\x00\x01"])
+def test_messages_that_change(size: bytes) -> None:
+    """The same for the old formats, where a size may say too much or too little."""
+    data = bytearray(build_message_set([b"one", b"two"], magic=1))
+    run = taken(data)
+    data[8:12] = size
+    with pytest.raises(CorruptRecordError, match="changed"):
+        list(run)
+    with pytest.raises(CorruptRecordError, match="changed"):
+        build((run,), COLUMNS)
+
+
+def test_change_before_a_deserializer_runs() -> None:
+    """It is not the deserializer that failed."""
+    data = bytearray(build_batch([b"v"]))
+    run = taken(data)
+    data[61:] = b"\xff" * (len(data) - 61)
+    with pytest.raises(CorruptRecordError, match="changed"):
+        run.deserialize(None, adapt(bytes, "value"))
+
+
+# --- memory that runs out
+
+
+@contextmanager
+def little_memory(mib: int) -> Iterator[None]:
+    """So much more, and no allocation beyond it succeeds."""
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + mib * MIB, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers need terabytes of addresses")
+@pytest.mark.parametrize(
+    "record",
+    [Rec(bytes(128 * MIB)), Rec(b"v", key=bytes(128 * MIB)), Rec(b"v", headers=[("h", bytes(40 * MIB))])],
+    ids=["value", "key", "header"],
+)
+def test_no_memory_for_columns(record: Rec) -> None:
+    """MemoryError, whichever column it is that does not fit; with memory again the same records become columns."""
+    run = taken(build_batch([record]))
+    with little_memory(20), pytest.raises(MemoryError):
+        build((run,), COLUMNS)
+    [columns] = build((run,), COLUMNS)
+    assert 1 == len(columns)
+    array_capsule(columns)
+
+
+# --- records where they cannot be
+
+
+def test_offsets_out_of_order_in_a_batch() -> None:
+    """A record below the position between two above it is passed over by every reader."""
+    records = [Rec(b"%d" % offset, offset=offset) for offset in (5, 3, 6)]
+    run = taken(build_batch(records, base_offset=3, last_offset_delta=3), start=4)
+    assert 2 == len(run)
+    assert [5, 6] == [record.offset for record in run]
+    assert [5, 6] == Table(COLUMNS, build((run,), COLUMNS)).to_pyarrow()["offset"].to_pylist()
+
+
+def test_marker_that_compaction_emptied() -> None:
+    """A control batch without a record says nothing: the transaction stays aborted until a marker that does."""
+    batch = build_batch([b"x"], producer_id=1, transactional=True)
+    emptied = frame_batch(
+        b"", base_offset=1, record_count=0, producer_id=1, attributes=TRANSACTIONAL | CONTROL, last_offset_delta=0
+    )
+    later = build_batch([b"y"], base_offset=2, producer_id=1, transactional=True)
+    after = build_batch([b"z"], base_offset=4, producer_id=1, transactional=True)
+    data = batch + emptied + later + abort_marker(3, 1) + after
+    found = decode_batches(data, isolation_level="read_committed", aborted_transactions=[(1, 0)])
+    assert [b"z"] == [record.value for record in found]
+
+
+def test_columns_full_of_headers() -> None:
+    """Headers that take no bytes count, too: the number of them is what an offset must reach."""
+    records = [Rec(b"%d" % i, headers=[("", None)] * 10) for i in range(40)]
+    parts = build((taken(build_batch(records)),), COLUMNS, most_bytes=100)
+    rows = Table(COLUMNS, parts).to_pyarrow().to_pylist()
+    assert len(parts) > 3
+    assert [(b"%d" % i, 10) for i in range(40)] == [(row["value"], len(row["headers"])) for row in rows]
+
+
+def test_one_record_of_many_minimal_headers() -> None:
+    """A header takes two bytes at least; as many as a record can hold come out, and a count beyond is refused."""
+    body = encode_record(Rec(None, headers=[("", None)] * 5000))
+    assert 5000 == len(next(iter(decode_batches(frame_batch(body)))).headers)
+    with pytest.raises(CorruptRecordError):
+        decode_batches(frame_batch(body.replace(b"\x90\x4e", b"\x92\x4e", 1)))
+
+
+# --- fetches and runs
+
+
+def test_deserializer_fails_after_the_fetch_was_emptied() -> None:
+    """Nothing is left to go back to; the failure is told all the same."""
+    fetch = PartitionFetch(TP, build_batch([b"a", b"b"]), 0)
+    run = fetch.take(10)
+    fetch.drain()
+
+    def fail(_topic: str, _headers: object, _data: bytes | None) -> object:
+        raise ValueError("no")
+
+    with pytest.raises(RecordDeserializationError):
+        run.deserialize(None, fail)
+    assert fetch.exhausted
+
+
+def test_keys_and_values_stay_together() -> None:
+    """The third value fails after its key was made: two records are given out, each with its own key and value."""
+    fetch = PartitionFetch(TP, build_batch([(b"k%d" % i, b"v%d" % i) for i in range(4)]), 0)
+    run = fetch.take(10)
+
+    def value(_topic: str, _headers: object, data: bytes | None) -> object:
+        if data == b"v2":
+            raise ValueError("no")
+        return data
+
+    run.deserialize(lambda _topic, _headers, data: data, value)
+    assert [(b"k0", b"v0"), (b"k1", b"v1")] == [(record.key, record.value) for record in run]
+    assert [b"v2", b"v3"] == [record.value for record in fetch.take(10)]
+
+
+def test_columns_come_out_of_build_only() -> None:
+    """There are none that nothing was built into."""
+    with pytest.raises(TypeError, match="build"):
+        Columns()
+
+
+def test_received_frames_are_read_only() -> None:
+    """What was received can be read by many and written by none."""
+    buffer = FrameBuffer(100)
+    view = buffer.recv_view()
+    view[:7] = b"\x00\x00\x00\x03abc"
+    [frame] = buffer.received(7)
+    left, right = socket.socketpair()
+    with left, right:
+        left.send(b"xyz")
+        with pytest.raises((TypeError, BufferError)):
+            right.recv_into(frame)  # type: ignore[arg-type]  # wrong on purpose
+    assert b"abc" == bytes(frame)
+
+
+def test_no_memory_for_the_key_of_a_header() -> None:
+    """A header key that is no UTF-8 becomes text with replaced characters, or MemoryError, at each allocation that
+    fails; never offsets that nothing was written to."""
+    testcapi = import_module("_testcapi")
+    data = build_batch([Rec(b"v", headers=[("k", b"1"), ("?", b"2")])] * 3).replace(b"\x02?", b"\x02\xff")
+    records = decode_batches(data, check_crcs=False)
+    failed = 0
+    for number in range(200):
+        try:
+            testcapi.set_nomemory(number, number + 1)
+            try:
+                batch = records.to_arrow(["headers"])
+            finally:
+                testcapi.remove_mem_hooks()
+        except MemoryError:
+            failed += 1
+            continue
+        keys = [[header["key"] for header in row] for row in batch.to_pyarrow().to_pydict()["headers"]]
+        assert [["k", "\ufffd"]] * 3 == keys
+    assert failed > 10

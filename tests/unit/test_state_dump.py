@@ -1,0 +1,112 @@
+"""What a consumer tells people of itself: `repr`, and the report that SIGUSR1 prints."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kconsumer import Consumer, TopicPartition
+from kconsumer.engine.state_dump import full_report, summary, table
+from kconsumer.net.messages import ConnectionReport
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.types import PartitionCondition, PartitionStatus
+
+PARTITIONS = [TopicPartition("t", number) for number in range(3)]
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """A consumer that has not connected, with three partitions of which one is paused."""
+    with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", group_id="g", enable_auto_commit=False) as made:
+        made.assign(PARTITIONS)
+        made.pause(PARTITIONS[1])
+        for tp in PARTITIONS[:2]:
+            made.seek(tp, 5)
+        yield made
+
+
+def status(state: PartitionCondition) -> PartitionStatus:
+    """A row in which only the state matters."""
+    return PartitionStatus(state, "", 0.0, None, None, None)
+
+
+def test_summary() -> None:
+    """States are counted, the most frequent first."""
+    condition = PartitionCondition
+    assert "0 partitions" == summary([])
+    assert "1 partition: 1 paused" == summary([status(condition.PAUSED)])
+    found = [condition.PAUSED, condition.IN_FLIGHT, condition.IN_FLIGHT, condition.BUFFER_FULL]
+    assert "4 partitions: 2 in flight, 1 buffer full, 1 paused" == summary(map(status, found))
+
+
+def test_repr(consumer: Consumer) -> None:
+    """The repr says how many partitions wait for what, and "closed" after the end."""
+    assert "<Consumer 'c' group='g' 3 partitions: 1 initializing, 1 no leader, 1 paused>" == repr(consumer)
+    consumer.close()
+    assert "<Consumer 'c' group='g' closed>" == repr(consumer)
+
+
+def test_repr_never_blocks(consumer: Consumer) -> None:
+    """While another thread is inside a call there is a repr, too, though a shorter one."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with consumer._engine.lock:
+            taken.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(10)
+    try:
+        assert "<Consumer 'c' group='g' 3 partitions, busy in another thread>" == repr(consumer)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause began when `pause` was called, however long ago the last poll was."""
+    clock = VirtualClock()
+    monkeypatch.setattr(consumer._engine.parts, "clock", clock)
+    clock.advance(60_000)
+    consumer.pause(PARTITIONS[0])
+    clock.advance(1500)
+    assert 1.5 == consumer.partition_states()[PARTITIONS[0]].since
+
+
+def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions with their reasons, memory, the member, and connections with what is in the way."""
+    found = [
+        ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, ""),
+        ConnectionReport("broker 2 at c:9092", "not connected", 0, "", 0.0, "connection refused"),
+    ]
+    monkeypatch.setattr(consumer._engine.parts.client, "report", lambda now: found)
+    lines = full_report(consumer).splitlines()
+    assert "3 partitions: 1 initializing, 1 no leader, 1 paused" == lines[0]
+    assert ["PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON"] == lines[1].split()
+    name, state, since, *row = lines[3].split()
+    assert ["t-1", "paused", "5", "-", "-", "0", "paused;"] == [name, state, *row[:5]]
+    assert re.fullmatch(r"\d+\.\d+s", since), "as long as the test takes to get here"
+    assert "no position yet; waiting for the committed offset; the coordinator is unknown" in lines[4]
+    assert lines[5].startswith("memory: 0 bytes buffered, 0 in batches")
+    assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
+    assert "coordinator: unknown" == lines[7]
+    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "TROUBLE"] == lines[8].split()
+    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  -" == lines[9]
+    assert "broker 2 at c:9092  not connected  0          -           connection refused" == lines[10]
+
+
+def test_report_without_a_group() -> None:
+    """No member is told of where there is no group."""
+    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
+        lines = full_report(consumer).splitlines()
+    assert ["0 partitions", "memory", "CONNECTION"] == [lines[0], lines[1].split(":")[0], lines[2].split()[0]]
+
+
+def test_table() -> None:
+    """Columns are as wide as their widest cell; nothing is a dash."""
+    assert ["A    B", "xyz  -", "-    1"] == table(("A", "B"), [("xyz", None), ("", 1)])
