@@ -17,25 +17,25 @@ from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.kinds import Option
 from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
 from kconsumer.coordinator.classic_protocol.state import TRANSITIONS as MEMBER
-from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_REACTIONS as EPOCH_HEARTBEAT_REACTIONS
-from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, EpochState
+from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS as EPOCH_HEARTBEAT_REACTIONS
+from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, MemberState
 from kconsumer.coordinator.error_actions import (
-    COMMIT_REACTIONS,
-    EPOCH_COMMIT_REACTIONS,
-    EPOCH_FETCH_GROUP_REACTIONS,
-    EPOCH_FETCH_REACTIONS,
-    FETCH_GROUP_REACTIONS,
-    FETCH_REACTIONS,
-    FIND_COORDINATOR_REACTIONS,
-    HEARTBEAT_REACTIONS,
-    JOIN_REACTIONS,
-    LEAVE_REACTIONS,
-    SYNC_REACTIONS,
+    COMMIT_ACTIONS,
+    CONSUMER_COMMIT_ACTIONS,
+    CONSUMER_OFFSET_FETCH_ACTIONS,
+    CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
+    FIND_COORDINATOR_ACTIONS,
+    HEARTBEAT_ACTIONS,
+    JOIN_ACTIONS,
+    LEAVE_ACTIONS,
+    OFFSET_FETCH_ACTIONS,
+    OFFSET_FETCH_GROUP_ACTIONS,
+    SYNC_ACTIONS,
 )
 from kconsumer.errors import CODES
-from kconsumer.fetching.error_actions import REACTIONS as FETCH
+from kconsumer.fetching.error_actions import ERROR_ACTIONS as FETCH
 from kconsumer.net.states import TRANSITIONS as CONNECTION
-from kconsumer.offsets.error_actions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
+from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
 from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
 from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
@@ -189,7 +189,8 @@ An illegal change of state raises or is ignored, as each section says, and chang
 """
 
 MEMBER_TEXT = """
-Where a member of a classic group stands (`kconsumer/coordinator/classic_protocol/state.py`, driven by `kconsumer/coordinator/classic_protocol/manager.py`).
+The states of a member of a classic group (`kconsumer/coordinator/classic_protocol/state.py`, driven by
+`kconsumer/coordinator/classic_protocol/manager.py`).
 An illegal change raises `StateError`.
 Every state may fall back to UNJOINED: an answer can take the membership away at any time.
 
@@ -254,20 +255,20 @@ log it; LeaveGroup only logs; after a code that ConsumerGroupHeartbeat does not 
 
 GROUP_TABLES = "coordinator/error_actions.py"
 ERRORS = [
-    ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_REACTIONS),
-    ("JoinGroup", GROUP_TABLES, JOIN_REACTIONS),
-    ("SyncGroup", GROUP_TABLES, SYNC_REACTIONS),
-    ("Heartbeat", GROUP_TABLES, HEARTBEAT_REACTIONS),
-    ("LeaveGroup", GROUP_TABLES, LEAVE_REACTIONS),
-    ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_REACTIONS),
-    ("OffsetFetch, per group", GROUP_TABLES, FETCH_GROUP_REACTIONS),
+    ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_ACTIONS),
+    ("JoinGroup", GROUP_TABLES, JOIN_ACTIONS),
+    ("SyncGroup", GROUP_TABLES, SYNC_ACTIONS),
+    ("Heartbeat", GROUP_TABLES, HEARTBEAT_ACTIONS),
+    ("LeaveGroup", GROUP_TABLES, LEAVE_ACTIONS),
+    ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_ACTIONS),
+    ("OffsetFetch, per group", GROUP_TABLES, OFFSET_FETCH_GROUP_ACTIONS),
     ("ConsumerGroupHeartbeat", "coordinator/consumer_protocol/heartbeat.py", EPOCH_HEARTBEAT_REACTIONS),
-    ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, EPOCH_COMMIT_REACTIONS),
-    ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, EPOCH_FETCH_GROUP_REACTIONS),
-    ("OffsetFetch, per partition", GROUP_TABLES, FETCH_REACTIONS),
-    ("OffsetFetch of a member with an epoch, per partition", GROUP_TABLES, EPOCH_FETCH_REACTIONS),
-    ("ListOffsets, per partition", "offsets/error_actions.py", LIST_OFFSETS_REACTIONS),
-    ("OffsetForLeaderEpoch, per partition", "offsets/error_actions.py", LEADER_EPOCH_REACTIONS),
+    ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, CONSUMER_COMMIT_ACTIONS),
+    ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, CONSUMER_OFFSET_FETCH_GROUP_ACTIONS),
+    ("OffsetFetch, per partition", GROUP_TABLES, OFFSET_FETCH_ACTIONS),
+    ("OffsetFetch of a member with an epoch, per partition", GROUP_TABLES, CONSUMER_OFFSET_FETCH_ACTIONS),
+    ("ListOffsets, per partition", "offsets/error_actions.py", LIST_OFFSETS_ACTIONS),
+    ("OffsetForLeaderEpoch, per partition", "offsets/error_actions.py", LEADER_EPOCH_ACTIONS),
     ("Fetch, per partition", "fetching/error_actions.py", FETCH),
 ]
 
@@ -310,7 +311,7 @@ def machines_page() -> str:
     parts = [MACHINES_HEAD]
     parts.append("\n## Membership, classic protocol\n" + MEMBER_TEXT + "\n" + machine(MEMBER))
     epochs = {
-        before: [after for after, all_before in PREDECESSORS.items() if before in all_before] for before in EpochState
+        before: [after for after, all_before in PREDECESSORS.items() if before in all_before] for before in MemberState
     }
     parts.append("\n## Membership, consumer protocol (KIP-848)\n" + EPOCHS_TEXT + "\n" + machine(epochs))
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
@@ -388,7 +389,7 @@ def main() -> int:
         HERE / "design" / "state-machines.md": machines_page(),
         HERE / "spark.md": spark_page(),
         HERE / "pipeline.md": pipeline_page(),
-        HERE.parent / "kconsumer" / "_signature.py": signature_page(),
+        HERE.parent / "kconsumer" / "config" / "signature.py": signature_page(),
     }
     if sys.argv[1:] == ["--check"]:
         old = [

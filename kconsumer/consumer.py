@@ -18,7 +18,7 @@ from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Clock, Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_signals import SIGNALS
-from kconsumer.engine.access_guard import Guard, public
+from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.engine.iteration import Iteration
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.listener import CallableListener, RebalanceListener
@@ -82,19 +82,19 @@ class Consumer:
         return consumer
 
     def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
-        from kconsumer.engine.choice import make_engine  # half of all modules: loaded with the first consumer
+        from kconsumer.engine.choice import create_engine  # half of all modules: loaded with the first consumer
 
         classic = config.group_protocol == "classic"
         joins = classic and (config.group_id is not None or "assignors" in config.explicit)
         loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
         self._config = config
         self._clock = Clock()
-        self._engine = make_engine(config, self._clock, loaded)
-        self._engine.callbacks.belong_to(self)
+        self._engine = create_engine(config, self._clock, loaded)
+        self._engine.callbacks.set_consumer(self)
         self._iteration = Iteration()
         self._closing = False
-        parts = self._engine.parts
-        self._guard = Guard(parts.step, parts.end_wait)
+        parts = self._engine.components
+        self._guard = AccessGuard(parts.step, parts.end_wait)
         if topics:
             try:
                 self.subscribe(topics)
@@ -105,7 +105,7 @@ class Consumer:
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
-    @public
+    @guarded
     def subscribe(
         self,
         topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
@@ -140,7 +140,7 @@ class Consumer:
             return
         with self._engine.changing():
             self._rewind()
-            self._engine.parts.subscription.subscribe(names)
+            self._engine.components.subscription.subscribe(names)
             self._engine.subscription_changed(chosen)
 
     def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener | None) -> None:
@@ -148,7 +148,7 @@ class Consumer:
             raise ValueError("a topic pattern cannot be empty")
         with self._engine.changing():
             self._rewind()
-            self._engine.parts.subscription.subscribe_pattern(pattern)
+            self._engine.components.subscription.subscribe_pattern(pattern)
             self._engine.subscription_changed(listener)
 
     def _subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: RebalanceListener | None) -> None:
@@ -158,10 +158,10 @@ class Consumer:
             )
         with self._engine.changing():
             self._rewind()
-            self._engine.parts.subscription.subscribe_broker_pattern(pattern)
+            self._engine.components.subscription.subscribe_broker_pattern(pattern)
             self._engine.subscription_changed(listener)
 
-    @public
+    @guarded
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Read exactly these partitions, without group management. Kept partitions keep their positions; an empty
         list unsubscribes. Raises StateError after `subscribe` (Java `assign`)."""
@@ -171,25 +171,25 @@ class Consumer:
             return
         with self._engine.changing():
             self._rewind()
-            self._engine.parts.subscription.assign(chosen)
+            self._engine.components.subscription.assign(chosen)
             self._engine.assignment_changed()
 
-    @public
+    @guarded
     def unsubscribe(self) -> None:
         """Leave the group, or drop the assignment. Runs the revoked (or lost) callback; does not auto-commit."""
         self._rewind()
         self._engine.unsubscribe()
 
-    @public
+    @guarded
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions assigned now."""
         with self._engine.lock:
-            return frozenset(self._engine.parts.subscription.assigned())
+            return frozenset(self._engine.components.subscription.assigned())
 
-    @public
+    @guarded
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to; for a pattern, those it matches."""
-        subscription = self._engine.parts.subscription
+        subscription = self._engine.components.subscription
         with self._engine.lock:
             return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
 
@@ -257,7 +257,7 @@ class Consumer:
                 return records.to_arrow(chosen)
             except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
                 if records:
-                    self._engine.not_returned()
+                    self._engine.rollback_last_poll()
                 raise
         finally:
             guard.holder = outer
@@ -287,7 +287,7 @@ class Consumer:
                 except BaseException:  # the loop has not come to any of them
                     self._iteration.stop()
                     if records:
-                        self._engine.not_returned()
+                        self._engine.rollback_last_poll()
                     raise
                 if timer.expired:
                     return False
@@ -306,7 +306,7 @@ class Consumer:
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
-    @public
+    @guarded
     def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
         """Commit and wait: all positions, or the given offsets (the next ones to read), or a batch's
         `next_offsets()`. Retriable errors are retried until the timeout.
@@ -317,7 +317,7 @@ class Consumer:
         """
         self._engine.commit(self._offsets(offsets), self._timer(timeout))
 
-    @public
+    @guarded
     def commit_async(
         self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
@@ -329,14 +329,14 @@ class Consumer:
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
         self._engine.commit_async(self._offsets(offsets), callback)
 
-    @public
+    @guarded
     def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group committed for these partitions; None for those without a commit (Java `committed`)."""
         return self._engine.committed([_partition(tp) for tp in partitions], self._timer(timeout))
 
-    @public
+    @guarded
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
         """The offset of the next record to be read, looked up if not known yet. Raises StateError if the partition
         is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
@@ -344,29 +344,29 @@ class Consumer:
         unseen = self._iteration.unseen().get(tp)
         return self._engine.position(tp, self._timer(timeout)) if unseen is None else unseen
 
-    @public
+    @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
         """Read from this offset on. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
         truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
         target = seek_target(offset)
         tp = _partition(tp)
         with self._engine.changing():
-            self._engine.parts.subscription.get(tp)
+            self._engine.components.subscription.get(tp)
             self._rewind()
             self._engine.seek(tp, target)
 
-    @public
+    @guarded
     def seek_to_beginning(self, *partitions: Partition) -> None:
         """Read from the first offset on; found at the next `poll` or `position`. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.EARLIEST)
 
-    @public
+    @guarded
     def seek_to_end(self, *partitions: Partition) -> None:
         """Read only what comes from now on; found at the next `poll` or `position`. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.LATEST)
 
     def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
-        subscription = self._engine.parts.subscription
+        subscription = self._engine.components.subscription
         with self._engine.changing():
             chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
             for tp in chosen:
@@ -376,12 +376,12 @@ class Consumer:
                 subscription.request_reset(tp, strategy)
             self._engine.assignment_changed()
 
-    @public
+    @guarded
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """The first offset of each partition; they need not be assigned."""
         return self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout)
 
-    @public
+    @guarded
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition (the high watermark)."""
         return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
@@ -393,7 +393,7 @@ class Consumer:
         found = self._engine.list_offsets(wanted, self._timer(timeout), what)
         return {tp: found_at.offset for tp, found_at in found.items() if found_at is not None}
 
-    @public
+    @guarded
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -405,70 +405,70 @@ class Consumer:
         wanted = {_partition(tp): timestamp for tp, timestamp in timestamps.items()}
         return self._engine.list_offsets(wanted, self._timer(timeout), "finding offsets for times")
 
-    @public
+    @guarded
     def current_lag(self, tp: Partition) -> int | None:
         """Records between the position and the end of the partition, None if not known yet; never blocks."""
         return self._engine.current_lag(_partition(tp))
 
     # --- flow ------------------------------------------------------------------------------------------------------
 
-    @public
+    @guarded
     def pause(self, *partitions: Partition) -> None:
         """Return nothing of these partitions until `resume`; what is buffered is kept."""
         with self._engine.changing():
             for tp in partitions:
-                self._engine.parts.subscription.pause(_partition(tp))
+                self._engine.components.subscription.pause(_partition(tp))
 
-    @public
+    @guarded
     def resume(self, *partitions: Partition) -> None:
         """Undo `pause`."""
         with self._engine.changing():
             for tp in partitions:
-                self._engine.parts.subscription.resume(_partition(tp))
+                self._engine.components.subscription.resume(_partition(tp))
             self._engine.resumed()
 
-    @public
+    @guarded
     def paused(self) -> frozenset[TopicPartition]:
         """The paused partitions."""
         with self._engine.lock:
-            return self._engine.parts.subscription.paused()
+            return self._engine.components.subscription.paused()
 
     # --- looking around --------------------------------------------------------------------------------------------
 
-    @public
+    @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
         """The topic's partitions; empty if there is no such topic (Java `partitionsFor`)."""
         return self._engine.topics([topic], self._timer(timeout)).get(topic, ())
 
-    @public
+    @guarded
     def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
         """All topics this principal may see, with their partitions (Java `listTopics`)."""
         return self._engine.topics(None, self._timer(timeout))
 
-    @public
+    @guarded
     def group_metadata(self) -> GroupMetadata:
         """This member's group, generation and member id. Raises StateError without a group."""
         return self._engine.group_metadata()
 
-    @public
+    @guarded
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Let the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
         self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
 
-    @public
+    @guarded
     def client_instance_id(self, timeout: Timeout = None) -> str:
         """Always raises StateError: this version pushes no telemetry, so brokers give it no id (KIP-714)."""
         raise StateError("client telemetry is not part of this version, so there is no client instance id")
 
-    @public
+    @guarded
     def metrics(self) -> dict[MetricName, float]:
         """Metrics under the names and groups of the Java client."""
         return self._engine.metrics()
 
-    @public
+    @guarded
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Why each assigned partition is or is not being fetched, as of the last `poll`, and since when."""
-        return self._engine.view.partition_states()
+        return self._engine.status.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
@@ -556,7 +556,7 @@ class Consumer:
             raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._guard.closed else self._engine.view.summary()
+        state = "closed" if self._guard.closed else self._engine.status.summary()
         return f"<{self._name()} {state}>"
 
     # --- arguments -------------------------------------------------------------------------------------------------

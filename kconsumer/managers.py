@@ -112,15 +112,15 @@ class Promise(Generic[T]):
         self.error: KafkaError | None = None
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
-    def keep(self, value: T) -> None:
+    def set_result(self, value: T) -> None:
         """Finish with a value; ignored if already finished."""
         self._finish(value, None)
 
-    def fail(self, error: KafkaError) -> None:
+    def set_exception(self, error: KafkaError) -> None:
         """Finish with an error; ignored if already finished."""
         self._finish(None, error)
 
-    def when_done(self, callback: Callable[[Promise[T]], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
         """Call `callback(self)` when finished."""
         if self.done:
             callback(self)

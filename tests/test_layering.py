@@ -14,22 +14,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"errors", "types", "group_types", "deferred_calls"}
-TOOLS = FACTS | {
-    "clock",
-    "_core",
-    "schema",
-    "config",
-    "compression",
-    "assignors",
-    "listener",
-    "metrics",
-    "reporters",
-    "plugins",
-    "deserializers",
-    "repeated_failures",
-}
-MANAGED = TOOLS | {"state", "records", "requests", "membership", "fetching"}
+FACTS = {"errors", "types", "deferred_calls", "repeated_failures"}
+TOOLS = (
+    FACTS
+    | {"clock", "_core", "schema", "config", "compression"}
+    | {"assignors", "listener", "metrics", "deserializers"}
+)
+MANAGED = TOOLS | {"state", "records", "managers", "metadata", "offsets", "coordinator", "fetching"}
 PUBLIC = MANAGED | {
     "_foreign_methods",
     "net",
@@ -39,11 +30,8 @@ PUBLIC = MANAGED | {
     "consumer",
     "groups",
     "ranges",
-    "guard",
     "deferred_signals",
-    "iteration",
     "offset_arguments",
-    "report",
     "_version",
 }
 
@@ -51,7 +39,6 @@ PUBLIC = MANAGED | {
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
-    "group_types": {"types"},
     "clock": set(),
     "deferred_calls": set(),
     "repeated_failures": set(),
@@ -59,33 +46,25 @@ ALLOWED: dict[str, set[str]] = {
     "_version": set(),
     "_core": {"errors", "types"},
     "schema": set(),
-    "_options": FACTS,
-    "_foreign_options": set(),
     "_foreign_methods": set(),
-    "_signature": FACTS,
-    "_jaas": FACTS,
-    "_sasl": FACTS | {"_options", "_jaas"},
-    "config": FACTS | {"_core", "_options", "_foreign_options", "_sasl"},
+    "config": FACTS | {"_core"},
     "compression": FACTS | {"_core"},
     "records": FACTS | {"_core", "_foreign_methods", "compression", "arrow"},
     "arrow": FACTS | {"_core"},
     "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},
-    "metrics": FACTS | {"reporters"},
-    "reporters": FACTS | {"plugins"},
-    "plugins": {"deferred_calls"},
+    "metrics": FACTS,
     "deserializers": FACTS,
-    "guard": FACTS | {"deferred_signals"},
-    "iteration": FACTS | {"_core", "records"},
     "offset_arguments": FACTS | {"_core", "records"},
-    "report": FACTS,
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
-    "net": FACTS | {"_version", "_jaas", "_core", "schema", "config", "clock", "metrics", "repeated_failures"},
+    "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},
     "state": FACTS | {"schema"},
-    "requests": MANAGED,
-    "membership": MANAGED,
-    "fetching": MANAGED,
-    "engine": MANAGED | {"net", "arrow", "report", "_version", "guard", "deferred_signals"},
+    "managers": FACTS | {"schema", "clock"},
+    "metadata": TOOLS | {"state", "managers"},
+    "offsets": TOOLS | {"state", "managers", "metadata", "coordinator"},
+    "coordinator": TOOLS | {"state", "managers", "metadata"},
+    "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
+    "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
     "consumer": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,

@@ -1,8 +1,8 @@
 """What a rebalance costs its leader, step by step: `python benchmarks/assignors/run.py --steps`.
 
 No broker and no Java: the bytes of a JoinGroup answer go in, those of a SyncGroup request come out, by the very code a
-consumer runs (`kconsumer/coordinator/classic_protocol/leader.py`), so user data and owned partitions are real. CPU time, the best of
-several rounds: other work on the machine does not count.
+consumer runs (`kconsumer/coordinator/classic_protocol/leader.py`), so user data and owned partitions are real. CPU
+time, the best of several rounds: other work on the machine does not count.
 """
 
 from __future__ import annotations

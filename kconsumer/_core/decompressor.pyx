@@ -1,7 +1,7 @@
 """Decompresses lz4 and zstd batches without Python, zstd batches in the background before their turn comes.
 
-Decides which batches that is worth trying for: ordinary ones (see compression_frames.pyx), and of zstd a few at a time of the
-partition being read. Every batch that did not work out is left to the caller, who decompresses it through Python
+Decides which batches that is worth trying for: ordinary ones (see compression_frames.pyx), and of zstd a few at a time
+of the partition being read. Every batch that did not work out is left to the caller, who decompresses it through Python
 and finds the words for what is wrong with it. So nothing depends on this but the time it takes.
 
 The functions that decompress come from the libraries that the packages `lz4` and `zstandard` bring along, or else from

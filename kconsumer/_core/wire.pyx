@@ -178,7 +178,7 @@ cdef class FrameBuffer:
 
     Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived
     gets its own block and the rest of it is received there, without a copy. When large frames follow each other,
-    memory for the next one can be had before its size is known: `ahead_view()`, then `received_ahead()`.
+    memory for the next one can be had before its size is known: `prefetch_view()`, then `received_prefetched()`.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes
@@ -186,7 +186,7 @@ cdef class FrameBuffer:
     cdef Py_ssize_t scratched     # bytes of it in use
     cdef Frame partial            # the frame being received into its own block, or None
     cdef Py_ssize_t filled        # bytes of it in use
-    cdef Frame ahead              # what `ahead_view` gave, or None
+    cdef Frame ahead              # what `prefetch_view` gave, or None
     cdef Py_ssize_t expected      # about how large the next frame is, if it is like those before
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
@@ -247,7 +247,7 @@ cdef class FrameBuffer:
         return memoryview(self.ahead)
 
     def received_ahead(self, bytes prefix, Py_ssize_t count):
-        """Account for the bytes of a size and for `count` bytes of its frame in `ahead_view()`; the frames they
+        """Account for the bytes of a size and for `count` bytes of its frame in `prefetch_view()`; the frames they
         complete. There are none of the frame if it is larger than that view. Raises as `received`."""
         cdef list frames = []
         cdef Frame frame = self.ahead

@@ -12,7 +12,7 @@ from typing import TextIO
 from kconsumer.clock import Clock
 
 REPEAT_MS = 60_000.0  # the same warning is shown once in this time
-PATIENCE_S = 1.5  # without a response for this long, the command says what it waits for
+FIRST_NOTICE_S = 1.5  # without a response for this long, the command says what it waits for
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,12 @@ class Notices(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def waiting(servers: object) -> Iterator[None]:
-    """Say which brokers have not responded, and why, if the block takes more than `PATIENCE_S`.
+    """Say which brokers have not responded, and why, if the block takes more than `FIRST_NOTICE_S`.
 
     Warnings of a block that is faster are not shown: either it succeeded, or its error has the cause.
     """
     notices = next((handler for handler in logging.getLogger().handlers if isinstance(handler, Notices)), None)
-    timer = threading.Timer(PATIENCE_S, _say, (servers, notices))
+    timer = threading.Timer(FIRST_NOTICE_S, _say, (servers, notices))
     timer.daemon = True
     if notices is not None:
         notices.holding, notices.held = True, None

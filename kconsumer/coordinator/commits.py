@@ -22,19 +22,19 @@ from kconsumer.coordinator.commit_messages import (
     name_of,
 )
 from kconsumer.coordinator.error_actions import (
-    COMMIT_REACTIONS,
-    EPOCH_COMMIT_REACTIONS,
-    EPOCH_FETCH_GROUP_REACTIONS,
-    EPOCH_FETCH_REACTIONS,
-    FETCH_GROUP_REACTIONS,
-    FETCH_REACTIONS,
-    Reaction,
+    COMMIT_ACTIONS,
+    CONSUMER_COMMIT_ACTIONS,
+    CONSUMER_OFFSET_FETCH_ACTIONS,
+    CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
+    OFFSET_FETCH_ACTIONS,
+    OFFSET_FETCH_GROUP_ACTIONS,
+    ErrorAction,
     Table,
-    reaction_to,
+    action_for,
 )
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingLookup, PendingRequest
+from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingOffsetFetch, PendingRequest
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import (
     CommitFailedError,
@@ -53,7 +53,7 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.coordinator.consumer_protocol.state import EpochMember
+    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 log = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class CommitManager:
     def __init__(
         self,
         config: ConsumerConfig,
-        member: Member | EpochMember,
+        member: Member | ConsumerMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
@@ -88,11 +88,11 @@ class CommitManager:
         self._metrics = metrics or GroupMetrics(Metrics())
         self._ids = ids
         epochs = not isinstance(member, Member)
-        self._reactions = EPOCH_COMMIT_REACTIONS if epochs else COMMIT_REACTIONS
-        self._lookup_reactions = EPOCH_FETCH_GROUP_REACTIONS if epochs else FETCH_GROUP_REACTIONS
-        self._partition_reactions = EPOCH_FETCH_REACTIONS if epochs else FETCH_REACTIONS
+        self._reactions = CONSUMER_COMMIT_ACTIONS if epochs else COMMIT_ACTIONS
+        self._lookup_reactions = CONSUMER_OFFSET_FETCH_GROUP_ACTIONS if epochs else OFFSET_FETCH_GROUP_ACTIONS
+        self._partition_reactions = CONSUMER_OFFSET_FETCH_ACTIONS if epochs else OFFSET_FETCH_ACTIONS
         self._commits: list[PendingCommit] = []
-        self._lookups: list[PendingLookup] = []
+        self._lookups: list[PendingOffsetFetch] = []
         self._fenced: KafkaError | None = None
         self._auto_commit = bool(config.enable_auto_commit)
         self._auto_commit_due: float | None = None
@@ -120,10 +120,10 @@ class CommitManager:
         if not offsets:
             before = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
             if before:  # responses come in the order of the requests
-                before[-1].awaited = True
-                [before[-1], *before[-1].merged][-1].promise.when_done(lambda _: promise.keep({}))
+                before[-1].must_send = True
+                [before[-1], *before[-1].merged][-1].promise.add_done_callback(lambda _: promise.set_result({}))
             else:
-                promise.keep({})
+                promise.set_result({})
             return promise
         ids: Ids = {} if self._ids is None else self._ids.consumed(offsets)
         commit = PendingCommit(
@@ -132,9 +132,9 @@ class CommitManager:
             deadline,
             offsets=dict(offsets),
             ids=ids,
-            automatic=automatic,
+            is_auto_commit=automatic,
             before_rebalance=before_rebalance,
-            awaited=deadline is not None,
+            must_send=deadline is not None,
         )
         for earlier in self._commits:
             earlier.supersede(offsets, ids)
@@ -154,9 +154,9 @@ class CommitManager:
         wanted = frozenset(partitions)
         promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         if not wanted:
-            promise.keep({})
+            promise.set_result({})
             return promise
-        self._lookups.append(PendingLookup(promise, self._new_backoff(), deadline, partitions=wanted))
+        self._lookups.append(PendingOffsetFetch(promise, self._new_backoff(), deadline, partitions=wanted))
         return promise
 
     def pending_commits(self) -> bool:
@@ -184,7 +184,7 @@ class CommitManager:
         is returned later is still being processed when a retry is sent.
         """
         if self._commits:
-            self._commits[-1].awaited = True  # sent while the partitions are ours
+            self._commits[-1].must_send = True  # sent while the partitions are ours
         if not self._auto_commit or not self._member.generation.valid:
             return None
         return self.commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
@@ -205,10 +205,10 @@ class CommitManager:
         waiting = len(self._commits) + len(self._lookups)
         if not waiting:
             return PollResult()
-        if self._coordinator.connection is None:
+        if self._coordinator.connection_id is None:
             self._expire(now)
-            self._coordinator.wanted = True
-            self._fail_tried_once()
+            self._coordinator.lookup_requested = True
+            self._fail_async()
             result = PollResult(wait_ms=self._deadline_wait(now))
         else:
             result = self._send(now)  # first: what has no time left is sent once all the same, as in Java
@@ -243,10 +243,10 @@ class CommitManager:
         """The commit whose request this one can join. Both are tried once and wait because others are in flight: a
         caller that commits faster than the broker responds has a short queue. One request names topics by id or by
         name, so commits with ids and commits without are not merged."""
-        if commit.deadline is not None or commit.automatic:
+        if commit.deadline is not None or commit.is_auto_commit:
             return None
         for waiting in reversed(self._commits[MAX_IN_FLIGHT:]):
-            if waiting.in_flight or waiting.automatic or waiting.awaited or waiting.promise.done:
+            if waiting.in_flight or waiting.is_auto_commit or waiting.must_send or waiting.promise.done:
                 return None
             offsets, ids = waiting.request()
             if bool(ids) == bool(commit.ids):
@@ -257,7 +257,7 @@ class CommitManager:
 
     def _commits_to_send(self) -> list[PendingCommit]:
         """The first few; but all up to the last one that somebody waits for."""
-        awaited = max((n for n, commit in enumerate(self._commits, 1) if commit.awaited), default=0)
+        awaited = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
         return self._commits[: max(awaited, MAX_IN_FLIGHT)]
 
     def _expire(self, now: float) -> None:
@@ -269,10 +269,10 @@ class CommitManager:
                     f" (coordinator {self._coordinator.coordinator or 'not found yet'})"
                 )
                 error.__cause__ = ask.last_error
-                ask.promise.fail(error)
+                ask.promise.set_exception(error)
         self._drop_done()
 
-    def _fail_tried_once(self) -> None:
+    def _fail_async(self) -> None:
         """An async commit waits for the coordinator lookup, and fails with it."""
         error = self._coordinator.last_error
         if error is None:
@@ -280,7 +280,7 @@ class CommitManager:
         for commit in self._commits:
             if commit.deadline is None and not commit.in_flight:
                 for one in (commit, *commit.merged):
-                    one.promise.fail(error)
+                    one.promise.set_exception(error)
         self._drop_done()
 
     def _deadline_wait(self, now: float) -> float:
@@ -302,7 +302,7 @@ class CommitManager:
         if self._subscription.is_group_managed:
             if not self._member.may_commit:
                 for one in (commit, *commit.merged):
-                    one.promise.fail(self._not_a_member())
+                    one.promise.set_exception(self._not_a_member())
                 return None
             generation, instance_id = self._member.generation, self._member.group_instance_id
         offsets, ids = commit.request()
@@ -312,7 +312,7 @@ class CommitManager:
             OFFSET_COMMIT,
             message,
             lambda reply: self._on_commit(parts, ids, generation, reply),
-            node=self._coordinator.connection,
+            node=self._coordinator.connection_id,
             max_version=last_version(ids),
         )
 
@@ -340,7 +340,7 @@ class CommitManager:
             for commit, _ in parts:
                 self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
             return
-        self._metrics.commit_answered(reply.now - reply.sent_at, reply.now)
+        self._metrics.on_commit_response(reply.now - reply.sent_at, reply.now)
         codes = commit_codes(reply.message, ids)
         for commit, offsets in parts:
             self._end_commit(commit, offsets, {tp: codes[tp] for tp in offsets if codes.get(tp)}, sent, reply.now)
@@ -351,8 +351,8 @@ class CommitManager:
     ) -> None:
         unauthorized = set()
         for tp, code in codes.items():
-            reaction = reaction_to(self._reactions, code)
-            if reaction is not Reaction.TOPIC_AUTHORIZATION:
+            reaction = action_for(self._reactions, code)
+            if reaction is not ErrorAction.TOPIC_AUTHORIZATION:
                 where = f"commit of {tp} in group {self._member.group_id!r}"
                 self._react_to_commit(commit, sent, code, reaction, where, now)
                 return
@@ -360,47 +360,47 @@ class CommitManager:
         if unauthorized:
             topics = frozenset(unauthorized)
             about = f"commit refused for {sorted(topics)}"
-            commit.promise.fail(TopicAuthorizationError(about, topics=topics, operation="Read"))
+            commit.promise.set_exception(TopicAuthorizationError(about, topics=topics, operation="Read"))
             return
         if self.on_committed is not None:
             self.on_committed(offsets)
-        commit.promise.keep(offsets)
+        commit.promise.set_result(offsets)
 
     def _react_to_commit(
-        self, commit: PendingCommit, sent: Generation, code: int, reaction: Reaction, where: str, now: float
+        self, commit: PendingCommit, sent: Generation, code: int, reaction: ErrorAction, where: str, now: float
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
         if code == UNKNOWN_TOPIC_ID and self._ids is not None:
             self._ids.unknown()
-        if code in TOPIC_GONE and (commit.automatic or self._is_another(commit)):
+        if code in TOPIC_GONE and (commit.is_auto_commit or self._is_recreated(commit)):
             # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
-            commit.promise.fail(error_for(code, where, operation="Read"))
-        elif reaction in (Reaction.RETRY, Reaction.COORDINATOR):
-            if reaction is Reaction.COORDINATOR:
+            commit.promise.set_exception(error_for(code, where, operation="Read"))
+        elif reaction in (ErrorAction.RETRY, ErrorAction.COORDINATOR):
+            if reaction is ErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
             self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
-        elif reaction is Reaction.STALE_EPOCH and commit.before_rebalance:
+        elif reaction is ErrorAction.STALE_EPOCH and commit.before_rebalance:
             self._retry_or_fail(commit, error_for(code, where), now, retriable=member.may_commit)
-        elif reaction is Reaction.REJOIN:
+        elif reaction is ErrorAction.REJOIN:
             member.request_rejoin("a commit met a rebalance")
-            commit.promise.fail(RebalanceInProgressError(where))
-        elif reaction is Reaction.FENCED and unchanged:
+            commit.promise.set_exception(RebalanceInProgressError(where))
+        elif reaction is ErrorAction.FENCED and unchanged:
             self._fenced = FencedInstanceIdError(where)
-            commit.promise.fail(self._fenced)
-        elif reaction is Reaction.RAISE:
-            commit.promise.fail(error_for(code, where, operation="Read"))
+            commit.promise.set_exception(self._fenced)
+        elif reaction is ErrorAction.RAISE:
+            commit.promise.set_exception(error_for(code, where, operation="Read"))
         elif not unchanged and member.rebalancing:
-            commit.promise.fail(RebalanceInProgressError(where))
+            commit.promise.set_exception(RebalanceInProgressError(where))
         else:
-            if unchanged and isinstance(member, Member) and reaction is not Reaction.FENCED:
-                member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+            if unchanged and isinstance(member, Member) and reaction is not ErrorAction.FENCED:
+                member.reset(str(error_for(code)), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)
             error = self._not_a_member()
             error.__cause__ = error_for(code, where)
-            commit.promise.fail(error)
+            commit.promise.set_exception(error)
         self._drop_done()
 
-    def _is_another(self, commit: PendingCommit) -> bool:
+    def _is_recreated(self, commit: PendingCommit) -> bool:
         """Whether a topic that was read was deleted and made anew: the new one has nothing to do with its offsets."""
         return self._ids is not None and self._ids.outdated(commit.ids)
 
@@ -409,7 +409,7 @@ class CommitManager:
         if retriable and ask.deadline is not None and now < ask.deadline:
             ask.backoff.failed(now)
         else:
-            ask.promise.fail(error)
+            ask.promise.set_exception(error)
             self._drop_done()
 
     def _start_auto_commit(self, now: float) -> None:
@@ -431,14 +431,14 @@ class CommitManager:
             if promise.error.retriable and getattr(promise.error, "code", 0) not in TOPIC_GONE:
                 self._auto_commit_due = now + self._config.retry_backoff_ms
 
-        self._auto_commit_promise.when_done(finished)
+        self._auto_commit_promise.add_done_callback(finished)
         if self.on_auto_commit is not None:
             notify = self.on_auto_commit
-            self._auto_commit_promise.when_done(lambda promise: notify(offsets, promise.error))
+            self._auto_commit_promise.add_done_callback(lambda promise: notify(offsets, promise.error))
 
     # --- OffsetFetch -----------------------------------------------------------------------------------------------
 
-    def _lookup_request(self, lookup: PendingLookup, now: float) -> UnsentRequest:
+    def _lookup_request(self, lookup: PendingOffsetFetch, now: float) -> UnsentRequest:
         asking = Generation() if isinstance(self._member, Member) else self._member.generation
         ids: Ids = {} if self._ids is None else self._ids.present(lookup.partitions)
         message = lookup_message(self._member.group_id, asking, lookup.partitions, ids)
@@ -446,11 +446,11 @@ class CommitManager:
             OFFSET_FETCH,
             message,
             lambda reply: self._on_lookup(lookup, ids, reply),
-            node=self._coordinator.connection,
+            node=self._coordinator.connection_id,
             max_version=last_version(ids),
         )
 
-    def _on_lookup(self, lookup: PendingLookup, ids: Ids, reply: Reply) -> None:
+    def _on_lookup(self, lookup: PendingOffsetFetch, ids: Ids, reply: Reply) -> None:
         lookup.in_flight = False
         if reply.error is not None:
             if reply.error.retriable:
@@ -470,7 +470,7 @@ class CommitManager:
                 continue
             for partition in topic.partitions:
                 tp = TopicPartition(name, partition.partition_index)
-                if reaction_to(self._partition_reactions, partition.error_code) is Reaction.TOPIC_AUTHORIZATION:
+                if action_for(self._partition_reactions, partition.error_code) is ErrorAction.TOPIC_AUTHORIZATION:
                     unauthorized.add(name)
                 elif partition.error_code:
                     about = f"{where} for {tp}"
@@ -483,19 +483,19 @@ class CommitManager:
         if unauthorized:
             topics = frozenset(unauthorized)
             about = f"{where}: refused for {sorted(topics)}"
-            lookup.promise.fail(TopicAuthorizationError(about, topics=topics, operation="Describe"))
+            lookup.promise.set_exception(TopicAuthorizationError(about, topics=topics, operation="Describe"))
         else:
-            lookup.promise.keep(found)
+            lookup.promise.set_result(found)
         self._drop_done()
 
-    def _react_to_lookup(self, table: Table, lookup: PendingLookup, code: int, where: str, now: float) -> None:
-        reaction = reaction_to(table, code)
+    def _react_to_lookup(self, table: Table, lookup: PendingOffsetFetch, code: int, where: str, now: float) -> None:
+        reaction = action_for(table, code)
         error = error_for(code, where, operation="Describe")
         if code == UNKNOWN_TOPIC_ID and self._ids is not None:
             self._ids.unknown()
-        if reaction is Reaction.STALE_EPOCH and self._member.may_commit:
-            reaction = Reaction.RETRY
-        if reaction is Reaction.COORDINATOR:
+        if reaction is ErrorAction.STALE_EPOCH and self._member.may_commit:
+            reaction = ErrorAction.RETRY
+        if reaction is ErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)
-        retriable = reaction in (Reaction.RETRY, Reaction.COORDINATOR)
+        retriable = reaction in (ErrorAction.RETRY, ErrorAction.COORDINATOR)
         self._retry_or_fail(lookup, error, now, retriable=retriable)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kconsumer.errors import is_retriable
 
 
-class Reaction(enum.Enum):
+class ErrorAction(enum.Enum):
     """What follows from an error code."""
 
     RETRY = "ask again after the backoff"
@@ -30,12 +30,14 @@ class Reaction(enum.Enum):
     RAISE = "raise"
 
 
-RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, ADOPT_ID, FENCED, TOPIC_AUTHORIZATION = list(Reaction)[:9]
-NOT_A_MEMBER, STALE_EPOCH, LOG, RAISE = list(Reaction)[9:]
+RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, ADOPT_ID, FENCED, TOPIC_AUTHORIZATION = list(ErrorAction)[
+    :9
+]
+NOT_A_MEMBER, STALE_EPOCH, LOG, RAISE = list(ErrorAction)[9:]
 
-Table = Mapping[int, Reaction]
+Table = Mapping[int, ErrorAction]
 
-FIND_COORDINATOR_REACTIONS: Table = {
+FIND_COORDINATOR_ACTIONS: Table = {
     14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: RETRY,  # COORDINATOR_NOT_AVAILABLE
     16: RETRY,  # NOT_COORDINATOR
@@ -43,7 +45,7 @@ FIND_COORDINATOR_REACTIONS: Table = {
     30: RAISE,  # GROUP_AUTHORIZATION_FAILED
 }
 
-JOIN_REACTIONS: Table = {
+JOIN_ACTIONS: Table = {
     14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
     16: COORDINATOR,  # NOT_COORDINATOR
@@ -59,7 +61,7 @@ JOIN_REACTIONS: Table = {
     82: RAISE,  # FENCED_INSTANCE_ID, whatever became of the generation meanwhile
 }
 
-SYNC_REACTIONS: Table = {
+SYNC_ACTIONS: Table = {
     15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
     16: COORDINATOR,  # NOT_COORDINATOR
     22: RESET_KEEP_ID,  # ILLEGAL_GENERATION
@@ -69,7 +71,7 @@ SYNC_REACTIONS: Table = {
     82: RAISE,  # FENCED_INSTANCE_ID
 }
 
-HEARTBEAT_REACTIONS: Table = {
+HEARTBEAT_ACTIONS: Table = {
     15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
     16: COORDINATOR,  # NOT_COORDINATOR
     22: RESET_KEEP_ID,  # ILLEGAL_GENERATION
@@ -79,7 +81,7 @@ HEARTBEAT_REACTIONS: Table = {
     82: FENCED,  # FENCED_INSTANCE_ID
 }
 
-LEAVE_REACTIONS: Table = {
+LEAVE_ACTIONS: Table = {
     14: LOG,  # COORDINATOR_LOAD_IN_PROGRESS
     15: LOG,  # COORDINATOR_NOT_AVAILABLE
     16: LOG,  # NOT_COORDINATOR
@@ -88,7 +90,7 @@ LEAVE_REACTIONS: Table = {
     82: LOG,  # FENCED_INSTANCE_ID
 }
 
-COMMIT_REACTIONS: Table = {
+COMMIT_ACTIONS: Table = {
     3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
     7: COORDINATOR,  # REQUEST_TIMED_OUT
     12: RAISE,  # OFFSET_METADATA_TOO_LARGE
@@ -105,7 +107,7 @@ COMMIT_REACTIONS: Table = {
 }
 
 # Of a member of KIP-848: what became of it is told by its heartbeats, so no commit changes the membership.
-EPOCH_COMMIT_REACTIONS: Table = {
+CONSUMER_COMMIT_ACTIONS: Table = {
     3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
     7: COORDINATOR,  # REQUEST_TIMED_OUT
     12: RAISE,  # OFFSET_METADATA_TOO_LARGE
@@ -121,7 +123,7 @@ EPOCH_COMMIT_REACTIONS: Table = {
 }
 
 # Of a partition. OffsetFetch v1 has no code of the group and tells the coordinator's trouble here.
-FETCH_REACTIONS: Table = {
+OFFSET_FETCH_ACTIONS: Table = {
     3: RAISE,  # UNKNOWN_TOPIC_OR_PARTITION
     14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
@@ -131,37 +133,37 @@ FETCH_REACTIONS: Table = {
 }
 
 # Of the group; any other that is retriable is retried.
-FETCH_GROUP_REACTIONS: Table = {
+OFFSET_FETCH_GROUP_ACTIONS: Table = {
     14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
     16: COORDINATOR,  # NOT_COORDINATOR
     30: RAISE,  # GROUP_AUTHORIZATION_FAILED
 }
 
-EPOCH_FETCH_GROUP_REACTIONS: Table = {
-    **FETCH_GROUP_REACTIONS,
+CONSUMER_OFFSET_FETCH_GROUP_ACTIONS: Table = {
+    **OFFSET_FETCH_GROUP_ACTIONS,
     25: RAISE,  # UNKNOWN_MEMBER_ID
     113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
 }
 
 # Of a partition: the topic is assigned, so a broker that does not know it will soon.
-EPOCH_FETCH_REACTIONS: Table = {
-    **FETCH_REACTIONS,
+CONSUMER_OFFSET_FETCH_ACTIONS: Table = {
+    **OFFSET_FETCH_ACTIONS,
     3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
     100: RETRY,  # UNKNOWN_TOPIC_ID
 }
 
 # Tables whose other codes are retried if the error is a passing one; in those that are not here they are raised.
-RETRIES_WHAT_PASSES = (FIND_COORDINATOR_REACTIONS, FETCH_GROUP_REACTIONS, EPOCH_FETCH_GROUP_REACTIONS)
+RETRY_TRANSIENT = (FIND_COORDINATOR_ACTIONS, OFFSET_FETCH_GROUP_ACTIONS, CONSUMER_OFFSET_FETCH_GROUP_ACTIONS)
 
 HINTS = {35: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"}
 
 
-def reaction_to(table: Table, code: int) -> Reaction:
+def action_for(table: Table, code: int) -> ErrorAction:
     """The reaction to a code in an answer."""
     known = table.get(code)
     if known is not None:
         return known
-    if table is LEAVE_REACTIONS:
+    if table is LEAVE_ACTIONS:
         return LOG
-    return RETRY if is_retriable(code) and any(table is passing for passing in RETRIES_WHAT_PASSES) else RAISE
+    return RETRY if is_retriable(code) and any(table is passing for passing in RETRY_TRANSIENT) else RAISE

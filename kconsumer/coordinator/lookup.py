@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.coordinator.error_actions import FIND_COORDINATOR_REACTIONS, Reaction, reaction_to
+from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, ErrorAction, action_for
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
 from kconsumer.managers import Backoff, PollResult, Reply, UnsentRequest
@@ -19,7 +19,7 @@ from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindC
 from kconsumer.types import Node
 
 GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
-BATCHED_FROM = 4
+MIN_BATCHED_VERSION = 4
 
 _log = get_logger(__name__)
 
@@ -27,13 +27,13 @@ _log = get_logger(__name__)
 class CoordinatorManager:
     """Finds the coordinator of one group (Java `CoordinatorRequestManager`).
 
-    Set `wanted` while the coordinator is needed; nothing is asked otherwise. `on_found` listeners run with
+    Set `lookup_requested` while the coordinator is needed; nothing is asked otherwise. `on_found` listeners run with
     `now` when a coordinator was found. `last_error` is that of the last lookup, None once one succeeds;
     `lost_because` says why the coordinator is being looked up again.
     """
 
     def __init__(self, config: ConsumerConfig, group_id: str, rng: random.Random | None = None) -> None:
-        self.wanted = False
+        self.lookup_requested = False
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []
         self.last_error: KafkaError | None = None
@@ -48,7 +48,7 @@ class CoordinatorManager:
         self._fatal: KafkaError | None = None
 
     @property
-    def connection(self) -> str | None:
+    def connection_id(self) -> str | None:
         """The connection id of the coordinator: one of its own, so that a long fetch cannot delay
         heartbeats."""
         return None if self.coordinator is None else f"+{self.coordinator.id}"
@@ -64,7 +64,7 @@ class CoordinatorManager:
         """What to send at `now` (ms)."""
         result = PollResult(disconnect=self._lost)
         self._lost = None
-        if self.coordinator is not None or not self.wanted or self._in_flight:
+        if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return result
         if self.unknown_since is None:
             self.unknown_since = now
@@ -86,7 +86,7 @@ class CoordinatorManager:
         self.lost_because = str(reason)
         if self.coordinator is not None:
             _log.info("lost coordinator %s of group %s: %s", self.coordinator, self._group_id, reason)
-            self._lost = self.connection
+            self._lost = self.connection_id
             self.coordinator = None
             self.unknown_since = now
 
@@ -100,7 +100,7 @@ class CoordinatorManager:
         if reply.error is not None:
             self._failed(reply.error, reply.now, final=not reply.error.retriable)
             return
-        answer = self._own_answer(reply)
+        answer = self._own_row(reply)
         if answer is None:
             error: KafkaError = ProtocolError(f"the answer about the coordinator does not name group {self._group_id}")
             self._failed(error, reply.now, final=True)
@@ -108,13 +108,13 @@ class CoordinatorManager:
             about = f"coordinator of group {self._group_id}"
             told = f"{about}: {answer.error_message}" if answer.error_message else about
             error = error_for(answer.error_code, told, operation="Describe")
-            final = reaction_to(FIND_COORDINATOR_REACTIONS, answer.error_code) is Reaction.RAISE
+            final = action_for(FIND_COORDINATOR_ACTIONS, answer.error_code) is ErrorAction.RAISE
             self._failed(error, reply.now, final=final)
         else:
             self._found(Node(answer.node_id, answer.host, answer.port), reply.now)
 
-    def _own_answer(self, reply: Reply) -> FindCoordinatorResponse | Coordinator | None:
-        if reply.version < BATCHED_FROM:
+    def _own_row(self, reply: Reply) -> FindCoordinatorResponse | Coordinator | None:
+        if reply.version < MIN_BATCHED_VERSION:
             old: FindCoordinatorResponse = reply.message
             return old
         message: FindCoordinatorResponse = reply.message

@@ -15,7 +15,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, Steps
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, UnsentRequest
@@ -26,11 +26,11 @@ from kconsumer.types import GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.coordinator.classic_protocol.state import Member
-    from kconsumer.coordinator.consumer_protocol.state import EpochMember
+    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 log = get_logger(__name__)
 
-M = TypeVar("M", bound="Member | EpochMember")
+M = TypeVar("M", bound="Member | ConsumerMember")
 
 
 class Membership(ABC, Generic[M]):
@@ -53,7 +53,7 @@ class Membership(ABC, Generic[M]):
         self._coordinator = coordinator
         self._commits = commits
         self._metrics = metrics or GroupMetrics(Metrics())
-        self._steps = Steps()
+        self._steps = RebalanceSteps()
         self._error: KafkaError | None = None
         self._matched_pattern: re.Pattern[str] | None = None
         self._refresh: Promise[None] | None = None  # metadata that the next step needs
@@ -110,7 +110,7 @@ class Membership(ABC, Generic[M]):
             return True
         if self._refresh is None or self._refresh.done:
             self._refresh = self._metadata.refresh()
-            self._refresh.when_done(lambda _: setattr(self, "_matched_pattern", pattern))
+            self._refresh.add_done_callback(lambda _: setattr(self, "_matched_pattern", pattern))
         return False
 
     def _commit_first(self, now: float) -> None:
@@ -126,26 +126,28 @@ class Membership(ABC, Generic[M]):
         if commit is not None and commit.error is not None:
             log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, commit.error)
 
-    def _take(self, partitions: Collection[TopicPartition], added: Iterable[TopicPartition], now: float) -> None:
+    def _apply_assignment(
+        self, partitions: Collection[TopicPartition], added: Iterable[TopicPartition], now: float
+    ) -> None:
         """Own these from now on; what is new is not fetched before the listener knows of it."""
         self._subscription.assign_from_group(partitions)
         self._subscription.mark_awaiting_callback(added)
         self._commits.reset_auto_commit(now)
 
-    def _announced(self, added: Iterable[TopicPartition]) -> None:
+    def _on_assigned_done(self, added: Iterable[TopicPartition]) -> None:
         """The listener knows of these: they may be fetched."""
         self._subscription.mark_awaiting_callback(added, awaiting=False)
         owned = ", ".join(map(str, sorted(self._subscription.assigned())))
         log.info("group %s: assigned %s", self._member.group_id, owned or "none")
 
-    def _give_up(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:
+    def _leave_callback_for(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:
         """The callback for leaving with these."""
         if not owned or not self._subscription.is_group_managed:
             return None
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, tuple(sorted(owned)))
 
 
-class Heartbeats(ABC, Generic[M]):
+class AbstractHeartbeatManager(ABC, Generic[M]):
     """Keeps a member alive at its coordinator, and has it leave when the caller does not poll any more."""
 
     def __init__(
@@ -175,18 +177,18 @@ class Heartbeats(ABC, Generic[M]):
         self._poll_deadline = now + self._config.max_poll_interval_ms
 
     @abstractmethod
-    def session_restarted(self, now: float) -> None:
+    def reset_session_timer(self, now: float) -> None:
         """The coordinator was found, or answered."""
 
     @abstractmethod
-    def due(self, now: float) -> float:
+    def time_to_next_ms(self, now: float) -> float:
         """How long (ms) until `poll` has something to do."""
 
     @abstractmethod
     def poll(self, now: float) -> PollResult:
         """A heartbeat when one is due."""
 
-    def _caller_is_idle(self) -> None:
+    def _on_poll_interval_exceeded(self) -> None:
         """The caller has not polled for too long; told once."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"

@@ -83,7 +83,7 @@ class GroupMetrics:
         """A heartbeat is on its way."""
         self._heartbeat_at = now
 
-    def heartbeat_answered(self, latency_ms: float, now: float) -> None:
+    def on_heartbeat_response(self, latency_ms: float, now: float) -> None:
         """The coordinator answered a heartbeat, whatever it said."""
         self._heartbeat.record(latency_ms, now)
 
@@ -125,6 +125,6 @@ class GroupMetrics:
         """The user's listener was called with partitions assigned, revoked or lost."""
         self._callbacks[kind].record(latency_ms, now)
 
-    def commit_answered(self, latency_ms: float, now: float) -> None:
+    def on_commit_response(self, latency_ms: float, now: float) -> None:
         """The coordinator answered an OffsetCommit, whatever it said."""
         self._commit.record(latency_ms, now)

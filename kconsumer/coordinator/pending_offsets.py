@@ -37,8 +37,8 @@ class PendingCommit(PendingRequest):
     offsets: Offsets = field(default_factory=dict)
     ids: Ids = field(default_factory=dict)  # of the topics read, when it was made; or none
     before_rebalance: bool = False  # the member must know how it went before it gives partitions up
-    automatic: bool = False
-    awaited: bool = False  # somebody does nothing else until it is done
+    is_auto_commit: bool = False
+    must_send: bool = False  # somebody does nothing else until it is done
     merged: list[PendingCommit] = field(default_factory=list)  # later ones that are sent in the same request
     _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # for a retry
     _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class PendingCommit(PendingRequest):
 
 
 @dataclass(slots=True, eq=False)
-class PendingLookup(PendingRequest):
+class PendingOffsetFetch(PendingRequest):
     """Partitions whose committed offsets are wanted."""
 
     partitions: frozenset[TopicPartition] = frozenset()

@@ -35,7 +35,7 @@ class RebalanceCallback:
 Step = RebalanceCallback | Callable[[float], None]
 
 
-class Steps:
+class RebalanceSteps:
     """A queue of steps. `commit` is the commit that they wait for, if any."""
 
     __slots__ = ("_queue", "commit")

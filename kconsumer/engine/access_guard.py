@@ -50,7 +50,7 @@ class Step:
         self.unfinished = False
 
 
-class Guard:
+class AccessGuard:
     """Lets one thread in; the same thread may come in again (from a callback).
 
     `outer = guard.enter()` comes in, and `guard.holder = outer` goes out. That is a plain store because Ctrl-C raises
@@ -104,13 +104,13 @@ class Guard:
 class Guarded(Protocol):
     """Anything with a guard."""
 
-    _guard: Guard
+    _guard: AccessGuard
 
 
 G = TypeVar("G", bound=Guarded)
 
 
-def public(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
+def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
     """Run a public method behind its object's guard, with signal handlers held back."""
 
     @functools.wraps(method)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
-from kconsumer.engine.components import Group, Parts
+from kconsumer.engine.components import Components, Group
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.types import OffsetAndMetadata, TopicPartition
@@ -28,16 +28,16 @@ CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 class Callbacks:
     """The listener of the current subscription, and commit callbacks that wait for the caller's thread."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Components) -> None:
         self.listener: RebalanceListener | None = None
         self.running = False  # inside a rebalance callback
-        self.giving_up = False  # inside on_revoke or on_lost
+        self.revoking = False  # inside on_revoke or on_lost
         self.on_ran: Callable[[float, float], None] | None = None  # told how long (ms) those of one call took, and when
-        self._parts = parts
+        self._components = parts
         self._consumer: weakref.ref[Consumer] | None = None
         self._commits: deque[Callable[[], object]] = deque()
 
-    def belong_to(self, consumer: Consumer) -> None:
+    def set_consumer(self, consumer: Consumer) -> None:
         """Whom the listener is told of. Held weakly: a forgotten consumer is collected, and warns, at once."""
         self._consumer = weakref.ref(consumer)
 
@@ -46,20 +46,20 @@ class Callbacks:
     @property
     def due(self) -> bool:
         """Whether a rebalance waits for the listener."""
-        group = self._parts.group
+        group = self._components.group
         return group is not None and not self.running and group.membership.due_callback is not None
 
     def run_due(self) -> None:
         """Run the rebalance callbacks that are due; the first error is raised after the last one ran."""
-        group = self._parts.group
+        group = self._components.group
         if group is None or not self.due:
             return
-        clock = self._parts.clock
+        clock = self._components.clock
         began = clock.now()
         trouble: Exception | None = None
-        while (callback := self._begin(group)) is not None:
+        while (callback := self._start_due(group)) is not None:
             error = self.run(group, callback)
-            with self._parts.changing():
+            with self._components.changing():
                 group.membership.callback_done(callback, clock.now(), error)
             trouble = trouble or error
         if self.on_ran is not None:
@@ -68,9 +68,9 @@ class Callbacks:
         if trouble is not None:
             raise trouble
 
-    def _begin(self, group: Group) -> RebalanceCallback | None:
+    def _start_due(self, group: Group) -> RebalanceCallback | None:
         """The callback that is due. In one step with looking: a member that is fenced in between owes another one."""
-        with self._parts.changing():
+        with self._components.changing():
             callback = group.membership.due_callback
             if callback is not None:
                 group.membership.callback_began(callback)
@@ -78,18 +78,18 @@ class Callbacks:
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
         """Run one of them: what it raised."""
-        clock = self._parts.clock
+        clock = self._components.clock
         began = clock.now()
-        before = self.running, self.giving_up
+        before = self.running, self.revoking
         try:
             self.running = True
-            self.giving_up |= callback.kind is not CallbackKind.ASSIGNED
+            self.revoking |= callback.kind is not CallbackKind.ASSIGNED
             with HandlersRunning():
                 self._call(callback)
         except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
             return error
         finally:
-            self.running, self.giving_up = before
+            self.running, self.revoking = before
             if self.listener is not None:
                 now = clock.now()
                 group.metrics.callback_ran(callback.kind.value, now - began, now)
@@ -117,7 +117,7 @@ class Callbacks:
         self._commits.append(partial(tell, offsets))
 
     @property
-    def commits_wait(self) -> bool:
+    def commits_pending(self) -> bool:
         """Whether a commit's outcome waits to be told."""
         return bool(self._commits)
 

@@ -11,7 +11,7 @@ from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
 
 
-def make_engine(config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> Engine:
+def create_engine(config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> Engine:
     """With the driver that `engine` names, or else the one of `group_protocol`. Does no I/O and starts no thread."""
     if config.engine != "threaded" and config.group_protocol == "classic":
         return Engine(config, clock, assignors, ClassicDriver)

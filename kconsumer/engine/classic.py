@@ -12,8 +12,8 @@ from typing import Any
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.components import Group, Parts
-from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
+from kconsumer.engine.components import Components, Group
+from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
 from kconsumer.errors import KafkaError
@@ -21,18 +21,18 @@ from kconsumer.managers import FOREVER, Promise, RequestManager, UnsentRequest
 
 log = get_logger(__name__)
 
-BUFFERED_GAP_MS = 10.0
+BUFFERED_POLL_INTERVAL_MS = 10.0
 """While records are buffered the network is looked at so often, for answers too small to be `urgent`."""
 
 
 class ClassicDriver(Driver):
     """Whoever calls makes the steps; a thread sends heartbeats meanwhile."""
 
-    def __init__(self, parts: Parts, callbacks: Callbacks) -> None:
+    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
 
-    def step(
+    def run_once(
         self,
         timeout_ms: float,
         *,
@@ -45,7 +45,7 @@ class ClassicDriver(Driver):
         Signal handlers run when it is done. A signal ends the wait for the network.
         """
         self._check_open()
-        holds = SIGNALS.hold(self._parts.end_wait)
+        holds = SIGNALS.hold(self._components.end_wait)
         try:
             SIGNALS.refresh()
             self._step(timeout_ms, joining, fetching, promise)
@@ -56,7 +56,7 @@ class ClassicDriver(Driver):
         self._check_open()
 
     def _step(self, timeout_ms: float, joining: bool, fetching: bool, promise: Promise[Any] | None) -> None:
-        parts, group = self._parts, self._parts.group
+        parts, group = self._components, self._components.group
         may_join, failure = not self._callbacks.running, self._failure
         with parts.changing():
             now = parts.subscription.now
@@ -71,36 +71,38 @@ class ClassicDriver(Driver):
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
             has_data = fetching and parts.buffer.has_data()
-            self.service_at = now + min(max(wait_ms, 1.0), BUFFERED_GAP_MS if has_data else LONGEST_SERVICE_GAP_MS)
+            self.next_manager_poll = now + min(
+                max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS
+            )
             if self._callbacks.due or has_data or (promise and promise.done):
                 wait_ms = 0.0
             if parts.user_calls.waiting or self._failure is not failure:  # they come first
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
-            parts.dispatcher.step(0.0 if self.woken and self.wakeup_enabled else wait_ms)
+            parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
     def wait_for_network(self, timeout_ms: float) -> None:
         """Make a network step without polling the managers."""
-        self.news(timeout_ms)
+        self.wait_for_activity(timeout_ms)
 
-    def news(self, timeout_ms: float) -> bool:
+    def wait_for_activity(self, timeout_ms: float) -> bool:
         """A look at the network, not at managers."""
         self._check_open()
-        with self._parts.changing():
-            return self._parts.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
+        with self._components.changing():
+            return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
 
     def idle(self) -> bool:
         """Nothing has arrived, by a look that changes nothing: so a signal handler may run meanwhile."""
-        parts = self._parts
+        parts = self._components
         with parts.lock:
             return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
-    def see_to_it(self) -> None:
+    def yield_to_network(self) -> None:
         """This poll makes a step."""
-        self.service_at = 0.0
+        self.next_manager_poll = 0.0
 
-    def send_soon(self, *managers: RequestManager) -> None:
+    def flush_managers(self, *managers: RequestManager) -> None:
         """Poll these managers now."""
         now = self._clock.now()
         for manager in managers:
@@ -108,9 +110,9 @@ class ClassicDriver(Driver):
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """As far as connections are ready, at once."""
-        self._parts.dispatcher.submit(requests, now)
+        self._components.dispatcher.submit(requests, now)
 
-    def take_back(self, timeout_s: float) -> ClassicDriver:
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver:
         """The caller's thread has the network already."""
         return self
 
@@ -118,7 +120,7 @@ class ClassicDriver(Driver):
 
     def keep_alive(self) -> None:
         """Start the heartbeat thread unless it runs."""
-        group = self._parts.group
+        group = self._components.group
         if self._thread is None and group is not None:
             name = f"kconsumer-heartbeat-{group.member.group_id}"
             thread = HeartbeatThread(name, lambda: self._heartbeat_step(group))
@@ -137,25 +139,25 @@ class ClassicDriver(Driver):
         Never longer than the heartbeat interval: a join may end right after this round, and the callbacks that follow
         may take long.
         """
-        return min(self._heartbeat_round(group), float(self._parts.config.heartbeat_interval_ms))
+        return min(self._heartbeat_round(group), float(self._components.config.heartbeat_interval_ms))
 
     def _heartbeat_round(self, group: Group) -> float:
-        parts = self._parts
+        parts = self._components
         retry_ms = float(parts.config.retry_backoff_ms)
         now = self._clock.now()
         if not parts.lock.acquire(blocking=False):
             # The caller is inside a call and drives the heartbeat itself; look again when the next one is due.
-            return max(retry_ms, group.heartbeat.due(now))
+            return max(retry_ms, group.heartbeat.time_to_next_ms(now))
         try:
             if parts.closed or parts.step.unfinished:
                 return FOREVER
             if not group.member.heartbeating and not group.heartbeat.in_flight:
                 return retry_ms
-            self.send_soon(group.heartbeat, group.coordinator)
+            self.flush_managers(group.heartbeat, group.coordinator)
             parts.dispatcher.step(0.0)
-            if group.heartbeat.in_flight or group.coordinator.connection is None or parts.client.receiving:
+            if group.heartbeat.in_flight or group.coordinator.connection_id is None or parts.client.receiving:
                 return retry_ms
-            return max(1.0, group.heartbeat.due(now))
+            return max(1.0, group.heartbeat.time_to_next_ms(now))
         except KafkaError as error:
             self._failure = error
             return retry_ms

@@ -16,7 +16,7 @@ from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.commit_messages import TopicIds
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.membership import Heartbeats, Membership
+from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import DeferredCalls
 from kconsumer.engine.access_guard import Step
@@ -33,28 +33,28 @@ from kconsumer.metrics.reporters import Reporters
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
-from kconsumer.offsets.reset_manager import OffsetsManager
+from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 
 if TYPE_CHECKING:
-    from kconsumer.coordinator.consumer_protocol.manager import EpochMembership
-    from kconsumer.coordinator.consumer_protocol.state import EpochMember
+    from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
+    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Group:
     """What only a consumer with a `group_id` has."""
 
-    member: Member | EpochMember
+    member: Member | ConsumerMember
     coordinator: CoordinatorManager
     commits: CommitManager
     metrics: GroupMetrics
     membership: Membership[Any]
-    heartbeat: Heartbeats[Any]
+    heartbeat: AbstractHeartbeatManager[Any]
 
 
-class Parts:
+class Components:
     """The state, the managers and the network of one consumer. Making them does no I/O.
 
     `lock` guards all of it: the thread that drives holds it for one step at a time, and never while user code runs,
@@ -79,10 +79,10 @@ class Parts:
         self.subscription = SubscriptionState(config.auto_offset_reset)
         self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config, self.cluster, self.subscription)
-        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.no_node_available)
+        self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
         self.group = self._make_group(config.group_id, assignors)
-        self.offsets = OffsetsManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
+        self.offsets = ResetManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
         commits = self.group.commits if self.group else None
         self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
         self.buffer = FetchBuffer(config.buffer_memory)
@@ -104,7 +104,7 @@ class Parts:
         ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
         commits = CommitManager(config, member, self.subscription, coordinator, metrics, ids)
         membership: Membership[Any]
-        heartbeat: Heartbeats[Any]
+        heartbeat: AbstractHeartbeatManager[Any]
         if isinstance(member, Member):
             heartbeat = HeartbeatManager(config, member, coordinator, metrics)
             membership = ClassicMembership(
@@ -126,15 +126,15 @@ class Parts:
         return Group(member, coordinator, commits, metrics, membership, heartbeat)
 
     def _make_epochs(
-        self, member: EpochMember, coordinator: CoordinatorManager, commits: CommitManager, metrics: GroupMetrics
-    ) -> EpochMembership:
+        self, member: ConsumerMember, coordinator: CoordinatorManager, commits: CommitManager, metrics: GroupMetrics
+    ) -> ConsumerMembership:
         from kconsumer.coordinator.consumer_protocol.manager import (
-            EpochMembership,  # these two are for the other protocol only
+            ConsumerMembership,  # these two are for the other protocol only
         )
         from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 
         names = TopicNames(self.cluster, self.metadata)
-        return EpochMembership(
+        return ConsumerMembership(
             self.config, member, self.subscription, self.metadata, coordinator, commits, names, metrics
         )
 
@@ -159,12 +159,12 @@ class Parts:
     def _coordinator_found(self, now: float) -> None:
         self.share_nodes()
         assert self.group is not None
-        self.group.heartbeat.session_restarted(now)
+        self.group.heartbeat.reset_session_timer(now)
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()
-        if update.made_anew:
-            self.subscription.forget_epochs(update.made_anew)
+        if update.recreated:
+            self.subscription.forget_epochs(update.recreated)
         if self.subscription.has_pattern:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
 
@@ -183,9 +183,9 @@ class Parts:
             self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
 
 
-def _make_member(config: ConsumerConfig, group_id: str) -> Member | EpochMember:
+def _make_member(config: ConsumerConfig, group_id: str) -> Member | ConsumerMember:
     if config.group_protocol == "classic":
         return Member(group_id, config.group_instance_id)
-    from kconsumer.coordinator.consumer_protocol.state import EpochMember  # for the other protocol only
+    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember  # for the other protocol only
 
-    return EpochMember(group_id, config.group_instance_id)
+    return ConsumerMember(group_id, config.group_instance_id)

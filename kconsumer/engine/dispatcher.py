@@ -60,7 +60,7 @@ class Dispatcher:
             if not self._try(request, deadline, now):
                 self._waiting.append((request, deadline))
 
-    def hold(self, requests: Iterable[UnsentRequest], now: float) -> None:
+    def enqueue(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Keep requests for the next `step`, whoever makes it."""
         self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
 
@@ -124,7 +124,7 @@ class Dispatcher:
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
             self._no_node(now)
-            self._fail(request, self._client.refusal() or self._unreachable(now), now)
+            self._fail(request, self._client.authentication_error() or self._unreachable(now), now)
             return True
         if self._client.ready(node, now):
             timeout_ms = self._timeout_ms(request)
@@ -138,7 +138,7 @@ class Dispatcher:
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True
-        trouble = self._client.failed(node, now)
+        trouble = self._client.connection_failed(node, now)
         if trouble is None and now >= deadline:
             trouble = TimeoutError(
                 f"{request.api.name} could not be sent in time: connection {node} never became ready"
@@ -149,7 +149,7 @@ class Dispatcher:
         return True
 
     def _unreachable(self, now: float) -> BrokerConnectionError:
-        reasons = self._client.trouble(now) or "all are busy or were just tried"
+        reasons = self._client.connection_errors(now) or "all are busy or were just tried"
         return BrokerConnectionError(f"no broker can be reached right now: {reasons}")
 
     def _waiting_ms(self, now: float) -> float:

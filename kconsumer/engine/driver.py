@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.components import Parts
+from kconsumer.engine.components import Components
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.managers import Promise, RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
@@ -25,23 +25,23 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 Submit = Callable[[Iterable[UnsentRequest], float], None]
-LONGEST_SERVICE_GAP_MS = 50.0
+MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 
 
 class Driver(ABC):
     """Makes one consumer's managers and network go on. The caller's thread calls it, `wakeup` any thread.
 
-    `service_at`: until then, and while data is buffered, no manager needs to be polled. `woken`: somebody called
-    `wakeup`, and if `wakeup_enabled` a call must raise it.
+    No manager needs to be polled before `next_manager_poll` (ms), nor while data is buffered. `wakeup_requested`:
+    wakeup() was called; a call must raise WakeupError if `wakeup_enabled`.
     """
 
     leave_wait_ms = 0.0  # that unsubscribe() waits for the coordinator to take note
 
-    def __init__(self, parts: Parts, callbacks: Callbacks) -> None:
-        self.service_at = 0.0
-        self.woken = False
+    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+        self.next_manager_poll = 0.0
+        self.wakeup_requested = False
         self.wakeup_enabled = True
-        self._parts = parts
+        self._components = parts
         self._callbacks = callbacks
         self._clock = parts.clock
         self._failure: KafkaError | None = None  # of a manager, or of a thread of ours
@@ -61,7 +61,7 @@ class Driver(ABC):
     # --- what the two ways do differently --------------------------------------------------------------------------
 
     @abstractmethod
-    def step(
+    def run_once(
         self,
         timeout_ms: float,
         *,
@@ -75,7 +75,7 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def news(self, timeout_ms: float) -> bool:
+    def wait_for_activity(self, timeout_ms: float) -> bool:
         """Whether something came since the last step, or comes within this time; no manager is polled meanwhile."""
 
     @abstractmethod
@@ -83,16 +83,16 @@ class Driver(ABC):
         """Whether nothing has come since the last step. Changes nothing."""
 
     @property
-    def urgent(self) -> int:
+    def has_urgent_io(self) -> int:
         """Whether a large answer has been received that nobody has looked at, so that no other is asked for."""
-        return self._parts.client.arrived
+        return self._components.client.responses_ready
 
     @abstractmethod
-    def see_to_it(self) -> None:
+    def yield_to_network(self) -> None:
         """Have done what is urgent before the caller is busy with his records."""
 
     @abstractmethod
-    def send_soon(self, *managers: RequestManager) -> None:
+    def flush_managers(self, *managers: RequestManager) -> None:
         """Managers have something to send: do it without waiting for the next step. The lock is held."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Driver(ABC):
         """Send these. The lock is held."""
 
     @abstractmethod
-    def take_back(self, timeout_s: float) -> ClassicDriver | None:
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """For closing: return the driver to go on with on the caller's thread, which has the network from now on; None
         if the thread that has it did not end in time."""
 
@@ -114,12 +114,12 @@ class Driver(ABC):
 
     def wakeup(self) -> None:
         """End the running or the next blocking call. From any thread or signal handler."""
-        self.woken = True
-        self._parts.end_wait()
+        self.wakeup_requested = True
+        self._components.end_wait()
 
     def _check_open(self) -> None:
         """Raise StateError if a signal handler, or another callback, closed the consumer in the middle of this call."""
-        if self._parts.closed:
+        if self._components.closed:
             raise StateError("this consumer was closed while the call was waiting, by a signal handler or a callback")
 
     # --- waiting ---------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Driver(ABC):
         try:
             self.raise_wakeup()
             while not promise.done and not timer.expired:
-                self.step(timer.remaining_ms(), promise=promise)
+                self.run_once(timer.remaining_ms(), promise=promise)
                 if not promise.done:
                     self.raise_wakeup()
                     self.raise_errors()
@@ -148,28 +148,28 @@ class Driver(ABC):
 
     def _give_up(self, promise: Promise[Any], error: KafkaError) -> None:
         """End a promise that no call waits for any more, so that its manager stops trying."""
-        with self._parts.changing():
-            promise.fail(error)
+        with self._components.changing():
+            promise.set_exception(error)
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
         """A TimeoutError that says what is in the way, as far as the client knows."""
-        parts = self._parts
+        parts = self._components
         with parts.lock:
             reasons = [
-                parts.client.trouble(self._clock.now()),
+                parts.client.connection_errors(self._clock.now()),
                 *dict.fromkeys(parts.metadata.problem_with(tp) for tp in sorted(partitions)),
             ]
             trouble: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
-            if not trouble and parts.group is not None and parts.group.coordinator.connection is None:
+            if not trouble and parts.group is not None and parts.group.coordinator.connection_id is None:
                 trouble = parts.group.coordinator.last_error
         return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
 
     def raise_wakeup(self) -> None:
         """Raise the wakeup that is due, if there is one."""
-        if self.woken and self.wakeup_enabled:
-            self.woken = False
+        if self.wakeup_requested and self.wakeup_enabled:
+            self.wakeup_requested = False
             raise WakeupError("wakeup() was called")
 
     def raise_errors(self, *, positions: bool = False) -> None:
@@ -177,7 +177,7 @@ class Driver(ABC):
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error
-        with self._parts.lock:
+        with self._components.lock:
             for take in [*self._errors, *self._position_errors] if positions else self._errors:
                 trouble = take()
                 if trouble is not None:
@@ -188,7 +188,7 @@ class Driver(ABC):
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
         """Poll a manager. One that fails does not stop the others: the caller's next check raises what it raised."""
         try:
-            return self._poll_manager(manager, now, submit or self._parts.dispatcher.submit)
+            return self._poll_manager(manager, now, submit or self._components.dispatcher.submit)
         except KafkaError as error:
             self._failure = error
         except MemoryError:
@@ -199,13 +199,13 @@ class Driver(ABC):
             failure.__cause__ = error
             self._failure = failure
         self._notify()
-        return float(self._parts.config.retry_backoff_ms)
+        return float(self._components.config.retry_backoff_ms)
 
     def _poll_manager(self, manager: RequestManager, now: float, submit: Submit) -> float:
         """Send what a manager wants; how long (ms) it may be left alone."""
         result = manager.poll(now)
         if result.disconnect is not None:
-            self._parts.dispatcher.disconnect(result.disconnect, now)
+            self._components.dispatcher.disconnect(result.disconnect, now)
         if result.requests:
             submit(result.requests, now)
         return result.wait_ms

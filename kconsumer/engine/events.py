@@ -53,12 +53,12 @@ BETWEEN: tuple[Row, ...] = (
 class ApplicationEvent:
     """The caller is inside a call, and what may go on while it is: `joining` the group, `fetching` records.
 
-    `open` until the call no longer waits; one is in flight at a time.
+    `active` until the call no longer waits; one is in flight at a time.
     """
 
     joining: bool = False
     fetching: bool = False
-    open: bool = True
+    active: bool = True
 
 
 class ApplicationEvents:
@@ -90,8 +90,8 @@ class ApplicationEvents:
 class Signal:
     """Tells the caller's thread that something has changed since it last looked.
 
-    It is a lock that `give` opens and `wait` closes. Not a SimpleQueue: in CPython before 3.13 its `get(timeout)` waits
-    without limit after a signal that arrives at the end of the timeout.
+    It is a lock that `notify` opens and `wait` closes. Not a SimpleQueue: in CPython before 3.13 its `get(timeout)`
+    waits without limit after a signal that arrives at the end of the timeout.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
@@ -101,9 +101,9 @@ class Signal:
         self._given_at = 0.0
         self._waited = metrics.sensor(GROUP, BACKGROUND)
         name = metrics.name("background-event-queue-size", GROUP, "Changes that the caller's thread has not seen")
-        metrics.gauge(name, lambda _now: float(self.given))
+        metrics.gauge(name, lambda _now: float(self.is_set))
 
-    def give(self) -> None:
+    def notify(self) -> None:
         """Something has changed. From any thread, signal handlers included."""
         if self._lock.locked():
             self._given_at = self._clock.now()
@@ -111,7 +111,7 @@ class Signal:
                 self._lock.release()
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether something has changed since the last `wait`."""
         return not self._lock.locked()
 

@@ -13,7 +13,7 @@ from kconsumer.deferred_calls import get_logger
 
 log = get_logger(__name__)
 
-LONGEST_NAP_MS = 1000.0
+MAX_SLEEP_MS = 1000.0
 
 
 class HeartbeatThread(threading.Thread):
@@ -27,7 +27,7 @@ class HeartbeatThread(threading.Thread):
     def run(self) -> None:
         """Step, sleep, repeat, until stopped. A failing step is the engine's business, never the thread's end."""
         nap_ms = 0.0
-        while not self._stopped.wait(min(nap_ms, LONGEST_NAP_MS) / 1000):
+        while not self._stopped.wait(min(nap_ms, MAX_SLEEP_MS) / 1000):
             nap_ms = self._step()
 
     def stop(self, timeout_s: float = 1.0) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.metrics.plugins import NO_ANSWER, tell
+from kconsumer.metrics.plugins import NO_RESULT, notify_plugin
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -25,19 +25,19 @@ class Interceptors:
         """What the caller gets in place of `records`: each interceptor sees what the one before it returned. One that
         fails, or returns something else than ConsumerRecords, is passed over."""
         for interceptor in self._consumers:
-            result = tell(interceptor, "on_consume", records)
+            result = notify_plugin(interceptor, "on_consume", records)
             if isinstance(result, ConsumerRecords):
                 records = result
-            elif result is not NO_ANSWER:
+            elif result is not NO_RESULT:
                 log.warning("%r: on_consume returned %s, not ConsumerRecords; passed over", interceptor, type(result))
         return records
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit succeeded."""
         for interceptor in self._chain:
-            tell(interceptor, "on_commit", offsets)
+            notify_plugin(interceptor, "on_commit", offsets)
 
     def close(self) -> None:
         """The consumer is closed."""
         for interceptor in self._chain:
-            tell(interceptor, "close")
+            notify_plugin(interceptor, "close")

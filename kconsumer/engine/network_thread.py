@@ -12,7 +12,7 @@ from kconsumer.deferred_calls import get_logger
 
 log = get_logger(__name__)
 
-REST_AFTER_FAILURE_S = 0.1
+FAILURE_BACKOFF_S = 0.1
 
 
 class NetworkThread(threading.Thread):
@@ -20,7 +20,7 @@ class NetworkThread(threading.Thread):
 
     def __init__(self, name: str, one_round: Callable[[], None], wake: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self._round = one_round
+        self._run_once = one_round
         self._wake = wake
         self._stopped = threading.Event()
         self._at_end: Callable[[], object] | None = None
@@ -29,11 +29,11 @@ class NetworkThread(threading.Thread):
         """Rounds until stopped. A failing round is the driver's business, never the thread's end."""
         while not self._stopped.is_set():
             try:
-                self._round()
+                self._run_once()
             except Exception:
                 if not self._stopped.is_set():
                     log.exception("a round of %s failed", self.name)
-                    self._stopped.wait(REST_AFTER_FAILURE_S)
+                    self._stopped.wait(FAILURE_BACKOFF_S)
         if self._at_end is not None:
             self._at_end()
 

@@ -9,7 +9,7 @@ from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kconsumer.engine.components import Parts
+    from kconsumer.engine.components import Components
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """What checks of arguments and managers raise, before they change anything."""
@@ -24,7 +24,7 @@ class Section:
 
     __slots__ = ("_holds", "_nested", "_parts")
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Components) -> None:
         self._parts = parts
 
     def __enter__(self) -> None:
@@ -55,7 +55,7 @@ class Unlocked:
 
     __slots__ = ("_handlers", "_parts")
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Components) -> None:
         self._parts = parts
         self._handlers = HandlersRunning()
 

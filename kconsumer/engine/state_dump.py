@@ -1,6 +1,6 @@
 """What a consumer is doing, as text for people: partitions, the member, connections.
 
-Decides the layout. Why a partition waits is said by `fetching/partition_status.py`; nothing is asked of any broker here.
+Decides the layout. `fetching/partition_status.py` says why a partition waits. No request is sent from here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def full_report(consumer: Consumer) -> str:
     with engine.changing():
         blocks = [
             _partitions(engine),
-            f"memory: {engine.parts.buffer.memory.usage()}",
+            f"memory: {engine.components.buffer.memory.usage()}",
             _member(engine),
             _connections(engine),
         ]
@@ -44,7 +44,7 @@ def full_report(consumer: Consumer) -> str:
 
 
 def _partitions(engine: Engine) -> str:
-    statuses = engine.view.partition_states()
+    statuses = engine.status.partition_states()
     rows: list[Cells] = [
         (tp, s.state.value, f"{s.since:.1f}s", s.position, s.high_watermark, s.lag, s.buffered_bytes, s.reason)
         for tp, s in statuses.items()
@@ -54,7 +54,7 @@ def _partitions(engine: Engine) -> str:
 
 
 def _member(engine: Engine) -> str:
-    group = engine.parts.group
+    group = engine.components.group
     if group is None:
         return ""
     member = group.member
@@ -68,8 +68,8 @@ def _member(engine: Engine) -> str:
 
 def _connections(engine: Engine) -> str:
     rows: list[Cells] = [
-        (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.trouble)
-        for c in engine.parts.client.report(engine.parts.clock.now())
+        (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.error)
+        for c in engine.components.client.report(engine.components.clock.now())
     ]
     return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "TROUBLE"), rows))
 

@@ -5,32 +5,32 @@ from __future__ import annotations
 from operator import itemgetter
 
 from kconsumer.deferred_signals import SIGNALS
-from kconsumer.engine.components import Parts
+from kconsumer.engine.components import Components
 from kconsumer.engine.state_dump import summary
-from kconsumer.fetching.partition_status import Situation, outlook
+from kconsumer.fetching.partition_status import FetchContext, explain
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import PartitionStatus, TopicPartition
 
 
-class View:
+class StatusView:
     """Looks at one consumer's parts, and changes nothing."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, parts: Components) -> None:
+        self._components = parts
 
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Each assigned partition explains itself."""
-        parts = self._parts
+        parts = self._components
         now = parts.clock.now()
         with parts.lock:
             return {
-                tp: outlook(self._situation(tp, state, now), read_committed=parts.config.read_committed)
+                tp: explain(self._context(tp, state, now), read_committed=parts.config.read_committed)
                 for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
 
     def summary(self) -> str:
         """The partitions in one line; never blocks, for `repr` is called from anywhere."""
-        parts = self._parts
+        parts = self._components
         holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change what is being read here
         try:
             SIGNALS.refresh()
@@ -44,12 +44,12 @@ class View:
             if holds:
                 SIGNALS.release()
 
-    def _situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
-        parts = self._parts
-        found = parts.fetch.situation(tp, state, now)
-        found.hint = parts.metadata.problem_with(tp)
+    def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
+        parts = self._components
+        found = parts.fetch.context(tp, state, now)
+        found.topic_problem = parts.metadata.problem_with(tp)
         if found.broker is not None:
-            found.unreachable = parts.client.trouble_with(str(found.broker.id), now)
-        if parts.group is not None and parts.group.coordinator.connection is None:
+            found.unreachable = parts.client.last_error(str(found.broker.id), now)
+        if parts.group is not None and parts.group.coordinator.connection_id is None:
             found.coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
         return found

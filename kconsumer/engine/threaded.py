@@ -17,8 +17,8 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.components import Parts
-from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS, Driver
+from kconsumer.engine.components import Components
+from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import (
     BETWEEN,
     EXPIRED,
@@ -37,8 +37,8 @@ from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)
 
-IDLE = ApplicationEvent(open=False)
-GIVE_WAY_MS = 1.0  # to the other thread, which has something urgent to do
+IDLE = ApplicationEvent(active=False)
+YIELD_MS = 1.0  # to the other thread, which has something urgent to do
 
 
 class ThreadedDriver(Driver):
@@ -46,33 +46,33 @@ class ThreadedDriver(Driver):
 
     leave_wait_ms = 1000.0
 
-    def __init__(self, parts: Parts, callbacks: Callbacks) -> None:
+    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         metrics = parts.metrics
         self._events = ApplicationEvents(metrics)
         self._signal = Signal(metrics, parts.clock)
-        self._notify = self._signal.give
+        self._notify = self._signal.notify
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._expired = metrics.sensor(GROUP, EXPIRED)
         self._handled = metrics.sensor(GROUP, HANDLED)
         callbacks.on_ran = self._callbacks_ran
         parts.end_wait = self._end_wait
-        parts.client.writes_later = True
+        parts.client.deferred_writes = True
         parts.dispatcher.on_sent = metrics.sensor(GROUP, UNSENT).record
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
         self._retired = False  # close() has the network: no other thread may be started
-        self._asked = IDLE  # by the caller's last poll
+        self._fetch_event = IDLE  # by the caller's last poll
         self._event = IDLE  # the last one taken from the queue
-        self._made = 0  # how often the caller's thread has made fetches; the lock is held
-        self._written = 0  # how often sockets were handed what he made; the network thread's alone
-        self._round_began: float | None = None
+        self._fetches_created = 0  # how often the caller's thread has made fetches; the lock is held
+        self._fetches_flushed = 0  # how often sockets were handed what he made; the network thread's alone
+        self._run_began: float | None = None
         self._fetch_until = 0.0  # the caller polls: fetch ahead until then, without being asked again
 
     # --- the caller's thread ---------------------------------------------------------------------------------------
 
-    def step(
+    def run_once(
         self,
         timeout_ms: float,
         *,
@@ -85,7 +85,7 @@ class ThreadedDriver(Driver):
         Signal handlers run when the wait is over. A signal ends it.
         """
         self._check_open()
-        holds = SIGNALS.hold(self._parts.end_wait)
+        holds = SIGNALS.hold(self._components.end_wait)
         try:
             SIGNALS.refresh()
             self._step(timeout_ms, joining, fetching, promise)
@@ -102,28 +102,28 @@ class ThreadedDriver(Driver):
         try:
             now = self._clock.now()
             if fetching:
-                self._asked = event
+                self._fetch_event = event
                 self._poll_began(event, now)
             # A look without waiting needs no round if one was asked for a moment ago: the wait after it asks again.
-            if timeout_ms > 0 or not fetching or now >= self.service_at:
+            if timeout_ms > 0 or not fetching or now >= self.next_manager_poll:
                 self._events.put(event, now)
-                self._parts.client.wakeup()
-                self.service_at = now + LONGEST_SERVICE_GAP_MS
-            if self.woken or self._callbacks.due or (fetching and self._parts.buffer.has_data()):
+                self._components.client.wakeup()
+                self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
+            if self.wakeup_requested or self._callbacks.due or (fetching and self._components.buffer.has_data()):
                 timeout_ms = 0.0
             if promise is not None and promise.done:
                 timeout_ms = 0.0
             self._signal.wait(timeout_ms)
         finally:
-            event.open = False
+            event.active = False
 
     def _start(self) -> None:
         if self._network is None:
-            parts = self._parts
+            parts = self._components
             if self._retired:
                 raise StateError("this consumer was closed while the call was waiting")
             group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
-            network = NetworkThread(f"kconsumer-network{group}", self._round, parts.client.wakeup)
+            network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup)
             try:
                 network.start()
             except BaseException:  # no thread to be had, or Ctrl-C: the next call tries again
@@ -134,7 +134,7 @@ class ThreadedDriver(Driver):
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
         """What must be decided before records are returned, as in Java's AsyncPollEvent, which the caller waits for:
         what to commit, and which partitions the group takes away."""
-        parts, group = self._parts, self._parts.group
+        parts, group = self._components, self._components.group
         if group is None:
             return
         with parts.changing():
@@ -144,63 +144,68 @@ class ThreadedDriver(Driver):
                 self._poll_safely(group.membership, now, self.submit)
 
     def _callbacks_ran(self, took_ms: float, now: float) -> None:
-        self._parts.client.wakeup()  # positions of what was assigned are looked up now
+        self._components.client.wakeup()  # positions of what was assigned are looked up now
         self._handled.record(took_ms, now)
 
-    def news(self, timeout_ms: float) -> bool:
+    def wait_for_activity(self, timeout_ms: float) -> bool:
         """What the network thread says. It fetches on, knows who waits, and goes on with all that needs no caller: only
         what does ends the wait."""
         if timeout_ms <= 0:
-            return self._signal.given
-        event, callbacks = self._asked, self._callbacks
+            return self._signal.is_set
+        event, callbacks = self._fetch_event, self._callbacks
         until = self._clock.now() + timeout_ms
-        event.open = True
+        event.active = True
         try:
             while self._signal.wait(timeout_ms):
-                if self._parts.buffer.has_data() or self.woken or callbacks.due or callbacks.commits_wait:
+                if (
+                    self._components.buffer.has_data()
+                    or self.wakeup_requested
+                    or callbacks.due
+                    or callbacks.commits_pending
+                ):
                     return True
                 if self._failure is not None:
                     return True
                 timeout_ms = until - self._clock.now()
             return False
         finally:
-            event.open = False
+            event.active = False
 
     def idle(self) -> bool:
         """The network thread has given no signal."""
-        return not self._signal.given
+        return not self._signal.is_set
 
     @property
-    def urgent(self) -> int:
+    def has_urgent_io(self) -> int:
         """Whether a large answer has come, or a fetch is to be sent."""
-        return self._made != self._written or self._parts.client.arrived
+        return self._fetches_created != self._fetches_flushed or self._components.client.responses_ready
 
-    def see_to_it(self) -> None:
+    def yield_to_network(self) -> None:
         """Let go of the GIL until the network thread has done it: that would wait 5 ms for the GIL, and then, for
         nothing, the broker for the next fetch or the receiver for where to put its answer."""
         self._signal.wait(0.0)  # an older one says nothing of this
-        self._signal.wait(GIVE_WAY_MS)
-        self._signal.give()  # it may be of something else, too
+        self._signal.wait(YIELD_MS)
+        self._signal.notify()  # it may be of something else, too
 
-    def send_soon(self, *managers: RequestManager) -> None:
+    def flush_managers(self, *managers: RequestManager) -> None:
         """The network thread polls them as soon as it is awake. It is not woken for a fetch unless there is one to
         send."""
         self._start()
-        fetch = self._parts.fetch
+        fetch = self._components.fetch
         if managers == (fetch,):
             now = self._clock.now()
             requests = fetch.poll(now).requests
             if requests:
                 self.submit(requests, now)
-                self._made += 1
+                self._fetches_created += 1
         else:
-            self._parts.client.wakeup()
+            self._components.client.wakeup()
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """In the network thread's next round."""
         self._start()
-        self._parts.dispatcher.hold(requests, now)
-        self._parts.client.wakeup()
+        self._components.dispatcher.enqueue(requests, now)
+        self._components.client.wakeup()
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
@@ -210,21 +215,21 @@ class ThreadedDriver(Driver):
         return super().timeout_error(what, partitions, cause)
 
     def _end_wait(self) -> None:
-        self._parts.client.wakeup()
-        self._signal.give()
+        self._components.client.wakeup()
+        self._signal.notify()
 
     def keep_alive(self) -> None:
         """Nothing: the network thread sends heartbeats."""
 
-    def take_back(self, timeout_s: float) -> ClassicDriver | None:
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """End the thread. If it does not end in time it keeps the network, and closes it as soon as it ends."""
         self._retired = True
         network, self._network = self._network, None
         if network is not None and not network.stop(timeout_s):
-            network.when_ended(self._parts.client.close)
+            network.when_ended(self._components.client.close)
             return None
-        self._parts.client.writes_later = False
-        return ClassicDriver(self._parts, self._callbacks)
+        self._components.client.deferred_writes = False
+        return ClassicDriver(self._components, self._callbacks)
 
     def stop(self) -> None:
         """End the network thread."""
@@ -234,25 +239,25 @@ class ThreadedDriver(Driver):
 
     # --- the network thread ----------------------------------------------------------------------------------------
 
-    def _round(self) -> None:
+    def _run_once(self) -> None:
         """One round: events, managers, network, answers."""
-        with self._parts.lock:
+        with self._components.lock:
             now = self._clock.now()
-            if self._round_began is not None:
-                self._between.record(now - self._round_began, now)
-            self._round_began = now
+            if self._run_began is not None:
+                self._between.record(now - self._run_began, now)
+            self._run_began = now
             wait_ms = self._poll_managers(now)
-            made = self._made
-        self._parts.user_calls.run()
-        client = self._parts.client
+            made = self._fetches_created
+        self._components.user_calls.run()
+        client = self._components.client
         self._write(made, now)
-        if self._take_answers(client.poll(wait_ms, self._clock.now())):
-            self._take_answers(client.poll(GIVE_WAY_MS, self._clock.now()))
+        if self._deliver_responses(client.poll(wait_ms, self._clock.now())):
+            self._deliver_responses(client.poll(YIELD_MS, self._clock.now()))
 
-    def _take_answers(self, responses: list[ClientResponse]) -> bool:
+    def _deliver_responses(self, responses: list[ClientResponse]) -> bool:
         """Hand answers back, have the next fetch on its way, tell the caller. Whether he waits for records that came:
         then he should have the GIL, and not the next round of managers."""
-        parts = self._parts
+        parts = self._components
         with parts.lock:
             try:
                 ended = parts.dispatcher.end_step(responses)
@@ -261,47 +266,49 @@ class ThreadedDriver(Driver):
             now = self._clock.now()
             if responses and now < self._fetch_until and parts.fetch.wants_poll:
                 self._poll_safely(parts.fetch, now)
-            made = self._made
+            made = self._fetches_created
         parts.user_calls.run()
         try:
             # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
             self._write(made, now)
         finally:
             if ended:
-                self._signal.give()
+                self._signal.notify()
         if not responses:
             return False
-        return self._event.open and self._event.fetching and parts.buffer.has_data()
+        return self._event.active and self._event.fetching and parts.buffer.has_data()
 
     def _write(self, made: int, now: float) -> None:
         """Hand sockets what is to be sent, with what the caller had `made` by then; tell him if he gave way for it."""
-        self._parts.client.flush(now)
-        if self._written != made:
-            self._written = made
-            self._signal.give()
+        self._components.client.flush(now)
+        if self._fetches_flushed != made:
+            self._fetches_flushed = made
+            self._signal.notify()
 
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send; how long the network may wait."""
-        parts = self._parts
+        parts = self._components
         parts.subscription.now = now
         self._take_events(now)
         wait_ms = min(self._poll_safely(manager, now) for manager in parts.managers)
-        if self._event.open and self._event.joining and parts.group is not None:
+        if self._event.active and self._event.joining and parts.group is not None:
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
         if now < self._fetch_until:
             wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
         parts.rebootstrap_if_wanted()
         if wait_ms <= 0 or self._callbacks.due:
-            self._signal.give()
+            self._signal.notify()
         return parts.dispatcher.begin_step(wait_ms, now)
 
     def _take_events(self, now: float) -> None:
         taken = False
         for event in self._events.drain(now):
             self._event, taken = event, True
-        if self._event.fetching and (taken or self._event.open):
-            self._fetch_until = now + self._parts.config.max_poll_interval_ms
-            if self._parts.group is not None and self._event.open:
-                self._parts.group.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
+        if self._event.fetching and (taken or self._event.active):
+            self._fetch_until = now + self._components.config.max_poll_interval_ms
+            if self._components.group is not None and self._event.active:
+                self._components.group.heartbeat.poll_started(
+                    now
+                )  # again and again: a long poll() is not an idle caller
         if taken:
             self._events.processed(self._clock.now() - now, now)

@@ -22,7 +22,7 @@ from kconsumer.types import Node, TopicPartition
 MAX_AHEAD = 2
 
 
-class AsksForMetadata(Protocol):
+class MetadataRequester(Protocol):
     """The part of MetadataManager that fetching needs."""
 
     def request_update(self) -> Any:
@@ -30,7 +30,7 @@ class AsksForMetadata(Protocol):
         ...
 
 
-class Held(NamedTuple):
+class BackedOff(NamedTuple):
     """A partition that failed and is left alone `until` then (ms), or until it has another leader than this one, or
     another position than its chain goes on from."""
 
@@ -41,18 +41,18 @@ class Held(NamedTuple):
     reason: str
 
 
-class Target:
+class BrokerFetchState:
     """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
     `changed`: those of which its session may not know what is wanted now; `waits_since`: since when (ms) there is no
-    room in memory to ask it, or None; `answered_at`: when it last answered."""
+    room in memory to ask it, or None; `responded_at`: when it last answered."""
 
-    __slots__ = ("answered_at", "chains", "changed", "full", "node", "session", "waits_since")
+    __slots__ = ("chains", "changed", "full", "node", "responded_at", "session", "waits_since")
 
     def __init__(self, node: Node, session: FetchSession) -> None:
         self.node = node
         self.session = session
         self.waits_since: float | None = None
-        self.answered_at = 0.0
+        self.responded_at = 0.0
         self.chains: dict[TopicPartition, FetchChain] = {}
         self.full: set[TopicPartition] = set()
         self.changed: dict[TopicPartition, None] = {}
@@ -62,7 +62,7 @@ class Target:
         """Whether there is something to ask for, and room for every partition."""
         return bool(self.chains) and not self.full
 
-    def put(self, tp: TopicPartition, chain: FetchChain) -> None:
+    def add(self, tp: TopicPartition, chain: FetchChain) -> None:
         """Fetch this partition here, from where its chain ends."""
         self.chains[tp] = chain
         self.changed[tp] = None
@@ -78,7 +78,8 @@ class Target:
         self.changed[tp] = None
 
     def __repr__(self) -> str:
-        return f"<Target {self.node}: {len(self.chains)} partitions, {len(self.full)} without room, {self.session!r}>"
+        counts = f"{len(self.chains)} partitions, {len(self.full)} without room"
+        return f"<BrokerFetchState {self.node}: {counts}, {self.session!r}>"
 
 
 def has_room(chain: FetchChain) -> bool:
@@ -87,13 +88,13 @@ def has_room(chain: FetchChain) -> bool:
     Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the position may
     have to be checked against the new one before the two are joined.
     """
-    if chain.ahead >= MAX_AHEAD or chain.next_offset is None:
+    if chain.pending_fetches >= MAX_AHEAD or chain.next_offset is None:
         return False
     position = chain.state.position
     return position is not None and chain.leader == position.leader
 
 
-class Targets:
+class FetchPlanner:
     """The brokers to fetch from, least recently asked first."""
 
     def __init__(
@@ -101,7 +102,7 @@ class Targets:
         config: ConsumerConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
-        metadata: AsksForMetadata,
+        metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
         self._config = config
@@ -109,21 +110,21 @@ class Targets:
         self._subscription = subscription
         self._metadata = metadata
         self._buffer = buffer
-        self._targets: dict[int, Target] = {}
-        self._places: dict[TopicPartition, Target] = {}
-        self._held: dict[TopicPartition, Held] = {}
+        self._brokers: dict[int, BrokerFetchState] = {}
+        self._broker_of: dict[TopicPartition, BrokerFetchState] = {}
+        self._backed_off: dict[TopicPartition, BackedOff] = {}
         self._leaderless: dict[TopicPartition, float] = {}  # since when
         self._next_release = FOREVER
         self._lease_end = FOREVER
         self._seen = (-1, -1)
 
-    def __iter__(self) -> Iterator[Target]:
-        return iter(list(self._targets.values()))
+    def __iter__(self) -> Iterator[BrokerFetchState]:
+        return iter(list(self._brokers.values()))
 
     @property
-    def in_use(self) -> int:
+    def active_brokers(self) -> int:
         """How many brokers have partitions to fetch."""
-        return sum(1 for target in self._targets.values() if target.chains)
+        return sum(1 for target in self._brokers.values() if target.chains)
 
     @property
     def changed(self) -> bool:
@@ -134,9 +135,9 @@ class Targets:
         )
 
     @property
-    def has_news(self) -> bool:
+    def buffer_changed(self) -> bool:
         """Whether what is buffered of a partition changed since the last `update`, or memory was freed."""
-        return bool(self._buffer.touched) or self._buffer.memory.has_freed
+        return bool(self._buffer.dirty) or self._buffer.memory.has_freed
 
     @property
     def next_release(self) -> float:
@@ -147,7 +148,7 @@ class Targets:
         """Take in what has changed since the last call."""
         states = self._subscription.states()
         changes = self._subscription.take_changes()
-        touched = self._buffer.take_touched()
+        touched = self._buffer.take_dirty()
         seen = self._cluster.update_version, self._subscription.assignment_version
         if seen != self._seen or now > self._lease_end:
             if seen[1] != self._seen[1]:
@@ -156,44 +157,44 @@ class Targets:
             self._lease_end = FOREVER
             self._release(now)
             for tp, state in states.items():
-                self._place(tp, state, now)
+                self._assign_broker(tp, state, now)
             self._drop_unused()
         else:
             for state in changes:
                 touched[state.topic_partition] = None
             for tp in [*touched, *self._release(now)]:
                 if (found := states.get(tp)) is not None:
-                    self._place(tp, found, now)
+                    self._assign_broker(tp, found, now)
         # What placing a partition changed of it has been seen by placing it.
         self._subscription.take_changes()
-        self._buffer.take_touched()
+        self._buffer.take_dirty()
 
-    def asked(self, target: Target) -> None:
+    def mark_sent(self, target: BrokerFetchState) -> None:
         """A request with all of the broker's partitions is on its way."""
         target.changed.clear()
-        self._targets[target.node.id] = self._targets.pop(target.node.id)
+        self._brokers[target.node.id] = self._brokers.pop(target.node.id)
 
-    def hold_back(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
+    def back_off(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
         """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
         chain.failures += 1
         until = now + backoff_ms(self._config, chain.failures)
         tp = chain.topic_partition
-        self._held[tp] = Held(until, now, chain, leader, reason)
+        self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)
-        self._buffer.touched[tp] = None
+        self._buffer.dirty[tp] = None
 
-    def held(self, tp: TopicPartition, state: PartitionState) -> Held | None:
+    def backed_off(self, tp: TopicPartition, state: PartitionState) -> BackedOff | None:
         """Why the partition is left alone, if it is."""
         position = state.position
-        return self._held[tp] if position is not None and self._is_held(tp, position.leader) else None
+        return self._backed_off[tp] if position is not None and self._is_backed_off(tp, position.leader) else None
 
     def leaderless_since(self, tp: TopicPartition) -> float:
         """Since when (ms) metadata knows no leader of the partition; 0 if it does."""
         return self._leaderless.get(tp, 0.0)
 
-    def place(self, tp: TopicPartition) -> Target | None:
+    def broker_for(self, tp: TopicPartition) -> BrokerFetchState | None:
         """Where the partition is fetched from; None if it is not to be fetched now."""
-        return self._places.get(tp)
+        return self._broker_of.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
         """All partitions, those that waited longest for data first."""
@@ -214,7 +215,7 @@ class Targets:
 
     # --- placing -----------------------------------------------------------------------------------------
 
-    def _place(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
+    def _assign_broker(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """Find out anew whether and from where a partition is fetched."""
         self._buffer.drop_stale(tp, state, state.position)
         self._join_leaders(tp, state)
@@ -223,20 +224,20 @@ class Targets:
         target = None
         if self._is_gone(tp, state):
             self._metadata.request_update()
-        elif state.fetchable and position is not None and not self._is_held(tp, position.leader):
+        elif state.fetchable and position is not None and not self._is_backed_off(tp, position.leader):
             node = self.read_replica(tp, state, now)
             if node is not None:
-                target = self._target(node)
+                target = self._broker(node)
             elif tp in self._leaderless:
                 # One that metadata knows is on its way into the position; the offsets manager sees to it.
                 self._metadata.request_update()
-        before = self._places.get(tp)
+        before = self._broker_of.get(tp)
         if before is not None and before is not target:
             before.remove(tp)
-            del self._places[tp]
+            del self._broker_of[tp]
         if target is not None and position is not None:
-            self._places[tp] = target
-            target.put(tp, self._buffer.chain(tp, state, position))
+            self._broker_of[tp] = target
+            target.add(tp, self._buffer.chain(tp, state, position))
 
     def _is_gone(self, tp: TopicPartition, state: PartitionState) -> bool:
         """Whether the topic was read by its id, and metadata does not know it now, because it was deleted or the broker
@@ -259,51 +260,52 @@ class Targets:
         chain, position = self._buffer.find(tp), state.position
         if chain is None or position is None or chain.leader == position.leader:
             return
-        if chain.ahead:
-            chain.outdated = True
+        if chain.pending_fetches:
+            chain.leader_changed = True
             return
         self._buffer.clear_error(chain)
         chain.leader = position.leader
-        if chain.outdated and state.has_valid_position:
-            chain.outdated = False
+        if chain.leader_changed and state.has_valid_position:
+            chain.leader_changed = False
             state.validate(position)
 
-    def _target(self, node: Node) -> Target:
-        target = self._targets.get(node.id)
+    def _broker(self, node: Node) -> BrokerFetchState:
+        target = self._brokers.get(node.id)
         if target is None:
             session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
-            target = self._targets[node.id] = Target(node, session)
+            target = self._brokers[node.id] = BrokerFetchState(node, session)
         target.node = node
         return target
 
-    def _is_held(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        entry = self._held.get(tp)
+    def _is_backed_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        entry = self._backed_off.get(tp)
         return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
 
     def _release(self, now: float) -> list[TopicPartition]:
         """The partitions that need not be left alone any longer."""
         if now < self._next_release:
             return []
-        free = [tp for tp, held in self._held.items() if held.until <= now]
+        free = [tp for tp, held in self._backed_off.items() if held.until <= now]
         for tp in free:
-            del self._held[tp]
-        self._next_release = min((held.until for held in self._held.values()), default=FOREVER)
+            del self._backed_off[tp]
+        self._next_release = min((held.until for held in self._backed_off.values()), default=FOREVER)
         return free
 
     def _drop_unassigned(self) -> None:
         find = self._subscription.find
         self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
         states = self._subscription.states()
-        for tp in [tp for tp in self._places if tp not in states]:
-            self._places.pop(tp).remove(tp)
-        for noted in (self._held, self._leaderless):
+        for tp in [tp for tp in self._broker_of if tp not in states]:
+            self._broker_of.pop(tp).remove(tp)
+        for noted in (self._backed_off, self._leaderless):
             for tp in [tp for tp in noted if tp not in states]:
                 del noted[tp]
 
     def _drop_unused(self) -> None:
         """Forget brokers that left the cluster."""
-        for node_id in [n for n, t in self._targets.items() if not t.chains and n not in self._cluster.nodes]:
-            del self._targets[node_id]
+        for node_id in [n for n, t in self._brokers.items() if not t.chains and n not in self._cluster.nodes]:
+            del self._brokers[node_id]
 
     def __repr__(self) -> str:
-        return f"<Targets: {len(self._places)} partitions of {len(self._targets)} brokers, {len(self._held)} held>"
+        partitions, brokers, backed_off = len(self._broker_of), len(self._brokers), len(self._backed_off)
+        return f"<FetchPlanner: {partitions} partitions of {brokers} brokers, {backed_off} held>"

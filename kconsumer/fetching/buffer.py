@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 class CompletedFetch:
     """One partition's part of a Fetch response: its data, or what came in its place, an error code or the offset where
-    the leader's log `diverges` from what was read before.
+    the leader's log diverges from what was read before (`diverging_epoch`).
 
-    `records` counts those taken; `failure` says what it cannot be read for, `failed_at` since when (ms), `stuck_at` at
-    which position if its bytes are to blame; `tally` adds up the response. `block` is the memory its bytes are in,
-    `open_block` that of the batch decompressed last. `topic_id` tells topics of the same name apart. `queued`: it has a
-    turn to come.
+    `records` counts those taken; `failure` says why it cannot be read, `failed_at` since when (ms), and `corrupt_at` at
+    which position, if its bytes are the cause; `tally` adds up the response. `block` is the memory its bytes are in,
+    `decompressed_block` that of the batch decompressed last. `topic_id` tells topics of the same name apart.
+    `in_turn_queue`: it has a turn to come.
     """
 
     __slots__ = (
         "arrived_at",
         "block",
         "chain",
+        "corrupt_at",
         "data",
-        "diverges",
+        "decompressed_block",
+        "diverging_epoch",
         "error_code",
         "failed_at",
         "failure",
         "fetch_offset",
-        "open_block",
-        "queued",
+        "in_turn_queue",
         "records",
         "size",
-        "stuck_at",
         "tally",
         "topic_id",
     )
@@ -73,24 +73,24 @@ class CompletedFetch:
         self.chain = chain
         self.topic_id = topic_id
         self.block = block
-        self.open_block: Block | None = None
+        self.decompressed_block: Block | None = None
         self.arrived_at = arrived_at
         self.fetch_offset = fetch_offset
         self.data = data
         self.size = size
         self.error_code = error_code
-        self.diverges = diverges
+        self.diverging_epoch = diverges
         self.tally = tally
         self.records = 0
         self.failure = ""
         self.failed_at = 0.0
-        self.stuck_at: FetchPosition | None = None
-        self.queued = False
+        self.corrupt_at: FetchPosition | None = None
+        self.in_turn_queue = False
 
     @property
     def is_error(self) -> bool:
         """Whether there are no records in it to take."""
-        return bool(self.error_code) or self.diverges is not None
+        return bool(self.error_code) or self.diverging_epoch is not None
 
     @property
     def position(self) -> int:
@@ -102,7 +102,7 @@ class CompletedFetch:
         if not self.failure:
             self.failed_at = now
         self.failure = reason
-        self.stuck_at = stuck_at
+        self.corrupt_at = stuck_at
 
     def __repr__(self) -> str:
         what = f"error {self.error_code}" if self.error_code else f"{self.size} bytes"
@@ -114,7 +114,7 @@ class FetchChain:
 
     `position` is where the consumer's position must be for the chain to hold: the start of what has not been
     taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `leader` is whose
-    log the chain is read from; `outdated`: the partition has another one since, and the position must be checked
+    log the chain is read from; `leader_changed`: the partition has another one since, and the position must be checked
     against its log where the two are joined. `failures` counts failed fetches in a row. `buffered_since`: since when
     (ms) something waits in it.
     """
@@ -124,10 +124,10 @@ class FetchChain:
         "failures",
         "fetches",
         "leader",
+        "leader_changed",
         "next_offset",
-        "outdated",
-        "parked",
         "position",
+        "set_aside",
         "state",
         "topic_partition",
     )
@@ -141,8 +141,8 @@ class FetchChain:
         self.fetches: deque[CompletedFetch] = deque()
         self.failures = 0
         self.buffered_since = 0.0
-        self.outdated = False
-        self.parked = False
+        self.leader_changed = False
+        self.set_aside = False
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
         """Whether the chain still fits: same assignment of the partition, same position."""
@@ -159,7 +159,7 @@ class FetchChain:
         return sum(fetch.size for fetch in self.fetches)
 
     @property
-    def ahead(self) -> int:
+    def pending_fetches(self) -> int:
         """How many fetches with records wait in it."""
         return len(self.fetches) - (self.error is not None)
 
@@ -171,30 +171,30 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `touched` collects the partitions whose chain grew, shrank or went."""
+    """All chains of a consumer. `dirty` collects the partitions whose chain grew, shrank or went."""
 
     __slots__ = (
         "_bytes",
         "_chains",
         "_current",
         "_failure",
-        "_parked",
+        "_paused",
         "_settled",
         "_turns",
         "_waiting",
+        "dirty",
         "memory",
-        "touched",
     )
 
     def __init__(self, buffer_memory: int) -> None:
         self.memory = Memory(buffer_memory)
-        self.touched: dict[TopicPartition, None] = {}
+        self.dirty: dict[TopicPartition, None] = {}
         self._chains: dict[TopicPartition, FetchChain] = {}
         # Fetches in order of arrival. A turn takes the oldest fetch of its chain, so the order within a partition
-        # holds whatever happens to the turns. One that is not `queued` any more is left in here and passed over.
+        # holds whatever happens to the turns. One that is not `in_turn_queue` any more is left in here and passed over.
         self._turns: deque[CompletedFetch] = deque()
         self._waiting = 0
-        self._parked: dict[TopicPartition, FetchChain] = {}
+        self._paused: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None
         self._settled: list[CompletedFetch] = []
         self._bytes = 0
@@ -220,7 +220,7 @@ class FetchBuffer:
         if chain is not None and (position is None or not chain.holds(state, position)):
             self.drop(chain)
 
-    def expects(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
+    def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
         """Whether a fetch from `offset` at `leader` goes on where the chain ends; no if the chain has been dropped."""
         alive = self._chains.get(chain.topic_partition) is chain
         return alive and chain.next_offset == offset and chain.leader == leader
@@ -232,34 +232,34 @@ class FetchBuffer:
         if not chain.fetches:
             chain.buffered_since = fetch.arrived_at
         if fetch.block is not None:
-            self.memory.need(fetch.block)
+            self.memory.acquire(fetch.block)
         chain.fetches.append(fetch)
         chain.next_offset = next_offset
         self._bytes += fetch.size
-        self.touched[chain.topic_partition] = None
-        if not chain.parked:
+        self.dirty[chain.topic_partition] = None
+        if not chain.set_aside:
             self._queue(fetch)
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
         """Count what a batch of the fetch was decompressed to; the one before it has been read."""
-        if fetch.open_block is not None:
-            self.memory.leave(fetch.open_block)
-        fetch.open_block = self.memory.hold(output)
-        self.memory.need(fetch.open_block)
+        if fetch.decompressed_block is not None:
+            self.memory.release(fetch.decompressed_block)
+        fetch.decompressed_block = self.memory.track(output)
+        self.memory.acquire(fetch.decompressed_block)
 
     def clear_error(self, chain: FetchChain) -> None:
         """Forget the error at the end of a chain: a later fetch from there was answered."""
         if chain.error is not None:
             self._settle(chain.fetches.pop())
-            self.touched[chain.topic_partition] = None
+            self.dirty[chain.topic_partition] = None
 
-    def take_touched(self) -> dict[TopicPartition, None]:
+    def take_dirty(self) -> dict[TopicPartition, None]:
         """The partitions touched since the last call."""
-        touched, self.touched = self.touched, {}
+        touched, self.dirty = self.dirty, {}
         return touched
 
-    def settled(self) -> list[CompletedFetch]:
+    def drained(self) -> list[CompletedFetch]:
         """The fetches that were read or dropped since the last call."""
         settled, self._settled = self._settled, []
         return settled
@@ -277,32 +277,32 @@ class FetchBuffer:
         """Drop the chains of which `keep` says no, such as those of partitions that are no longer assigned."""
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
-    def drop_parked(self) -> None:
+    def drop_paused(self) -> None:
         """Give up what is kept for the partition that was paused last; it is fetched again after it resumes."""
-        self._forget([next(reversed(self._parked.values()))])
+        self._forget([next(reversed(self._paused.values()))])
 
     # --- the collector's side --------------------------------------------------------------------------
 
-    def head(self) -> CompletedFetch | None:
+    def peek(self) -> CompletedFetch | None:
         """The fetch being read, else the next one in order of arrival; None when there is none."""
         if self._current is None and self._turns:
             while self._current is None and self._turns:
                 fetch = self._turns.popleft()
-                if fetch.queued:
+                if fetch.in_turn_queue:
                     self._current = fetch.chain.fetches[0]
         return self._current
 
-    def finish(self, fetch: CompletedFetch) -> None:
+    def pop(self, fetch: CompletedFetch) -> None:
         """The head has been read: the chain goes on."""
         chain = fetch.chain
         chain.fetches.popleft()
         self._current = None
         self._settle(fetch)
-        self.touched[chain.topic_partition] = None
+        self.dirty[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
             chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
 
-    def postpone(self, fetch: CompletedFetch) -> None:
+    def requeue(self, fetch: CompletedFetch) -> None:
         """Give the head another turn after all others: it is an error that stays, and has been raised."""
         self._current = None
         self._turns.append(fetch)
@@ -311,25 +311,25 @@ class FetchBuffer:
         """Give up a chain and all that it holds."""
         self._forget([chain])
 
-    def park(self, chain: FetchChain) -> None:
+    def set_aside_paused(self, chain: FetchChain) -> None:
         """Put a chain aside while its partition is paused, so that others get their turn."""
-        chain.parked = True
-        self._parked[chain.topic_partition] = chain
+        chain.set_aside = True
+        self._paused[chain.topic_partition] = chain
         for fetch in chain.fetches:
             self._dequeue(fetch)
         # Only paused partitions may hold the memory now; the manager has to see that.
-        self.touched[chain.topic_partition] = None
+        self.dirty[chain.topic_partition] = None
 
-    def unpark(self) -> None:
+    def restore_paused(self) -> None:
         """Give resumed partitions their turn again, before those that arrived later."""
-        for chain in [chain for chain in self._parked.values() if not chain.state.paused]:
-            del self._parked[chain.topic_partition]
-            chain.parked = False
+        for chain in [chain for chain in self._paused.values() if not chain.state.paused]:
+            del self._paused[chain.topic_partition]
+            chain.set_aside = False
             for fetch in reversed(chain.fetches):
                 self._queue(fetch)
                 self._turns.appendleft(fetch)
         if len(self._turns) > 2 * self._waiting + 100:
-            self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.queued))
+            self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.in_turn_queue))
 
     # --- what is held ----------------------------------------------------------------------------------
 
@@ -338,9 +338,9 @@ class FetchBuffer:
         return self._waiting > 0 or self._failure is not None
 
     @property
-    def has_parked(self) -> bool:
+    def has_paused(self) -> bool:
         """Whether chains of paused partitions are put aside."""
-        return bool(self._parked)
+        return bool(self._paused)
 
     @property
     def waiting_bytes(self) -> int:
@@ -369,13 +369,13 @@ class FetchBuffer:
     # --- turns -----------------------------------------------------------------------------------------
 
     def _queue(self, fetch: CompletedFetch) -> None:
-        if not fetch.queued:
-            fetch.queued = True
+        if not fetch.in_turn_queue:
+            fetch.in_turn_queue = True
             self._waiting += 1
 
     def _dequeue(self, fetch: CompletedFetch) -> None:
-        if fetch.queued:
-            fetch.queued = False
+        if fetch.in_turn_queue:
+            fetch.in_turn_queue = False
             self._waiting -= 1
         if self._current is fetch:
             self._current = None
@@ -384,22 +384,22 @@ class FetchBuffer:
         """A fetch has been read or dropped: let go of its bytes."""
         self._dequeue(fetch)
         self._bytes -= fetch.size
-        for block in (fetch.block, fetch.open_block):
+        for block in (fetch.block, fetch.decompressed_block):
             if block is not None:
-                self.memory.leave(block)
+                self.memory.release(block)
         fetch.data = None
         self._settled.append(fetch)
 
     def _forget(self, chains: Iterable[FetchChain]) -> None:
         for chain in chains:
             del self._chains[chain.topic_partition]
-            self._parked.pop(chain.topic_partition, None)
-            self.touched[chain.topic_partition] = None
+            self._paused.pop(chain.topic_partition, None)
+            self.dirty[chain.topic_partition] = None
             for fetch in chain.fetches:
                 self._settle(fetch)
             chain.fetches.clear()
 
     def __repr__(self) -> str:
         return (
-            f"<FetchBuffer {self._waiting} waiting, {len(self._parked)} parked, {self._bytes} bytes; {self.memory!r}>"
+            f"<FetchBuffer {self._waiting} waiting, {len(self._paused)} parked, {self._bytes} bytes; {self.memory!r}>"
         )

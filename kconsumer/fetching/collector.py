@@ -22,7 +22,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.error_actions import RESET, fetch_error, reaction_to
+from kconsumer.fetching.error_actions import RESET, action_for, fetch_error
 from kconsumer.managers import backoff_ms
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
@@ -37,7 +37,7 @@ Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]
 
 
 class Collector:
-    """Drains the buffer in order of arrival. `moved`: the last call moved a position without returning a
+    """Drains the buffer in order of arrival. `positions_advanced`: the last call moved a position without returning a
     record, so that `poll` returns early."""
 
     def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
@@ -49,7 +49,7 @@ class Collector:
         self._value = None if value is None else adapt(value, "value")
         self._deserializes = self._key is not None or self._value is not None
         self._output_left = 0  # bytes that this call may still decompress
-        self.moved = False
+        self.positions_advanced = False
         self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext  # around deserializers
         self.out_of_memory = False  # the last call failed while it took records, and has put everything back
         self.busy = False  # a deserializer runs
@@ -64,14 +64,14 @@ class Collector:
         out of range without a reset policy, a deserializer); the position then stays where it is.
         """
         buffer = self._buffer
-        self.moved = self.out_of_memory = False
+        self.positions_advanced = self.out_of_memory = False
         self._before.clear()
-        if buffer.has_parked:
-            buffer.unpark()
+        if buffer.has_paused:
+            buffer.restore_paused()
         failure = buffer.take_failure()
         if failure is not None:
             raise failure
-        fetch = buffer.head()
+        fetch = buffer.peek()
         if fetch is None:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
@@ -86,16 +86,16 @@ class Collector:
                 if room <= 0:
                     break
                 left -= self._drain(fetch, left, room, runs, following, skipped)
-                fetch = buffer.head()
+                fetch = buffer.peek()
         except KafkaError:
             if not following:
                 raise
         finally:
-            buffer.memory.polled(output_room - self._output_left)
+            buffer.memory.record_decompressed(output_room - self._output_left)
         if self._deserializes and self._subscription.unreturned:
             self._subscription.unreturned = {}
             runs = self._still_owned(runs, following, skipped)
-        self.moved = bool(following) and not runs
+        self.positions_advanced = bool(following) and not runs
         return ConsumerRecords(runs, following, skipped)
 
     def _still_owned(
@@ -111,7 +111,7 @@ class Collector:
                 skipped.pop(tp, None)
         return [run for run in runs if run.topic_partition in following]
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
         the middle of it). What was fetched beyond them no longer fits and is fetched again."""
         for tp, position in self._before.items():
@@ -127,7 +127,7 @@ class Collector:
         if state.position.offset == moved.offset:
             self._subscription.set_position(tp, position)
             self._buffer.drop_stale(tp, state, position)
-            state.touch()
+            state.mark_dirty()
 
     def _drain(
         self,
@@ -142,14 +142,14 @@ class Collector:
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
         if state.paused and self._subscription.find(tp) is state:
-            self._buffer.park(chain)
+            self._buffer.set_aside_paused(chain)
             return 0
         if (
             not state.fetchable
             or position is None
             or position.offset != fetch.position
             # A seek to the offset where it is stuck already is the caller's way past what is corrupt before it.
-            or (fetch.stuck_at is not None and position is not fetch.stuck_at)
+            or (fetch.corrupt_at is not None and position is not fetch.corrupt_at)
             or self._subscription.find(tp) is not state
         ):
             self._buffer.drop(chain)
@@ -172,7 +172,7 @@ class Collector:
             raise
         finally:
             self._output_left -= data.output_bytes - output
-        fetch.failure, fetch.stuck_at = "", None
+        fetch.failure, fetch.corrupt_at = "", None
         taken = len(run)
         if taken:
             runs.append(run)
@@ -180,7 +180,7 @@ class Collector:
         if data.next_offset != position.offset:
             chain.position = data.next_offset
             if chain.leader is not position.leader and chain.leader != position.leader:
-                chain.outdated = True  # these came from another log than the next ones: see Targets
+                chain.leader_changed = True  # these came from another log than the next ones: see Targets
             self._before.setdefault(tp, position)
             if self._deserializes:
                 self._subscription.unreturned = self._before
@@ -190,7 +190,7 @@ class Collector:
             if passed:
                 skipped[tp] = [*skipped.get(tp, ()), *passed]
         if data.exhausted:
-            self._buffer.finish(fetch)
+            self._buffer.pop(fetch)
         return taken
 
     def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
@@ -217,19 +217,19 @@ class Collector:
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)
         if error is None:
-            self._buffer.finish(fetch)
+            self._buffer.pop(fetch)
             return
         fetch.fail(str(error), self._subscription.now)
         if first:
-            self._buffer.postpone(fetch)
+            self._buffer.requeue(fetch)
         raise error
 
     def _error_of(self, tp: TopicPartition, fetch: CompletedFetch) -> KafkaError | None:
         """What to raise for a fetch that failed; None if the position was moved or reset instead."""
-        if fetch.diverges is not None:
-            cut = self._subscription.truncate(tp, fetch.diverges)
+        if fetch.diverging_epoch is not None:
+            cut = self._subscription.truncate(tp, fetch.diverging_epoch)
             return None if cut is None else truncation_error({tp: cut})
-        if reaction_to(fetch.error_code) is not RESET:
+        if action_for(fetch.error_code) is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:
             self._subscription.reset_out_of_range(tp, self._backoff_ms)

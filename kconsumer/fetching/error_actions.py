@@ -11,7 +11,7 @@ from kconsumer.errors import BrokerError, TopicAuthorizationError, error_for
 from kconsumer.types import TopicPartition
 
 
-class Reaction(enum.Enum):
+class ErrorAction(enum.Enum):
     """What follows from an error code. RESET and RAISE wait for the turn of their partition, so that what was
     fetched before is returned first; the others act when the response arrives."""
 
@@ -22,9 +22,9 @@ class Reaction(enum.Enum):
     RAISE = "raise in every poll until the user acts or another fetch from there succeeds"
 
 
-ACCEPT, REFRESH, RETRY, RESET, RAISE = Reaction
+ACCEPT, REFRESH, RETRY, RESET, RAISE = ErrorAction
 
-REACTIONS: dict[int, Reaction] = {
+ERROR_ACTIONS: dict[int, ErrorAction] = {
     0: ACCEPT,
     -1: RETRY,  # UNKNOWN_SERVER_ERROR
     1: RESET,  # OFFSET_OUT_OF_RANGE
@@ -45,9 +45,9 @@ REACTIONS: dict[int, Reaction] = {
 NAMES_LEADER = frozenset({6, 74})
 
 
-def reaction_to(code: int) -> Reaction:
+def action_for(code: int) -> ErrorAction:
     """The reaction to a partition's error code."""
-    return REACTIONS.get(code, RAISE)
+    return ERROR_ACTIONS.get(code, RAISE)
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:

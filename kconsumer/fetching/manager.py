@@ -23,12 +23,12 @@ from functools import partial
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError, error_for
-from kconsumer.fetching.brokers import AsksForMetadata, Target, Targets, has_room
+from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
-from kconsumer.fetching.partition_status import NodeTrouble, Situation
-from kconsumer.fetching.request import Flight, build_fetch
-from kconsumer.fetching.response_handler import Intake
+from kconsumer.fetching.partition_status import FetchContext, NodeFailure
+from kconsumer.fetching.request import InFlightFetch, build_fetch
+from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     INVALID_SESSION_EPOCH,
@@ -56,7 +56,7 @@ class FetchManager:
         config: ConsumerConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
-        metadata: AsksForMetadata,
+        metadata: MetadataRequester,
         buffer: FetchBuffer,
         metrics: Metrics | None = None,
     ) -> None:
@@ -66,15 +66,15 @@ class FetchManager:
         self._metadata = metadata
         self._buffer = buffer
         self._metrics = None if metrics is None else FetchMetrics(metrics, read_committed=config.read_committed)
-        self._intake = Intake(config, cluster, subscription, metadata, buffer)
-        self.targets = Targets(config, cluster, subscription, metadata, buffer)
-        self._in_flight: dict[int, Flight] = {}
-        self._expedited: dict[int, Flight] = {}  # expedited fetches in flight, by broker
+        self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
+        self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
+        self._in_flight: dict[int, InFlightFetch] = {}
+        self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches in flight, by broker
         self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}  # expedited once, until a fetch ends
         self._expedited_response = False  # an expedited fetch ended since the last look
         self._memory = buffer.memory
-        self._troubles: dict[int, NodeTrouble] = {}  # of brokers whose last fetch failed
-        self._answered = False
+        self._node_failures: dict[int, NodeFailure] = {}  # of brokers whose last fetch failed
+        self._responded = False
         self._assignment_version = -1
 
     # --- the engine's side -----------------------------------------------------------------------------
@@ -89,27 +89,27 @@ class FetchManager:
         """Whether `poll` may have something new to do: a partition, metadata or the assignment changed; a response came
         or room was made, and some broker has no fetch under way. The end of a backoff is not seen here: poll before
         waiting anyway."""
-        targets = self.targets
+        targets = self.planner
         return (
             targets.changed
             or self._expedited_response
-            or ((self._answered or targets.has_news) and len(self._in_flight) < targets.in_use)
+            or ((self._responded or targets.buffer_changed) and len(self._in_flight) < targets.active_brokers)
         )
 
     def poll(self, now: float) -> PollResult:
         """The fetches to send now."""
         self._settle(now)
-        self.targets.update(now)
+        self.planner.update(now)
         requests: list[UnsentRequest] = []
-        wake_at = self.targets.next_release
-        waiting: list[Target] = []
-        brokers = self.targets.in_use
-        for target in self.targets:
+        wake_at = self.planner.next_release
+        waiting: list[BrokerFetchState] = []
+        brokers = self.planner.active_brokers
+        for target in self.planner:
             if not target.ready or target.node.id in self._in_flight:
                 target.waits_since = None
                 wake_at = min(wake_at, self._expedite(target, brokers, now, requests))
                 continue
-            trouble = self._troubles.get(target.node.id)
+            trouble = self._node_failures.get(target.node.id)
             if trouble is not None and trouble.until > now:
                 target.waits_since = None
                 wake_at = min(wake_at, trouble.until)
@@ -127,32 +127,32 @@ class FetchManager:
         """What to send to end the fetch sessions. Nothing is fetched after this."""
         return [
             UnsentRequest(FETCH, message, _ignore, str(target.node.id))
-            for target in self.targets
+            for target in self.planner
             if (message := target.session.close()) is not None
         ]
 
-    def situation(self, tp: TopicPartition, state: PartitionState, now: float) -> Situation:
+    def context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         """All that is known here about the fetching of an assigned partition."""
-        targets, position, chain = self.targets, state.position, self._buffer.find(tp)
+        targets, position, chain = self.planner, state.position, self._buffer.find(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
             chain = None  # of another position, to be dropped at the next look
-        target = targets.place(tp)
+        target = targets.broker_for(tp)
         flight = None if target is None else self._in_flight.get(target.node.id)
-        asked = None if flight is None else flight.asked.get(tp)
+        asked = None if flight is None else flight.requested.get(tp)
         if target is not None and (asked is None or asked.chain is not chain):
             flight = self._expedited.get(target.node.id)
-            asked = None if flight is None else flight.asked.get(tp)
-        return Situation(
+            asked = None if flight is None else flight.requested.get(tp)
+        return FetchContext(
             now,
             state,
             self._memory,
             self._cluster.leader(tp),
             chain=chain,
             leaderless_since=targets.leaderless_since(tp),
-            held=targets.held(tp, state),
+            held=targets.backed_off(tp, state),
             target=target,
-            flight=flight if asked is not None and asked.chain is chain else None,
-            node_trouble=None if target is None else self._troubles.get(target.node.id),
+            in_flight=flight if asked is not None and asked.chain is chain else None,
+            node_error=None if target is None else self._node_failures.get(target.node.id),
             max_wait_ms=self._config.fetch_max_wait_ms,
         )
 
@@ -160,12 +160,12 @@ class FetchManager:
 
     def _settle(self, now: float) -> None:
         """Account for what was read or dropped since the last look."""
-        self._answered = self._expedited_response = False
-        self._memory.settle()
+        self._responded = self._expedited_response = False
+        self._memory.reap_freed()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
             self._assignment_version = self._subscription.assignment_version
             self._metrics.assigned(self._subscription)
-        for fetch in self._buffer.settled():
+        for fetch in self._buffer.drained():
             self._account(fetch, now)
 
     def _account(self, fetch: CompletedFetch, now: float) -> None:
@@ -179,32 +179,32 @@ class FetchManager:
         if tally.unread == 0:
             self._metrics.consumed(tally, now)
 
-    def _max_bytes(self, target: Target, brokers: int) -> int:
+    def _max_bytes(self, target: BrokerFetchState, brokers: int) -> int:
         """How many bytes to ask a broker for."""
         config = self._config
         of_partitions = len(target.chains) * config.max_partition_fetch_bytes
-        return min(config.fetch_max_bytes, of_partitions, self._memory.share(brokers))
+        return min(config.fetch_max_bytes, of_partitions, self._memory.per_request_limit(brokers))
 
-    def _cost(self, target: Target, brokers: int) -> int:
+    def _cost(self, target: BrokerFetchState, brokers: int) -> int:
         """How many bytes of memory to keep free for its response."""
-        return self._memory.cost(self._max_bytes(target, brokers))
+        return self._memory.reserve_for(self._max_bytes(target, brokers))
 
-    def _make_room(self, target: Target, brokers: int, now: float) -> list[UnsentRequest]:
+    def _make_room(self, target: BrokerFetchState, brokers: int, now: float) -> list[UnsentRequest]:
         """Nothing waits for the caller that could make room by being read. If there is none either when all that is
         under way has come back empty, what paused partitions hold is given up as far as needed, to be fetched again.
         With nothing under way the broker is asked in any case: a batch was larger than all limits."""
         memory, cost = self._memory, self._cost(target, brokers)
-        while self._buffer.has_parked and cost > memory.room + memory.reserved:
-            self._buffer.drop_parked()
+        while self._buffer.has_paused and cost > memory.room + memory.reserved:
+            self._buffer.drop_paused()
         if self._in_flight and cost > memory.room:
             return []
         return [self._send(target, brokers, now)]
 
-    def _send(self, target: Target, brokers: int, now: float) -> UnsentRequest:
-        targets = self.targets
+    def _send(self, target: BrokerFetchState, brokers: int, now: float) -> UnsentRequest:
+        targets = self.planner
         target.waits_since = None
         session = target.session.next_request(target.chains, target.changed, targets.order, self._cluster.topic_id)
-        targets.asked(target)
+        targets.mark_sent(target)
         max_bytes, reserved = self._max_bytes(target, brokers), self._cost(target, brokers)
         flight, message = build_fetch(self._config, target, session, max_bytes, reserved, now)
         self._in_flight[target.node.id] = flight
@@ -214,17 +214,17 @@ class FetchManager:
             request.max_version = LAST_VERSION_WITH_NAMES
         return request
 
-    def _expedite(self, target: Target, brokers: int, now: float, requests: list[UnsentRequest]) -> float:
+    def _expedite(self, target: BrokerFetchState, brokers: int, now: float, requests: list[UnsentRequest]) -> float:
         """Add an expedited fetch of what the fetch in flight does not ask for. Returns when to try again (ms)."""
         flight = self._in_flight.get(target.node.id)
         if flight is None or target.node.id in self._expedited or self._buffer.has_data():
             return FOREVER
         chains = {tp: chain for tp, chain in target.chains.items() if self._is_waiting(tp, chain, flight)}
-        if not chains or target.node.id in self._troubles:
+        if not chains or target.node.id in self._node_failures:
             return FOREVER
         if now < flight.sent_at + EXPEDITE_AFTER_MS:
             return flight.sent_at + EXPEDITE_AFTER_MS
-        expedited = Target(target.node, FetchSession(target.node.id, self._config.max_partition_fetch_bytes))
+        expedited = BrokerFetchState(target.node, FetchSession(target.node.id, self._config.max_partition_fetch_bytes))
         expedited.chains = chains
         max_bytes, reserved = self._max_bytes(expedited, brokers), self._cost(expedited, brokers)
         if reserved > self._memory.room:
@@ -232,7 +232,7 @@ class FetchManager:
         for tp, chain in chains.items():
             assert chain.next_offset is not None  # or it would have no room
             self._expedited_offsets[tp] = chain, chain.next_offset
-        session = expedited.session.next_request(chains, (), self.targets.order, self._cluster.topic_id)
+        session = expedited.session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
         session = session._replace(epoch=FINAL_EPOCH)  # neither makes a session nor ends one
         sent, message = build_fetch(self._config, expedited, session, max_bytes, reserved, now)
         message.max_wait_ms = 0
@@ -244,12 +244,12 @@ class FetchManager:
         requests.append(request)
         return FOREVER
 
-    def _is_waiting(self, tp: TopicPartition, chain: FetchChain, flight: Flight) -> bool:
+    def _is_waiting(self, tp: TopicPartition, chain: FetchChain, flight: InFlightFetch) -> bool:
         """Whether a partition is wanted from an offset that neither the fetch in flight nor an expedited one before it
         asked for."""
-        if chain.ahead or not has_room(chain):
+        if chain.pending_fetches or not has_room(chain):
             return False
-        asked = flight.asked.get(tp)
+        asked = flight.requested.get(tp)
         if asked is not None and asked.chain is chain and asked.offset == chain.next_offset:
             return False
         before = self._expedited_offsets.get(tp)
@@ -257,32 +257,32 @@ class FetchManager:
 
     # --- responses -------------------------------------------------------------------------------------
 
-    def on_response(self, flight: Flight, reply: Reply) -> None:
+    def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
         """The end of a request."""
         del self._in_flight[flight.node.id]
         self._expedited_offsets.clear()
         self._memory.reserved -= flight.reserved
-        self._answered = True
-        flight.target.answered_at = reply.now
+        self._responded = True
+        flight.broker.responded_at = reply.now
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
             return
         response: FetchResponse = reply.message
-        trouble = self._troubles.pop(flight.node.id, None)
+        trouble = self._node_failures.pop(flight.node.id, None)
         if self._metrics is not None:
             self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
-        if not flight.target.session.accept(response, reply.version):
-            self._on_refusal(flight, response, reply.now, trouble)
+        if not flight.broker.session.accept(response, reply.version):
+            self._on_session_error(flight, response, reply.now, trouble)
             return
-        for asked, reason in self._intake.take_in(flight, response, reply.version, reply.now):
-            self.targets.hold_back(asked.chain, asked.leader, reason, reply.now)
+        for asked, reason in self._response_handler.handle(flight, response, reply.version, reply.now):
+            self.planner.back_off(asked.chain, asked.leader, reason, reply.now)
         flight.block = None
         if flight.received:
             self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
         if self._metrics is not None:
-            self._metrics.fetched(flight.target.session.told, self._subscription)
+            self._metrics.fetched(flight.broker.session.session_partitions, self._subscription)
 
-    def _on_expedited(self, flight: Flight, reply: Reply) -> None:
+    def _on_expedited(self, flight: InFlightFetch, reply: Reply) -> None:
         """Take the end of an expedited fetch. One that failed is not repeated: the fetch in flight will end, and the
         next one asks for everything."""
         del self._expedited[flight.node.id]
@@ -292,42 +292,44 @@ class FetchManager:
         response: FetchResponse = reply.message
         if self._metrics is not None:
             self._metrics.responded(reply.now - flight.sent_at, response.throttle_time_ms, reply.now)
-        if not flight.target.session.accept(response, reply.version):
+        if not flight.broker.session.accept(response, reply.version):
             return
         self._expedited_response = True
-        for asked, reason in self._intake.take_in(flight, response, reply.version, reply.now):
-            self.targets.hold_back(asked.chain, asked.leader, reason, reply.now)
+        for asked, reason in self._response_handler.handle(flight, response, reply.version, reply.now):
+            self.planner.back_off(asked.chain, asked.leader, reason, reply.now)
         flight.block = None
         if flight.received:
             self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
 
-    def _on_refusal(self, flight: Flight, response: FetchResponse, now: float, before: NodeTrouble | None) -> None:
+    def _on_session_error(
+        self, flight: InFlightFetch, response: FetchResponse, now: float, before: NodeFailure | None
+    ) -> None:
         """Nothing of the response may be used. A session starts again at once; if that is refused, too, the broker is
         left alone for a while, unless it throttles us, which already has this effect."""
         if response.error_code not in (SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, 0):
             self._metadata.request_update()
         if flight.full and not response.throttle_time_ms:
             reason = error_for(response.error_code, "the fetch") if response.error_code else "an answer without sense"
-            self._leave_node(flight, now, str(reason), before)
+            self._back_off_node(flight, now, str(reason), before)
 
-    def _on_failure(self, flight: Flight, error: KafkaError, now: float) -> None:
-        flight.target.session.failed()
-        self._leave_node(flight, now, str(error), self._troubles.get(flight.node.id))
-        for asked in flight.asked.values():
+    def _on_failure(self, flight: InFlightFetch, error: KafkaError, now: float) -> None:
+        flight.broker.session.failed()
+        self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
+        for asked in flight.requested.values():
             asked.chain.state.clear_preferred_replica()
         if error.retriable:
             self._metadata.request_update()
         else:
             self._buffer.fail(error)
 
-    def _leave_node(self, flight: Flight, now: float, reason: str, before: NodeTrouble | None) -> None:
+    def _back_off_node(self, flight: InFlightFetch, now: float, reason: str, before: NodeFailure | None) -> None:
         """Leave a broker alone for a while. `before`: the trouble it was in, if its fetch before this one failed."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
         until = now + backoff_ms(self._config, failures)
-        self._troubles[flight.node.id] = NodeTrouble(since, until, reason, failures)
+        self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)
 
     def __repr__(self) -> str:
-        asked = sum(len(flight.asked) for flight in self._in_flight.values())
+        asked = sum(len(flight.requested) for flight in self._in_flight.values())
         return f"<FetchManager {len(self._in_flight)} fetches of {asked} partitions under way, {self._buffer!r}>"
 
 

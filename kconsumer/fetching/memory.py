@@ -2,7 +2,7 @@
 
 Counts blocks of memory, not what is used of them: a response is one block, which lives until the last record in it is
 let go of, by us or by the caller who holds a batch; what a batch decompresses to is another one. A block is counted
-from `hold` on until it is freed, by whomever and in whichever thread. Blocks that only the caller still needs are the
+from `track` on until it is freed, by whomever and in whichever thread. Blocks that only the caller still needs are the
 caller's: they count for half of the memory at most, so that one who collects batches is still read ahead for.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 
-PIECES = 4
+MEMORY_SHARES = 4
 """No request asks for more than this part of the memory, so that one response can be read while others wait or come."""
 
 ORDINARY_BATCH = 1 << 20
@@ -32,15 +32,15 @@ class Block(weakref.ref[object]):
 
 
 class Memory:
-    """The account. `reserved`: bytes asked for and not yet received; `unpacked`: bytes that the next poll may
+    """The account. `reserved`: bytes asked for and not yet received; `decompressed`: bytes that the next poll may
     decompress before what the last one returned is let go of, going by earlier ones; `least_response`: bytes that a
     response may have however little was asked for, going by earlier ones."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.reserved = 0
-        self.unpacked = limit // (2 * PIECES)
-        self.least_response = min(ORDINARY_BATCH, limit // (2 * PIECES))
+        self.decompressed = limit // (2 * MEMORY_SHARES)
+        self.least_response = min(ORDINARY_BATCH, limit // (2 * MEMORY_SHARES))
         self._alive = 0
         self._needed = 0
         self._blocks: dict[int, Block] = {}
@@ -50,7 +50,7 @@ class Memory:
 
     # --- blocks ------------------------------------------------------------------------------------------
 
-    def hold(self, memory: object) -> Block:
+    def track(self, memory: object) -> Block:
         """Count a block until it is freed."""
         block = Block(memory, self._let_go)
         block.size = size = _size_of(memory)
@@ -59,12 +59,12 @@ class Memory:
         self._alive += size
         return block
 
-    def need(self, block: Block) -> None:
+    def acquire(self, block: Block) -> None:
         """A buffered fetch needs the block."""
         self._needed += 0 if block.uses else block.size
         block.uses += 1
 
-    def leave(self, block: Block) -> None:
+    def release(self, block: Block) -> None:
         """A buffered fetch does not need the block any more; from the last one on it is the caller's, or freed."""
         if block.uses:
             block.uses -= 1
@@ -72,10 +72,10 @@ class Memory:
 
     @property
     def has_freed(self) -> bool:
-        """Whether anything was freed since the last `settle`."""
+        """Whether anything was freed since the last `reap_freed`."""
         return bool(self._freed)
 
-    def settle(self) -> None:
+    def reap_freed(self) -> None:
         """Take what was freed off the account."""
         while self._freed:
             block = self._blocks.pop(id(self._freed.popleft()))
@@ -87,66 +87,66 @@ class Memory:
     # --- what there is room for --------------------------------------------------------------------------
 
     @property
-    def alive(self) -> int:
+    def total(self) -> int:
         """Bytes of all blocks that are not freed yet."""
-        self.settle()
+        self.reap_freed()
         return self._alive
 
     @property
-    def callers(self) -> int:
+    def held_by_caller(self) -> int:
         """Bytes of blocks that only the caller still needs."""
-        self.settle()
+        self.reap_freed()
         return self._alive - self._needed
 
     @property
     def used(self) -> int:
         """Bytes that count: of blocks that buffered fetches need, and as far as half of the memory the caller's."""
         if self._freed:
-            self.settle()
-        # One poll after the other asks: in place of `callers` and `min`, which would be two calls more.
+            self.reap_freed()
+        # One poll after the other asks: in place of `held_by_caller` and `min`, which would be two calls more.
         callers, half = self._alive - self._needed, self.limit // 2
         return self._needed + (callers if callers < half else half)
 
     @property
     def room(self) -> int:
         """Bytes that may still be asked for; negative when one batch was larger than all limits."""
-        return self.limit - self.used - self.reserved - self.unpacked
+        return self.limit - self.used - self.reserved - self.decompressed
 
     @property
     def output_room(self) -> int:
         """Bytes that a poll may decompress: a quarter of the memory, or what is left; at least one, for one batch."""
-        return max(1, min(self.limit // PIECES, self.limit - self.used - self.reserved))
+        return max(1, min(self.limit // MEMORY_SHARES, self.limit - self.used - self.reserved))
 
-    def polled(self, unpacked: int) -> None:
+    def record_decompressed(self, unpacked: int) -> None:
         """A poll has decompressed so many bytes."""
-        self.unpacked = max(unpacked, self.unpacked - (self.unpacked + 63) // 64)
+        self.decompressed = max(unpacked, self.decompressed - (self.decompressed + 63) // 64)
 
     def received(self, size: int, asked: int) -> None:
         """A response took `size` bytes; `asked` for were so many."""
         faded = self.least_response - (self.least_response + 7) // 8
         self.least_response = max(faded, size if size > asked else 0)
 
-    def share(self, brokers: int) -> int:
+    def per_request_limit(self, brokers: int) -> int:
         """How many bytes one request to one of so many brokers may ask for: each may be asked while one response of
         each is being read."""
-        return max(1, self.limit // max(PIECES, 2 * brokers))
+        return max(1, self.limit // max(MEMORY_SHARES, 2 * brokers))
 
-    def cost(self, max_bytes: int) -> int:
+    def reserve_for(self, max_bytes: int) -> int:
         """How many bytes to reserve for the response to a request for `max_bytes`: blocks are a little larger than
         what is in them, and the first batch comes whole."""
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:
         """What takes the memory, for people."""
-        kept = self.callers
+        kept = self.held_by_caller
         return (
             f"{self._needed:,} bytes buffered, {kept:,} in batches that were returned and are still held,"
-            f" {self.reserved:,} asked for, {self.unpacked:,} kept free for decompression, of {self.limit:,}"
+            f" {self.reserved:,} asked for, {self.decompressed:,} kept free for decompression, of {self.limit:,}"
         )
 
     def __repr__(self) -> str:
         return (
-            f"<Memory {self.alive} bytes alive, {self.callers} of them the caller's, {self.reserved}"
+            f"<Memory {self.total} bytes alive, {self.held_by_caller} of them the caller's, {self.reserved}"
             f" asked for, of {self.limit}>"
         )
 

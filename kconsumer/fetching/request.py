@@ -9,26 +9,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.fetching.brokers import Target
+from kconsumer.fetching.brokers import BrokerFetchState
 from kconsumer.fetching.memory import Block
-from kconsumer.fetching.session import Asked, SessionRequest
+from kconsumer.fetching.session import RequestedPartition, SessionRequest
 from kconsumer.schema.fetch import FetchRequest
 from kconsumer.types import Node, TopicPartition
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightFetch:
     """One Fetch request under way, as the session stood when it was made. `topic_names`: the ids in it, by which the
     response is read; `full`: whether it named all its partitions; `max_bytes` were asked for, and `reserved` bytes of
     memory kept free for it; `received`: bytes of its response, and `block`, the memory they are in, once it has come.
     """
 
-    target: Target
+    broker: BrokerFetchState
     max_bytes: int
     reserved: int
     sent_at: float
     full: bool
-    asked: Mapping[TopicPartition, Asked]
+    requested: Mapping[TopicPartition, RequestedPartition]
     topic_names: Mapping[bytes, str]
     received: int = 0
     block: Block | None = None
@@ -36,15 +36,15 @@ class Flight:
     @property
     def node(self) -> Node:
         """The broker it went to."""
-        return self.target.node
+        return self.broker.node
 
 
 def build_fetch(
-    config: ConsumerConfig, target: Target, session: SessionRequest, max_bytes: int, reserved: int, now: float
-) -> tuple[Flight, FetchRequest]:
+    config: ConsumerConfig, target: BrokerFetchState, session: SessionRequest, max_bytes: int, reserved: int, now: float
+) -> tuple[InFlightFetch, FetchRequest]:
     """Ask the broker for what follows its chains, `max_bytes` at most of all together."""
     full = session.epoch <= 0
-    flight = Flight(target, max_bytes, reserved, now, full, target.session.asked, target.session.names)
+    flight = InFlightFetch(target, max_bytes, reserved, now, full, target.session.requested, target.session.names)
     message = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms,
         min_bytes=config.fetch_min_bytes,

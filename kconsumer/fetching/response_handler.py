@@ -15,12 +15,12 @@ from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.wire import Slice
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
-from kconsumer.fetching.brokers import AsksForMetadata
+from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.error_actions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error, reaction_to
+from kconsumer.fetching.error_actions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, action_for, fetch_error
 from kconsumer.fetching.metrics import ResponseTally
-from kconsumer.fetching.request import Flight
-from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, Asked
+from kconsumer.fetching.request import InFlightFetch
+from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
@@ -35,11 +35,11 @@ _log = get_logger(__name__)
 class Failed(NamedTuple):
     """A partition not to be asked again at once, and why."""
 
-    asked: Asked
+    asked: RequestedPartition
     reason: str
 
 
-class Intake:
+class FetchResponseHandler:
     """Takes in Fetch responses."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Intake:
         config: ConsumerConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
-        metadata: AsksForMetadata,
+        metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
         self._config = config
@@ -56,7 +56,7 @@ class Intake:
         self._metadata = metadata
         self._buffer = buffer
 
-    def take_in(self, flight: Flight, response: FetchResponse, version: int, now: float) -> list[Failed]:
+    def handle(self, flight: InFlightFetch, response: FetchResponse, version: int, now: float) -> list[Failed]:
         """Buffer what came. Returns the partitions to leave alone for a while before asking again."""
         tally = ResponseTally()
         failed: list[Failed] = []
@@ -65,7 +65,7 @@ class Intake:
             name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
             for data in topic.partitions:
                 tp = TopicPartition(name or "", data.partition_index)
-                asked = flight.asked.get(tp)
+                asked = flight.requested.get(tp)
                 if asked is None:
                     continue
                 if by_id and data.error_code == 0 and _is_another_topic(asked):
@@ -85,16 +85,16 @@ class Intake:
 
     def _partition(
         self,
-        flight: Flight,
+        flight: InFlightFetch,
         tp: TopicPartition,
-        asked: Asked,
+        asked: RequestedPartition,
         data: FetchPartitionData,
         tally: ResponseTally,
         now: float,
     ) -> str:
         """One partition of a response. Why it is not to be asked again at once; "" if it is."""
-        chain, reaction = asked.chain, reaction_to(data.error_code)
-        self._note(chain.state, data)
+        chain, reaction = asked.chain, action_for(data.error_code)
+        self._update_offsets(chain.state, data)
         size = 0 if data.records is None else len(data.records)
         if size or reaction is not ACCEPT:
             self._subscription.move_to_end(tp)
@@ -108,25 +108,31 @@ class Intake:
             chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
             return ""
         if reaction is not ACCEPT or _diverges(data):
-            return self._keep_error(asked, data, tally, now)
+            return self._buffer_error(asked, data, tally, now)
         chain.failures = chain.state.out_of_range = 0
-        if self._buffer.expects(chain, asked.offset, asked.leader):
+        if self._buffer.accepts(chain, asked.offset, asked.leader):
             if size:
                 tally.unread += 1
-                self._keep(flight, asked, data, size, tally, now)
+                self._buffer_records(flight, asked, data, size, tally, now)
             else:
                 self._buffer.clear_error(chain)
         if data.preferred_read_replica >= 0:
-            return self._prefer(tp, asked, data.preferred_read_replica, now)
+            return self._set_preferred_replica(tp, asked, data.preferred_read_replica, now)
         return ""
 
-    def _keep(
-        self, flight: Flight, asked: Asked, data: FetchPartitionData, size: int, tally: ResponseTally, now: float
+    def _buffer_records(
+        self,
+        flight: InFlightFetch,
+        asked: RequestedPartition,
+        data: FetchPartitionData,
+        size: int,
+        tally: ResponseTally,
+        now: float,
     ) -> None:
         """Append records to the partition's chain."""
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
         if flight.block is None or records.owner is not flight.block():
-            flight.block = self._buffer.memory.hold(records.owner)
+            flight.block = self._buffer.memory.track(records.owner)
             flight.received += flight.block.size
         fetch = CompletedFetch(
             asked.chain,
@@ -151,7 +157,9 @@ class Intake:
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.
         self._buffer.append(fetch, following[0] if following is not None and following[0] > asked.offset else None)
 
-    def _keep_error(self, asked: Asked, data: FetchPartitionData, tally: ResponseTally, now: float) -> str:
+    def _buffer_error(
+        self, asked: RequestedPartition, data: FetchPartitionData, tally: ResponseTally, now: float
+    ) -> str:
         """Have what came in place of records wait for its turn, at the end of the partition's chain. It is asked again
         meanwhile: another answer takes its place."""
         chain, diverging = asked.chain, data.diverging_epoch
@@ -161,7 +169,7 @@ class Intake:
             reason = "the log of the leader parts from what was read"
         else:
             reason = str(fetch_error(chain.topic_partition, asked.offset, data.error_code))
-        if self._buffer.expects(chain, asked.offset, asked.leader):
+        if self._buffer.accepts(chain, asked.offset, asked.leader):
             fetch = CompletedFetch(
                 chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally, arrived_at=now
             )
@@ -170,7 +178,7 @@ class Intake:
             self._buffer.append(fetch, asked.offset)
         return reason
 
-    def _prefer(self, tp: TopicPartition, asked: Asked, replica: int, now: float) -> str:
+    def _set_preferred_replica(self, tp: TopicPartition, asked: RequestedPartition, replica: int, now: float) -> str:
         """The leader wants us to fetch from another replica. A reason to wait if that one is not known."""
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
@@ -179,7 +187,7 @@ class Intake:
         return ""
 
     @staticmethod
-    def _note(state: PartitionState, data: FetchPartitionData) -> None:
+    def _update_offsets(state: PartitionState, data: FetchPartitionData) -> None:
         """Keep what the broker tells of the partition's log."""
         if data.high_watermark >= 0:
             state.high_watermark = data.high_watermark
@@ -199,7 +207,7 @@ class Intake:
             self._subscription.maybe_validate(tp, self._cluster.leader(tp))
 
 
-def _is_another_topic(asked: Asked) -> bool:
+def _is_another_topic(asked: RequestedPartition) -> bool:
     """Whether the position was reached in a topic of the same name that was deleted since.
 
     The leader has answered for the present id, so this is no metadata of a broker that lags behind. The position may be

@@ -38,7 +38,7 @@ def next_epoch(epoch: int) -> int:
     return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
-class Asked(NamedTuple):
+class RequestedPartition(NamedTuple):
     """What the broker was last asked of one partition."""
 
     chain: FetchChain
@@ -64,18 +64,18 @@ class SessionRequest(NamedTuple):
 
 
 class FetchSession:
-    """The session with one broker. `asked` is what the broker knows once it has read the last request, `names` the
-    topic ids in it, by which the response is read, and `told` the partitions that the last response names. One request
-    may be under way at a time."""
+    """The session with one broker. `requested` is what the broker knows once it has read the last request, `names` the
+    topic ids in it, by which the response is read, and `session_partitions` the partitions that the last response
+    names. One request may be in flight at a time."""
 
     def __init__(self, broker: int, max_bytes: int) -> None:
         """`max_bytes`: how many to ask of each partition."""
         self.broker = broker
         self.id = 0
         self.epoch = INITIAL_EPOCH
-        self.asked: dict[TopicPartition, Asked] = {}
+        self.requested: dict[TopicPartition, RequestedPartition] = {}
         self.names: dict[bytes, str] = {}
-        self.told: set[TopicPartition] = set()
+        self.session_partitions: set[TopicPartition] = set()
         self._max_bytes = max_bytes
         self._by_id = True
         self._full = True  # the request under way
@@ -94,17 +94,17 @@ class FetchSession:
         all partitions as they are to be listed in a full request; a broker fills a response from the front."""
         if self.epoch == INITIAL_EPOCH:
             return self._full_request(wanted, order, topic_id)
-        send: list[tuple[TopicPartition, Asked]] = []
+        send: list[tuple[TopicPartition, RequestedPartition]] = []
         forget: list[tuple[TopicPartition, bytes | None]] = []
         for tp in changed:
-            chain, before = wanted.get(tp), self.asked.get(tp)
+            chain, before = wanted.get(tp), self.requested.get(tp)
             if chain is None:
                 if before is not None:
                     forget.append((tp, before.topic_id))
-                    del self.asked[tp]
+                    del self.requested[tp]
                     self._without_id.discard(tp)
                 continue
-            now = self._ask(chain, before, topic_id(tp.topic))
+            now = self._request_partition(chain, before, topic_id(tp.topic))
             if before is None or now.row is not before.row or now.topic_id != before.topic_id:
                 send.append((tp, now))
             if before is not None and now.topic_id != before.topic_id:
@@ -124,17 +124,19 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        before, self.asked, self.names = self.asked, {}, {}
+        before, self.requested, self.names = self.requested, {}, {}
         self._without_id.clear()
         for tp in order():
             chain = wanted.get(tp)
             if chain is not None:
-                self._note(tp, self._ask(chain, before.get(tp), topic_id(tp.topic)))
+                self._note(tp, self._request_partition(chain, before.get(tp), topic_id(tp.topic)))
         self._full = True
         self._by_id = not self._without_id
-        return SessionRequest(self.id, INITIAL_EPOCH, _topics(self.asked.items()), [], self._by_id)
+        return SessionRequest(self.id, INITIAL_EPOCH, _topics(self.requested.items()), [], self._by_id)
 
-    def _ask(self, chain: FetchChain, before: Asked | None, topic_id: bytes | None) -> Asked:
+    def _request_partition(
+        self, chain: FetchChain, before: RequestedPartition | None, topic_id: bytes | None
+    ) -> RequestedPartition:
         """What to ask of a partition: the last row if it still fits. Rows are never changed, for an earlier request
         with it may still wait to be sent."""
         offset = chain.next_offset
@@ -148,10 +150,10 @@ class FetchSession:
                 fetch_offset=offset,
                 partition_max_bytes=self._max_bytes,
             )
-        return Asked(chain, row, chain.leader, topic_id)
+        return RequestedPartition(chain, row, chain.leader, topic_id)
 
-    def _note(self, tp: TopicPartition, asked: Asked) -> None:
-        self.asked[tp] = asked
+    def _note(self, tp: TopicPartition, asked: RequestedPartition) -> None:
+        self.requested[tp] = asked
         if asked.topic_id is None:
             self._without_id.add(tp)
         else:
@@ -173,9 +175,9 @@ class FetchSession:
         if response.error_code:
             self._restart(f"error {response.error_code}", forget=response.error_code == SESSION_ID_NOT_FOUND)
             return False
-        self.told, strangers = self._partitions_of(response, version)
+        self.session_partitions, strangers = self._partitions_of(response, version)
         if self._full:
-            return self._accept_full(response, len(self.told), strangers)
+            return self._accept_full(response, len(self.session_partitions), strangers)
         if strangers:
             self._restart(f"partitions that are not in the session: {strangers[:5]}")
             return False
@@ -186,14 +188,14 @@ class FetchSession:
         return True
 
     def _accept_full(self, response: FetchResponse, found: int, strangers: list[TopicPartition]) -> bool:
-        if strangers or found != len(self.asked):
+        if strangers or found != len(self.requested):
             # A broker that throttles us answers a full request without any partition.
             if found or strangers or not response.throttle_time_ms:
                 _log.warning(
                     "broker %d answered for %d of %d partitions, and for others: %s",
                     self.broker,
                     found,
-                    len(self.asked),
+                    len(self.requested),
                     strangers[:5],
                 )
             self.id, self.epoch = 0, INITIAL_EPOCH
@@ -211,7 +213,7 @@ class FetchSession:
             name = self.names.get(topic.topic_id) if by_id else topic.topic
             for data in topic.partitions:
                 tp = TopicPartition(name or topic.topic_id.hex(), data.partition_index)
-                if tp in self.asked:
+                if tp in self.requested:
                     found.add(tp)
                 else:
                     strangers.append(tp)
@@ -230,10 +232,12 @@ class FetchSession:
             self.id = 0
 
     def __repr__(self) -> str:
-        return f"<FetchSession {self.id}, epoch {self.epoch}, with broker {self.broker}: {len(self.asked)} partitions>"
+        return (
+            f"<FetchSession {self.id}, epoch {self.epoch}, with broker {self.broker}: {len(self.requested)} partitions>"
+        )
 
 
-def _topics(rows: Iterable[tuple[TopicPartition, Asked]], *, grouped: bool = False) -> list[FetchTopic]:
+def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
     """Rows by topic: neighbours of one topic together, so that the order is kept, or `grouped`: one entry each."""
     topics: list[FetchTopic] = []
     of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kconsumer.clock import Clock, Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.engine.access_guard import Guard, public
+from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import ConfigError
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
@@ -98,33 +98,33 @@ class GroupClient:
         self._config = config
         self._clock = Clock()
         self._engine: AdminEngine = AdminEngine(config, self._clock)
-        self._guard = Guard(self._engine.parts.step, self._engine.parts.end_wait)
+        self._guard = AccessGuard(self._engine.components.step, self._engine.components.end_wait)
 
     def _timer(self) -> Timer:
         return Timer(self._clock, float(self._config.default_api_timeout_ms))
 
-    @public
+    @guarded
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
         """See `kconsumer.groups.list`."""
         wanted = _named(states, STATES, "state"), _named(types, TYPES, "type")
         return self._engine.list_groups(*wanted, self._timer())
 
-    @public
+    @guarded
     def describe(self, group: str) -> GroupDescription:
         """See `kconsumer.groups.describe`."""
         return self._engine.describe_group(group, self._timer())
 
-    @public
+    @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
         """Every group that `list` finds, except those of types that can only be listed."""
         return self._engine.describe_listed(self.list(states=states, types=types), self._timer())
 
-    @public
+    @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
         """How far a group is; the owners are those of the description."""
         return self.all_offsets([group])[0]
 
-    @public
+    @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
         """The same for several groups, in their order; partitions that they share are asked for once."""
         return self._engine.group_offsets(groups, self._timer())

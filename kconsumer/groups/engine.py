@@ -26,13 +26,15 @@ class AdminEngine(Engine):
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         super().__init__(config, clock, (), ClassicDriver)
-        self._groups = GroupsManager(config, self.parts.metadata)
-        self.parts.managers.append(self._groups)
+        self._groups = GroupsManager(config, self.components.metadata)
+        self.components.managers.append(self._groups)
 
     def list_groups(self, states: Collection[str], types: Collection[str], timer: Timer) -> list[GroupListing]:
         """The groups of all brokers, sorted by name."""
-        self._driver.wait(self.parts.metadata.refresh(), timer, "fetching metadata")
-        asked = [self._groups.listing(broker, states, types, timer.deadline) for broker in self.parts.cluster.nodes]
+        self._driver.wait(self.components.metadata.refresh(), timer, "fetching metadata")
+        asked = [
+            self._groups.list_groups(broker, states, types, timer.deadline) for broker in self.components.cluster.nodes
+        ]
         found: dict[str, GroupListing] = {}
         for promise in asked:
             for listing in self._driver.wait(promise, timer, "listing groups"):
@@ -41,13 +43,13 @@ class AdminEngine(Engine):
 
     def describe_group(self, group: str, timer: Timer) -> GroupDescription:
         """A group of any type that can be described."""
-        promise = self._groups.description(group, timer.deadline)
+        promise = self._groups.describe(group, timer.deadline)
         return self._driver.wait(promise, timer, f"describing group {group!r}")
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> list[GroupDescription]:
         """These groups, all asked for at once. Those that can only be listed, or went away meanwhile, are left out."""
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
-        asked = [self._groups.description(found.group_id, timer.deadline, found.type) for found in known]
+        asked = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
         for promise in asked:
             try:
@@ -61,7 +63,7 @@ class AdminEngine(Engine):
         self, groups: Collection[GroupDescription], timer: Timer
     ) -> list[dict[TopicPartition, GroupOffset]]:
         """How far each group is, in all partitions that it has an offset of or a member reads."""
-        asked = [self._groups.positions(group.group_id, group.type, timer.deadline) for group in groups]
+        asked = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = [self._driver.wait(promise, timer, "fetching committed offsets") for promise in asked]
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
@@ -80,7 +82,7 @@ class AdminEngine(Engine):
         wanted = sorted(led.intersection(partitions))
         if not wanted:
             return {}, {}
-        offsets = self.parts.offsets
+        offsets = self.components.offsets
         with self.lock:
             asked = [offsets.list_offsets(dict.fromkeys(wanted, at), timer.deadline) for at in (EARLIEST, LATEST)]
         return self._found(asked[0], timer), self._found(asked[1], timer)

@@ -17,15 +17,15 @@ from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, Unsuppor
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.groups.responses import (
     GROUP_ID_NOT_FOUND,
-    TELLS_STATES,
-    TELLS_TYPES,
+    MIN_VERSION_STATES,
+    MIN_VERSION_TYPES,
     GroupPosition,
-    read_classic,
-    read_committed,
-    read_consumer,
-    read_listing,
-    read_share,
-    read_share_offsets,
+    parse_classic,
+    parse_committed,
+    parse_consumer,
+    parse_listing,
+    parse_share,
+    parse_share_offsets,
 )
 from kconsumer.groups.types import GroupDescription, GroupListing
 from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
@@ -52,7 +52,7 @@ T = TypeVar("T")
 Positions = dict[TopicPartition, GroupPosition]
 
 
-class Ask(NamedTuple):
+class GroupQuery(NamedTuple):
     """A kind of question about one group: the request, and how its answer reads."""
 
     api: Api
@@ -63,28 +63,28 @@ class Ask(NamedTuple):
 
 
 # In the order in which they are tried when nobody said of which type the group is.
-DESCRIPTIONS: dict[str, Ask] = {
-    "consumer": Ask(
-        CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), read_consumer
+DESCRIPTIONS: dict[str, GroupQuery] = {
+    "consumer": GroupQuery(
+        CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), parse_consumer
     ),
-    "classic": Ask(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), read_classic),
-    "share": Ask(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), read_share),
+    "classic": GroupQuery(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), parse_classic),
+    "share": GroupQuery(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), parse_share),
 }
-COMMITTED = Ask(
+COMMITTED = GroupQuery(
     OFFSET_FETCH,
     lambda group: OffsetFetchRequest(
         group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
     ),
-    read_committed,
+    parse_committed,
     min_version=2,  # null asks for all topics
     max_version=9,  # from 10 on topics go by id
 )
-SHARE_OFFSETS = Ask(
+SHARE_OFFSETS = GroupQuery(
     DESCRIBE_SHARE_GROUP_OFFSETS,
     lambda group: DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
     ),
-    read_share_offsets,
+    parse_share_offsets,
 )
 POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS}
 
@@ -97,9 +97,9 @@ class GroupsManager:
         self._metadata = metadata
         self._rng = rng
         self._coordinators: dict[str, CoordinatorManager] = {}
-        self._questions: list[_Question[Any]] = []
+        self._pending: list[PendingQuery[Any]] = []
 
-    def listing(
+    def list_groups(
         self, broker: int, states: Collection[str], types: Collection[str], deadline: float
     ) -> Promise[list[GroupListing]]:
         """The groups that this broker coordinates, of these states and types (empty: of all).
@@ -107,41 +107,43 @@ class GroupsManager:
         Fails with UnsupportedVersionError when the broker cannot tell what was asked for.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
-        floor = TELLS_TYPES if types else TELLS_STATES if states else 0
-        ask = Ask(LIST_GROUPS, lambda _: message, read_listing, floor)
-        return self._start(_Question(ask, "", str(broker), deadline, self._backoff()))
+        floor = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
+        ask = GroupQuery(LIST_GROUPS, lambda _: message, parse_listing, floor)
+        return self._start(PendingQuery(ask, "", str(broker), deadline, self._backoff()))
 
-    def description(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
+    def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
         """Who is in a group; `kind` is its type if that is known. Fails with GROUP_ID_NOT_FOUND if there is none."""
         promise: Promise[GroupDescription] = Promise()
         asks = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
         self._describe(group, deadline, asks, promise)
         return promise
 
-    def positions(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
+    def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
         """How far a group of this type is in each partition that it has an offset of."""
-        return self._start(_Question(POSITIONS[kind], group, None, deadline, self._backoff()))
+        return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, self._backoff()))
 
-    def _describe(self, group: str, deadline: float, asks: list[Ask], promise: Promise[GroupDescription]) -> None:
+    def _describe(
+        self, group: str, deadline: float, asks: list[GroupQuery], promise: Promise[GroupDescription]
+    ) -> None:
         first, *others = asks
 
         def answered(done: Promise[GroupDescription]) -> None:
             if done.value is not None:
-                promise.keep(replace(done.value, coordinator=self._coordinators[group].coordinator))
+                promise.set_result(replace(done.value, coordinator=self._coordinators[group].coordinator))
             elif done.error is not None and _not_of_this_kind(done.error):
                 if others:
                     self._describe(group, deadline, others, promise)
                 else:
-                    promise.fail(error_for(GROUP_ID_NOT_FOUND, f"group {group!r}"))
+                    promise.set_exception(error_for(GROUP_ID_NOT_FOUND, f"group {group!r}"))
             elif done.error is not None:
-                promise.fail(done.error)
+                promise.set_exception(done.error)
 
-        self._start(_Question(first, group, None, deadline, self._backoff())).when_done(answered)
+        self._start(PendingQuery(first, group, None, deadline, self._backoff())).add_done_callback(answered)
 
-    def _start(self, question: _Question[T]) -> Promise[T]:
+    def _start(self, question: PendingQuery[T]) -> Promise[T]:
         if question.group and question.group not in self._coordinators:
             self._coordinators[question.group] = CoordinatorManager(self._config, question.group, self._rng)
-        self._questions.append(question)
+        self._pending.append(question)
         return question.promise
 
     def _backoff(self) -> Backoff:
@@ -152,24 +154,24 @@ class GroupsManager:
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
         result = PollResult()
-        for question in tuple(self._questions):
-            result.wait_ms = min(result.wait_ms, self._poll_question(question, now, result.requests))
+        for question in tuple(self._pending):
+            result.wait_ms = min(result.wait_ms, self._poll_query(question, now, result.requests))
         for coordinator in self._coordinators.values():
             found = coordinator.poll(now)
             result.requests += found.requests
             result.wait_ms = min(result.wait_ms, found.wait_ms)
-        self._questions = [question for question in self._questions if not question.promise.done]
+        self._pending = [question for question in self._pending if not question.promise.done]
         for group, coordinator in self._coordinators.items():
-            coordinator.wanted = any(question.group == group for question in self._questions)
+            coordinator.lookup_requested = any(question.group == group for question in self._pending)
         return result
 
-    def _poll_question(self, question: _Question[Any], now: float, requests: list[UnsentRequest]) -> float:
+    def _poll_query(self, question: PendingQuery[Any], now: float, requests: list[UnsentRequest]) -> float:
         if question.promise.done:
             return FOREVER
         coordinator = self._coordinators.get(question.group)
         trouble = None if coordinator is None else coordinator.take_error()
         if trouble is not None:
-            question.promise.fail(trouble)
+            question.promise.set_exception(trouble)
             return 0.0  # what waits for this promise may ask on
         if now >= question.deadline:
             question.time_out(coordinator)
@@ -181,14 +183,14 @@ class GroupsManager:
             return min(wait, question.backoff.remaining_ms(now))
         node = question.node
         if coordinator is not None:
-            coordinator.wanted = True
+            coordinator.lookup_requested = True
             if coordinator.coordinator is None:
                 return wait
             node = str(coordinator.coordinator.id)
         requests.append(self._request(question, node))
         return wait
 
-    def _request(self, question: _Question[Any], node: str | None) -> UnsentRequest:
+    def _request(self, question: PendingQuery[Any], node: str | None) -> UnsentRequest:
         question.in_flight = True
         ask = question.ask
         return UnsentRequest(
@@ -200,15 +202,15 @@ class GroupsManager:
             max_version=ask.max_version,
         )
 
-    def _on_reply(self, question: _Question[Any], reply: Reply) -> None:
+    def _on_reply(self, question: PendingQuery[Any], reply: Reply) -> None:
         question.in_flight = False
         try:
             if reply.error is not None:
                 raise reply.error
-            question.promise.keep(question.ask.read(reply))
+            question.promise.set_result(question.ask.read(reply))
         except KafkaError as error:
             if not error.retriable:
-                question.promise.fail(error)
+                question.promise.set_exception(error)
                 return
             question.last_error = error
             question.backoff.failed(reply.now)
@@ -219,12 +221,12 @@ class GroupsManager:
                 self._metadata.request_update()  # the broker may be gone, or be known by an old address
 
 
-class _Question(Generic[T]):
+class PendingQuery(Generic[T]):
     """One question under way. `node` None: asked of the group's coordinator."""
 
     __slots__ = ("ask", "backoff", "deadline", "group", "in_flight", "last_error", "node", "promise")
 
-    def __init__(self, ask: Ask, group: str, node: str | None, deadline: float, backoff: Backoff) -> None:
+    def __init__(self, ask: GroupQuery, group: str, node: str | None, deadline: float, backoff: Backoff) -> None:
         self.ask = ask
         self.group = group
         self.node = node
@@ -239,7 +241,7 @@ class _Question(Generic[T]):
         about = f"of group {self.group!r} " if self.group else ""
         error = KafkaTimeoutError(f"{self.ask.api.name} {about}was not answered within the timeout")
         error.__cause__ = self.last_error or (None if coordinator is None else coordinator.last_error)
-        self.promise.fail(error)
+        self.promise.set_exception(error)
 
 
 def _not_of_this_kind(error: KafkaError) -> bool:

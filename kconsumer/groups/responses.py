@@ -31,8 +31,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 SHARE_PROTOCOL_TYPE = "share"
 DEAD = "Dead"  # how a broker without error 69 says that there is no such group
 GROUP_ID_NOT_FOUND = 69
-TELLS_STATES = 4  # versions of ListGroups
-TELLS_TYPES = 5
+MIN_VERSION_STATES = 4  # versions of ListGroups
+MIN_VERSION_TYPES = 5
 
 
 class GroupPosition(NamedTuple):
@@ -44,22 +44,22 @@ class GroupPosition(NamedTuple):
     lag: int | None = None
 
 
-def read_listing(reply: Reply) -> list[GroupListing]:
+def parse_listing(reply: Reply) -> list[GroupListing]:
     """The groups that one broker coordinates."""
     message: ListGroupsResponse = reply.message
     _raise(message.error_code, "listing groups")
     return [
         GroupListing(
             group.group_id,
-            group.group_type if reply.version >= TELLS_TYPES else None,
-            group.group_state if reply.version >= TELLS_STATES else None,
+            group.group_type if reply.version >= MIN_VERSION_TYPES else None,
+            group.group_state if reply.version >= MIN_VERSION_STATES else None,
             group.protocol_type,
         )
         for group in message.groups
     ]
 
 
-def read_classic(reply: Reply) -> GroupDescription:
+def parse_classic(reply: Reply) -> GroupDescription:
     """A group of the classic protocol."""
     message: DescribeGroupsResponse = reply.message
     group = message.groups[0]
@@ -78,7 +78,7 @@ def read_classic(reply: Reply) -> GroupDescription:
     )
 
 
-def read_consumer(reply: Reply) -> GroupDescription:
+def parse_consumer(reply: Reply) -> GroupDescription:
     """A group of the consumer protocol (KIP-848)."""
     message: ConsumerGroupDescribeResponse = reply.message
     group = message.groups[0]
@@ -95,7 +95,7 @@ def read_consumer(reply: Reply) -> GroupDescription:
     )
 
 
-def read_share(reply: Reply) -> GroupDescription:
+def parse_share(reply: Reply) -> GroupDescription:
     """A share group (KIP-932)."""
     message: ShareGroupDescribeResponse = reply.message
     group = message.groups[0]
@@ -112,7 +112,7 @@ def read_share(reply: Reply) -> GroupDescription:
     )
 
 
-def read_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
+def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     """All that a group of either consumer protocol committed."""
     group = reply.message.groups[0] if reply.version >= 8 else reply.message
     _raise(group.error_code, "committed offsets")
@@ -127,7 +127,7 @@ def read_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     return found
 
 
-def read_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
+def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     """Where a share group is in each partition, and how many records are left to deliver."""
     message: DescribeShareGroupOffsetsResponse = reply.message
     group = message.groups[0]

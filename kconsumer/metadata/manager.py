@@ -19,7 +19,7 @@ from kconsumer.metadata.topic_requests import (
     INVALID_TOPIC,
     TOPIC_AUTHORIZATION,
     UNKNOWN_TOPIC,
-    TopicLookups,
+    TopicMetadataRequests,
     TopicTable,
     metadata_request,
     topic_error,
@@ -68,7 +68,7 @@ class MetadataManager:
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
-        self._lookups = TopicLookups(config, cluster, rng)
+        self._lookups = TopicMetadataRequests(config, cluster, rng)
         self._watched: Counter[str] = Counter()
         self._ids: frozenset[bytes] = frozenset()
         self._ids_due = False  # names were asked for: now the ids that they did not tell
@@ -126,25 +126,25 @@ class MetadataManager:
         self._refreshes.append((self._full_serial, promise))
         return promise
 
-    def watch(self, topics: Iterable[str]) -> None:
-        """Keep metadata of these topics, subscribed or not, until as many `unwatch`."""
+    def add_topics(self, topics: Iterable[str]) -> None:
+        """Keep metadata of these topics, subscribed or not, until as many `remove_topics`."""
         names = set(topics)
         self._watched.update(names)
         if not self._cluster.knows(names):
             self.request_new_topics()
 
-    def unwatch(self, topics: Iterable[str]) -> None:
-        """Undo one `watch`."""
+    def remove_topics(self, topics: Iterable[str]) -> None:
+        """Undo one `add_topics`."""
         self._watched.subtract(set(topics))
         self._watched += Counter()  # drops those at zero
 
-    def watch_ids(self, ids: frozenset[bytes]) -> None:
+    def add_topic_ids(self, ids: frozenset[bytes]) -> None:
         """Keep metadata of the topics with these ids, whatever their names are, until called again."""
         self._ids = ids
         if any(self._cluster.topic_name(topic_id) is None for topic_id in ids):
             self._needs_partial = True
 
-    def require(
+    def fetch(
         self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
     ) -> Promise[TopicTable]:
         """The partitions of these topics (None: of all topics), as a mapping; topics that do not exist are
@@ -152,24 +152,24 @@ class MetadataManager:
 
         Fails with TimeoutError at `deadline` (ms), or with a topic's error (InvalidTopicError, …).
         """
-        return self._lookups.require(topics, deadline, fresh=fresh)
+        return self._lookups.fetch(topics, deadline, fresh=fresh)
 
-    def see_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
+    def update_last_seen_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
         """A leader epoch met in a commit or an answer; if it is news, metadata is asked for."""
-        if epoch is not None and self._cluster.see_epoch(tp, epoch):
+        if epoch is not None and self._cluster.update_last_seen_epoch(tp, epoch):
             self.request_update()
 
     # --- polling -----------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
-        self._notice_subscription()
+        self._check_subscription()
         result = PollResult()
         wait = self._poll_update(now, result)
         result.wait_ms = min(wait, self._lookups.poll(now, result.requests), self._check_trigger(now))
         return result
 
-    def _notice_subscription(self) -> None:
+    def _check_subscription(self) -> None:
         subscription = self._subscription
         if subscription.topics_version == self._topics_version:
             return
@@ -294,7 +294,7 @@ class MetadataManager:
         done = [promise for needed, promise in self._refreshes if needed <= serial]
         self._refreshes = [entry for entry in self._refreshes if entry[0] > serial]
         for promise in done:
-            promise.keep(None)
+            promise.set_result(None)
 
     # --- errors ------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class MetadataManager:
         """Wanted topics that do not exist, as far as the brokers know."""
         return frozenset(t for t, code in self._topic_errors.items() if code == UNKNOWN_TOPIC)
 
-    def hint(self, topic: str) -> str:
+    def topic_problem(self, topic: str) -> str:
         """What is wrong with the topic, in words for `partition_states()`; empty if nothing is known."""
         code = self._topic_errors.get(topic, 0)
         if code == UNKNOWN_TOPIC:
@@ -360,11 +360,11 @@ class MetadataManager:
 
     def problem_with(self, tp: TopicPartition) -> str:
         """Returns what is wrong with the partition or its topic, in words; empty if nothing is known."""
-        return self.hint(tp.topic) or self.missing_partition(tp)
+        return self.topic_problem(tp.topic) or self.missing_partition(tp)
 
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
-    def no_node_available(self, now: float) -> None:
+    def on_no_node(self, now: float) -> None:
         """The engine found no broker to send to: all are in backoff."""
         # While bootstrapping there is nothing to go back to.
         if self._cluster.nodes:

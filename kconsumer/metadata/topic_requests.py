@@ -29,7 +29,7 @@ class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
     internal: frozenset[str] = frozenset()
 
 
-class TopicLookups:
+class TopicMetadataRequests:
     """The questions under way (Java `TopicMetadataFetcher`)."""
 
     def __init__(self, config: ConsumerConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
@@ -38,11 +38,11 @@ class TopicLookups:
         self._rng = rng
         self._lookups: list[_Lookup] = []
 
-    def require(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
-        """See `MetadataManager.require`."""
+    def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
+        """See `MetadataManager.fetch`."""
         promise: Promise[TopicTable] = Promise()
         if topics is not None and not fresh and self._cluster.knows(topics):
-            promise.keep(_table(self._cluster, topics))
+            promise.set_result(_table(self._cluster, topics))
             return promise
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
         self._lookups.append(_Lookup(topics, promise, deadline, backoff))
@@ -78,7 +78,7 @@ class _Lookup:
             what = "all topics" if self.topics is None else ", ".join(self.topics)
             error = KafkaTimeoutError(f"no metadata of {what} within the timeout")
             error.__cause__ = self.last_error
-            self.promise.fail(error)
+            self.promise.set_exception(error)
         elif not self.in_flight and self.backoff.remaining_ms(now) <= 0:
             self.in_flight = True
             message = metadata_request(self.topics, create and self.topics is not None)
@@ -98,7 +98,7 @@ class _Lookup:
         elif error.retriable:
             self._retry(error, reply.now)
         else:
-            self.promise.fail(error)
+            self.promise.set_exception(error)
 
     def _read(self, reply: Reply) -> None:
         found = Cluster()
@@ -106,14 +106,14 @@ class _Lookup:
         serious = {t: code for t, code in errors.items() if code != UNKNOWN_TOPIC}
         passing = next(((t, code) for t, code in serious.items() if is_retriable(code)), None)
         if any(code in (INVALID_TOPIC, TOPIC_AUTHORIZATION) for code in serious.values()):
-            self.promise.fail(topic_error(serious))
+            self.promise.set_exception(topic_error(serious))
         elif passing is not None:
             self._retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
         elif serious:
             topic, code = next(iter(serious.items()))
-            self.promise.fail(error_for(code, f"topic {topic}"))
+            self.promise.set_exception(error_for(code, f"topic {topic}"))
         else:
-            self.promise.keep(_table(found, found.topics()))
+            self.promise.set_result(_table(found, found.topics()))
 
     def _retry(self, error: KafkaError, now: float) -> None:
         self.last_error = error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from kconsumer.metrics.plugins import tell
+from kconsumer.metrics.plugins import notify_plugin
 from kconsumer.types import MetricName
 
 
@@ -69,23 +69,23 @@ class Reporters:
     def begin(self, measures: Iterable[tuple[MetricName, Callable[[float], float]]]) -> None:
         """These are there already."""
         self._known = {name: Metric(name, measure, self._now) for name, measure in measures}
-        self._tell("init", list(self._known.values()))
+        self._notify("init", list(self._known.values()))
 
     def added(self, name: MetricName, measure: Callable[[float], float]) -> None:
         """There is one more, or another one of its name."""
         metric = self._known[name] = Metric(name, measure, self._now)
-        self._tell("metric_change", metric)
+        self._notify("metric_change", metric)
 
     def removed(self, name: MetricName) -> None:
         """One is gone."""
         metric = self._known.pop(name, None)
         if metric is not None:
-            self._tell("metric_removal", metric)
+            self._notify("metric_removal", metric)
 
     def close(self) -> None:
         """The consumer is closed."""
-        self._tell("close")
+        self._notify("close")
 
-    def _tell(self, method: str, *arguments: object) -> None:
+    def _notify(self, method: str, *arguments: object) -> None:
         for reporter in self._reporters:
-            self._call(partial(tell, reporter, method, *arguments))
+            self._call(partial(notify_plugin, reporter, method, *arguments))

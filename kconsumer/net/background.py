@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar, cast
 from kconsumer.errors import BrokerConnectionError, StateError
 
 T = TypeVar("T")
-E = TypeVar("E", bound="Errand[Any]")
+E = TypeVar("E", bound="BackgroundTask[Any]")
 
-MOST_THREADS = 4
+MAX_THREADS = 4
 """A name server, or an issuer of tokens, that does not answer keeps as many; further errands wait for their turn."""
 
-LONGEST_NAP_S = 0.1
+MAX_SLEEP_S = 0.1
 
 Start = Callable[[Callable[[], None]], None]
 """Runs something beside the caller."""
@@ -30,20 +30,20 @@ def in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="kconsumer-errand", daemon=True).start()
 
 
-class Errand(Generic[T]):
-    """One piece of work. When `done`, `outcome()` returns what it gave or raises what it raised: `error`, if any."""
+class BackgroundTask(Generic[T]):
+    """One blocking call. When `completed`, `result()` returns its result or raises its exception (`error`)."""
 
-    __slots__ = ("_found", "_work", "done", "error")
+    __slots__ = ("_found", "_function", "completed", "error")
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self.done = False
+        self.completed = False
         self.error: Exception | None = None
-        self._work: Callable[[], T] | None = work
+        self._function: Callable[[], T] | None = work
         self._found: T | None = None
 
     def run(self) -> None:
         """Do it; what goes wrong is kept."""
-        work, self._work = self._work, None
+        work, self._function = self._function, None
         assert work is not None
         try:
             self._found = work()
@@ -51,44 +51,45 @@ class Errand(Generic[T]):
             self.error = error
         except BaseException as error:  # sys.exit() of a user's callable: the thread has more to do
             self.error = RuntimeError(f"{type(error).__name__} was raised")
-        self.done = True
+        self.completed = True
 
     def fail(self, error: Exception) -> None:
         """End it with this error, without running it."""
-        self._work = None
+        self._function = None
         self.error = error
-        self.done = True
+        self.completed = True
 
-    def outcome(self) -> T:
+    def result(self) -> T:
         """What came of it."""
         if self.error is not None:
             raise self.error
         return cast(T, self._found)  # which may be None by right
 
 
-class Errands:
-    """Runs them. One thread calls `begin`; `ended` tells it that some are done since it last reset it, and `wake` ends
-    its waiting. If the system has no thread left, they fail, or with `inline` run on the caller's thread."""
+class BackgroundExecutor:
+    """Runs background tasks on at most MAX_THREADS threads. One thread calls `submit`. When a task is completed,
+    `completed_tasks` is set and `wake` is called. If no thread can be started, tasks fail, or with `inline` run on the
+    caller's thread."""
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread, *, inline: bool = False) -> None:
-        self.ended = False
+        self.completed_tasks = False
         self._inline = inline
         self._closed = False
         self._wake = wake
         self._start = start
         self._lock = threading.Lock()  # guards these two
-        self._waiting: deque[Errand[Any]] = deque()
+        self._waiting: deque[BackgroundTask[Any]] = deque()
         self._threads = 0
 
-    def begin(self, work: Callable[[], T]) -> Errand[T]:
+    def submit(self, work: Callable[[], T]) -> BackgroundTask[T]:
         """Have it done beside the caller."""
-        return self.send(Errand(work))
+        return self.start(BackgroundTask(work))
 
-    def send(self, errand: E) -> E:
+    def start(self, errand: E) -> E:
         """The same for an errand of a kind of its own."""
         with self._lock:
             self._waiting.append(errand)
-            another = self._threads < MOST_THREADS
+            another = self._threads < MAX_THREADS
             self._threads += another
         if another:
             try:
@@ -105,12 +106,12 @@ class Errands:
         self._closed = True
         self._waiting.clear()
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """For an errand that is to wait: raises StateError soon after `close`, when nobody wants its outcome."""
-        for _ in range(max(1, round(seconds / LONGEST_NAP_S))):
+        for _ in range(max(1, round(seconds / MAX_SLEEP_S))):
             if self._closed:
                 raise StateError("the consumer was closed")
-            threading.Event().wait(min(seconds, LONGEST_NAP_S))
+            threading.Event().wait(min(seconds, MAX_SLEEP_S))
 
     def _fail_all(self, error: RuntimeError) -> None:
         """Fail what waits: it may be user code, which must not run on the caller's thread, inside the engine's lock."""
@@ -119,7 +120,7 @@ class Errands:
             waiting, self._waiting = self._waiting, deque()
         for errand in waiting:
             errand.fail(BrokerConnectionError(f"no thread can be started for the login: {error}"))
-        self.ended = True
+        self.completed_tasks = True
         self._wake()
 
     def _work(self) -> None:
@@ -131,5 +132,5 @@ class Errands:
                     return
                 errand = self._waiting.popleft()
             errand.run()
-            self.ended = True
+            self.completed_tasks = True
             self._wake()

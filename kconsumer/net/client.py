@@ -20,7 +20,7 @@ from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
 from kconsumer.net.event_loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics, broker_id
-from kconsumer.net.node import FOREVER, Link, ReconnectPolicy
+from kconsumer.net.node import FOREVER, NodeConnection, ReconnectPolicy
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import Connect, Resolve, connect_tcp, connector, resolve
 from kconsumer.schema.dsl import Api
@@ -28,8 +28,8 @@ from kconsumer.types import Node
 
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
-    from kconsumer.net.sasl.authenticator import NewLogin
-    from kconsumer.net.sasl.credentials import Accounts
+    from kconsumer.net.sasl.authenticator import NewAuthenticator
+    from kconsumer.net.sasl.credentials import CredentialsProvider
 
 __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkMetrics"]
 
@@ -72,11 +72,11 @@ class NetworkClient:
             beside,
             metrics,
         )
-        self._links = self._loop.links
-        self._accounts = self._make_accounts() if config.security_protocol.startswith("SASL") else None
+        self._nodes_by_id = self._loop.nodes
+        self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
-        self.writes_later = False  # `send` leaves the system call to `flush` and `poll`
+        self.deferred_writes = False  # `send` leaves the system call to `flush` and `poll`
         self.rebootstrap()
 
     # --- which brokers there are ---
@@ -89,20 +89,20 @@ class NetworkClient:
         """
         self._nodes = {node.id: node for node in nodes}
         self._cluster_id = cluster_id
-        for link in list(self._links.values()):
+        for link in list(self._nodes_by_id.values()):
             node = self._nodes.get(broker_id(link.node))
             if node is not None:
                 link.move(node)
             elif link.connection is None or not link.connection.in_flight:
                 self._loop.close_quietly(link, self._clock.now())
-                del self._links[link.node]
+                del self._nodes_by_id[link.node]
 
     def rebootstrap(self, *, close_connections: bool = False) -> None:
         """Back to `bootstrap_servers` (KIP-899); `close_connections` fails what is in flight (KIP-1102)."""
         self._loop.rebootstrap_required = False
         if close_connections:
             now = self._clock.now()
-            for node in list(self._links):
+            for node in list(self._nodes_by_id):
                 self.disconnect(node, now)
         servers = self._config.bootstrap_servers
         self.set_nodes(Node(-index, host, port) for index, (host, port) in enumerate(servers, start=1))
@@ -123,9 +123,9 @@ class NetworkClient:
         connecting: str | None = None
         idle: tuple[float, str] | None = None
         for node in nodes[start:] + nodes[:start]:
-            link = self._links.get(node)
+            link = self._nodes_by_id.get(node)
             connection = link.connection if link is not None else None
-            if link is not None and link.lookup is not None:
+            if link is not None and link.dns_lookup is not None:
                 connecting = node
             elif link is None or connection is None:
                 attempted = link.last_attempt if link is not None else -FOREVER
@@ -147,62 +147,62 @@ class NetworkClient:
 
     def ready(self, node: str, now: float) -> bool:
         """Whether a request may be sent; if not, start connecting unless that is under way or in backoff."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         if link is not None and link.connection is not None:
-            if link.connection.login_due(now) and link.transport is not None:
-                self._loop.log_in_again(link, link.connection, link.transport, now)
+            if link.connection.reauth_due(now) and link.transport is not None:
+                self._loop.reauthenticate(link, link.connection, link.transport, now)
             return _may_send(link, now)
         broker = self._nodes.get(broker_id(node))
         if broker is None:
             return False
         if link is None:
-            link = self._links[node] = Link(node, broker.host, broker.port)
-        if link.backoff_until <= now and link.lookup is None:
+            link = self._nodes_by_id[node] = NodeConnection(node, broker.host, broker.port)
+        if link.backoff_until <= now and link.dns_lookup is None:
             self._loop.connect(link, now)
         return False
 
     def delay_ms(self, node: str, now: float) -> float:
         """How long until asking `ready` again makes sense: 0 for now, infinity when `poll` will tell."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         if link is None:
             return 0.0
         if link.connection is None:
-            return FOREVER if link.lookup is not None else max(0.0, link.backoff_until - now)
+            return FOREVER if link.dns_lookup is not None else max(0.0, link.backoff_until - now)
         if link.connection.state is not READY:
             return FOREVER
         if link.throttled_until > now:
             return link.throttled_until - now
-        return FOREVER if link.connection.in_flight >= MAX_IN_FLIGHT or link.connection.held(now) else 0.0
+        return FOREVER if link.connection.in_flight >= MAX_IN_FLIGHT or link.connection.blocked_for_reauth(now) else 0.0
 
-    def failed(self, node: str, now: float) -> KafkaError | None:
+    def connection_failed(self, node: str, now: float) -> KafkaError | None:
         """Why the broker cannot be reached: while its connection is in backoff, or when nobody knows it."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         if link is not None and link.connection is not None:
             return None
         if broker_id(node) not in self._nodes:
             return BrokerConnectionError(f"broker {broker_id(node)} is no longer part of the cluster")
         return link.error if link is not None and now < link.backoff_until else None
 
-    def refusal(self) -> AuthenticationError | None:
+    def authentication_error(self) -> AuthenticationError | None:
         """A broker's refusal of a handshake or a login that is the last we know of it."""
-        errors = (link.error for link in self._links.values() if link.connection is None)
+        errors = (link.error for link in self._nodes_by_id.values() if link.connection is None)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
-    def trouble(self, now: float) -> str:
+    def connection_errors(self, now: float) -> str:
         """Why brokers cannot be reached, in one line; empty if all that were tried can be."""
-        reasons = {self._trouble_of(link, now): None for link in self._links.values()}
+        reasons = {self._error_of(link, now): None for link in self._nodes_by_id.values()}
         return "; ".join(reason for reason in reasons if reason)
 
-    def trouble_with(self, node: str, now: float) -> str:
+    def last_error(self, node: str, now: float) -> str:
         """Why nothing can be sent to this broker, in one line; empty if it can, or was not tried."""
-        link = self._links.get(node)
-        return "" if link is None else self._trouble_of(link, now)
+        link = self._nodes_by_id.get(node)
+        return "" if link is None else self._error_of(link, now)
 
     def report(self, now: float) -> list[ConnectionReport]:
         """All connections there were, also those that are lost."""
-        return [self._report_of(link, now) for link in self._links.values()]
+        return [self._report_of(link, now) for link in self._nodes_by_id.values()]
 
-    def _report_of(self, link: Link, now: float) -> ConnectionReport:
+    def _report_of(self, link: NodeConnection, now: float) -> ConnectionReport:
         connection = link.connection
         oldest = None if connection is None else connection.oldest()
         return ConnectionReport(
@@ -210,21 +210,21 @@ class NetworkClient:
             connection.state.value
             if connection is not None
             else "not connected"
-            if link.lookup is None
+            if link.dns_lookup is None
             else "resolving",
             0 if connection is None else connection.in_flight,
             "" if oldest is None else oldest.api.name,
             0.0 if oldest is None else now - oldest.sent_at,
-            self._trouble_of(link, now),
+            self._error_of(link, now),
         )
 
-    def _trouble_of(self, link: Link, now: float) -> str:
+    def _error_of(self, link: NodeConnection, now: float) -> str:
         """The last error counts until the connection works again, also while the next attempt is under way."""
         connection = link.connection
         if connection is not None and connection.state is READY:
             return ""
-        error = link.error or self.failed(link.node, now)
-        if error is None and link.lookup is not None:
+        error = link.error or self.connection_failed(link.node, now)
+        if error is None and link.dns_lookup is not None:
             return f"{link.name} has not been resolved to an address for {now - link.last_attempt:.0f} ms"
         if error is not None or connection is None:
             return str(error or "")
@@ -237,7 +237,7 @@ class NetworkClient:
         Raises UnsupportedVersionError if the broker shares no version of it, StateError if the node is not
         `ready`.
         """
-        link = self._links.get(request.node)
+        link = self._nodes_by_id.get(request.node)
         if link is None or not _may_send(link, now):
             raise StateError(f"{request.api.name} cannot be sent: connection {request.node} is not ready")
         connection, transport = link.connection, link.transport
@@ -245,37 +245,43 @@ class NetworkClient:
         assert transport is not None
         connection.send(request, now)
         link.last_used = now
-        if self.writes_later:
-            self._loop.unwritten[link] = None
+        if self.deferred_writes:
+            self._loop.deferred_writes[link] = None
         else:
             self._loop.write(link, connection, transport, now)
 
     def flush(self, now: float) -> None:
-        """Write what was sent while `writes_later`; `poll` begins with it, too."""
+        """Write what was sent while `deferred_writes`; `poll` begins with it, too."""
         self._loop.flush(now)
 
     def disconnect(self, node: str, now: float) -> None:
         """Close a connection; its requests in flight fail. It may be opened again after the backoff."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         if link is None or link.connection is None:
             return
         error = BrokerConnectionError(f"the connection to {link.name} was closed by this client")
-        self._loop.lose(link, link.connection, error, now)
+        self._loop.disconnect(link, link.connection, error, now)
         link.error = None
 
     def in_flight(self, node: str | None = None) -> int:
         """Requests without an answer: of one connection, or of all."""
-        links = self._links.values() if node is None else [self._links[node]] if node in self._links else []
+        links = (
+            self._nodes_by_id.values()
+            if node is None
+            else [self._nodes_by_id[node]]
+            if node in self._nodes_by_id
+            else []
+        )
         return sum(link.connection.in_flight for link in links if link.connection is not None)
 
     def api_versions(self, node: str) -> Mapping[int, tuple[int, int]] | None:
         """What the broker supports, by api key; None unless connected."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         return link.connection.api_versions if link is not None and link.connection is not None else None
 
     def negotiated(self, node: str, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
         """The version a request would be sent with. Raises as `send` does."""
-        link = self._links.get(node)
+        link = self._nodes_by_id.get(node)
         if link is None or link.connection is None or link.connection.state is not READY:
             raise StateError(f"the versions of connection {node} are not known yet")
         return link.connection.negotiated(api, min_version, max_version)
@@ -292,20 +298,20 @@ class NetworkClient:
         return self._loop.idle(now)
 
     @property
-    def arrived(self) -> int:
+    def responses_ready(self) -> int:
         """How many large answers have come that `poll` would find at once; cheap to ask."""
-        return self._loop.arrived
+        return self._loop.responses_ready
 
     @property
     def receiving(self) -> bool:
         """True if a response has arrived in part, and only `poll` can read the rest: a TLS connection has no other
         reader. Otherwise the broker would have to wait, and the response be late."""
-        connections = (link.connection for link in self._links.values() if link.job is None)
+        connections = (link.connection for link in self._nodes_by_id.values() if link.receive_job is None)
         return any(connection is not None and connection.receiving for connection in connections)
 
     def wakeup(self) -> None:
         """Make a `poll` that blocks, or else the next one, return at once. For any thread or signal handler."""
-        self._loop.waker.ring()
+        self._loop.waker.wake()
 
     def close(self) -> None:
         """Close every connection; requests in flight get no answer. Never blocks; may be called twice.
@@ -320,12 +326,12 @@ class NetworkClient:
         self.close()
 
     def __repr__(self) -> str:
-        connections = [link.connection for link in self._links.values() if link.connection is not None]
+        connections = [link.connection for link in self._nodes_by_id.values() if link.connection is not None]
         connected = sum(connection.ready for connection in connections)
         state = f"{len(self._nodes)} brokers known, {connected} connected"
         return f"<NetworkClient: {'closed' if self._loop.closed else state}, {self.in_flight()} in flight>"
 
-    def _new_connection(self, link: Link) -> Connection:
+    def _new_connection(self, link: NodeConnection) -> Connection:
         """The protocol side of a connection, with what it tells the broker of us."""
         config, probe = self._config, link.probe
         node_id = broker_id(link.node)
@@ -347,33 +353,33 @@ class NetworkClient:
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=introduction,
             max_frame_bytes=config.receive_message_max_bytes,
-            new_login=self._new_login(link.known_as),
+            new_login=self._new_authenticator(link.known_as),
             rng=self._rng,
             probe=probe,
             security_protocol=config.security_protocol,
         )
 
-    def _make_accounts(self) -> Accounts:
-        from kconsumer.net.sasl.credentials import Accounts  # for those who log in
+    def _make_credentials(self) -> CredentialsProvider:
+        from kconsumer.net.sasl.credentials import CredentialsProvider  # for those who log in
 
-        return Accounts(self._config, self._clock, self._loop.errands)
+        return CredentialsProvider(self._config, self._clock, self._loop.background)
 
-    def _new_login(self, host: str) -> NewLogin | None:
+    def _new_authenticator(self, host: str) -> NewAuthenticator | None:
         """How a connection to this host logs in, if it does."""
-        accounts, timeout_ms = self._accounts, self._config.request_timeout_ms
+        accounts, timeout_ms = self._credentials, self._config.request_timeout_ms
         if accounts is None:
             return None
-        from kconsumer.net.sasl.authenticator import Login
+        from kconsumer.net.sasl.authenticator import SaslAuthenticator
 
-        return lambda line: Login(line, accounts, host, timeout_ms)
+        return lambda line: SaslAuthenticator(line, accounts, host, timeout_ms)
 
 
-def _may_send(link: Link, now: float) -> bool:
+def _may_send(link: NodeConnection, now: float) -> bool:
     connection = link.connection
     return (
         connection is not None
         and connection.state is READY
         and link.throttled_until <= now
-        and not connection.held(now)
+        and not connection.blocked_for_reauth(now)
         and connection.in_flight < MAX_IN_FLIGHT
     )

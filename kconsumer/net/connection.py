@@ -35,7 +35,7 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.net.messages import ClientRequest, ClientResponse
-from kconsumer.net.preamble import BYTES, known
+from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
 from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
 from kconsumer.schema import API_VERSIONS
@@ -43,7 +43,7 @@ from kconsumer.schema.dsl import Api
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
-    from kconsumer.net.sasl.authenticator import Login, NewLogin
+    from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
 
 UNSUPPORTED_VERSION = 35
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
@@ -53,9 +53,9 @@ _HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions ans
 
 class InFlight:
     """A request on its way. `request` is None for the connection's own, which have a `handler` of the
-    frame; a `bare` one has no header, and neither has its answer."""
+    frame; a `raw` one has no header, and neither has its answer."""
 
-    __slots__ = ("api", "bare", "correlation_id", "deadline", "handler", "request", "sent_at", "timeout_ms", "version")
+    __slots__ = ("api", "correlation_id", "deadline", "handler", "raw", "request", "sent_at", "timeout_ms", "version")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class InFlight:
         handler: Callable[[InFlight, Frame, float], None] | None = None,
         bare: bool = False,
     ) -> None:
-        self.bare = bare
+        self.raw = bare
         self.correlation_id = correlation_id
         self.api = api
         self.version = version
@@ -93,7 +93,7 @@ class Connection:
         request_timeout_ms: float,
         api_versions_fields: Mapping[str, Any],
         max_frame_bytes: int = 1 << 30,
-        new_login: NewLogin | None = None,
+        new_login: NewAuthenticator | None = None,
         rng: random.Random | None = None,
         probe: Probe | None = None,
         security_protocol: str = "PLAINTEXT",
@@ -112,21 +112,21 @@ class Connection:
         self._request_timeout_ms = request_timeout_ms
         self._api_versions_fields = api_versions_fields
         self._frames = FrameBuffer(max_frame_bytes)
-        self._greeting: bytearray | None = bytearray()
+        self._preamble: bytearray | None = bytearray()
         self._in_flight: deque[InFlight] = deque()
         self._outgoing: deque[memoryview] = deque()
         self._next_correlation_id = 0
         self._next_login_id = _LOGIN_CORRELATION_IDS
-        self._new_login = new_login
+        self._new_authenticator = new_login
         self._rng = rng or random.Random()
-        self._login: Login | None = None  # that is under way
-        self._login_again_at = float("inf")
-        self._held_from = float("inf")  # a request sent later might find the session over
-        self._login_began = 0.0
-        self.login_ms = 0.0  # that the last login took
-        self.used = False  # a caller's request was answered
+        self._authenticator: SaslAuthenticator | None = None  # that is under way
+        self._reauth_at = float("inf")
+        self._reauth_since = float("inf")  # a request sent later might find the session over
+        self._auth_began = 0.0
+        self.auth_ms = 0.0  # that the last login took
+        self.has_served_request = False  # a caller's request was answered
         self.recv_view = self._frames.recv_view
-        self.ahead_view = self._frames.ahead_view
+        self.prefetch_view = self._frames.ahead_view
 
     # --- state ---
 
@@ -155,7 +155,7 @@ class Connection:
         return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
     @property
-    def expecting(self) -> bool:
+    def has_in_flight(self) -> bool:
         """Whether an answer is due, of the caller's requests or of the connection's own."""
         return bool(self._in_flight)
 
@@ -174,12 +174,12 @@ class Connection:
             probe = self.probe
             self._enqueue(probe.api, probe.version, probe.message, now, probe.timeout_ms, handler=self._on_probe)
             return
-        if self._new_login is not None:
-            self.handle(ConnectionEvent.LOGIN_BEGINS)
-            self._log_in(self._new_login, now)
+        if self._new_authenticator is not None:
+            self.handle(ConnectionEvent.AUTH_STARTED)
+            self._authenticate(self._new_authenticator, now)
             return
         self.handle(ConnectionEvent.TRANSPORT_READY)
-        self._ask_versions(API_VERSIONS.max_version, now)
+        self._request_versions(API_VERSIONS.max_version, now)
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
         """The version to speak. Raises UnsupportedVersionError, naming both ranges, if there is none."""
@@ -244,37 +244,37 @@ class Connection:
 
         Raises ProtocolError (not Kafka, or out of step) or another KafkaError that ends the connection.
         """
-        if self._greeting is not None:
-            self._check_greeting(self._greeting, count)
+        if self._preamble is not None:
+            self._check_preamble(self._preamble, count)
         try:
             frames = self._frames.received(count)
         except ProtocolError as error:
             raise self._too_large(error) from error
-        return self._answer_all(frames, now, responses)
+        return self._handle_frames(frames, now, responses)
 
-    def received_ahead(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """As `received`, of the bytes of a size and `count` bytes of its frame in `ahead_view()`."""
+    def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
+        """As `received`, of the bytes of a size and `count` bytes of its frame in `prefetch_view()`."""
         try:
             frames = self._frames.received_ahead(prefix, count)
         except ProtocolError as error:
             raise self._too_large(error) from error
-        return self._answer_all(frames, now, responses)
+        return self._handle_frames(frames, now, responses)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
         """Nothing was allocated for the size that a broker announced."""
         return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
-    def _answer_all(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
+    def _handle_frames(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
         for frame in frames:
-            self._answer(frame, now, responses)
+            self._handle_frame(frame, now, responses)
         return len(frames)
 
-    def _answer(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
+    def _handle_frame(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
         """Match one frame with the oldest request in flight."""
         if not self._in_flight:
             raise ProtocolError(f"{self.name} sent {len(frame)} bytes that answer no request")
         entry = self._in_flight[0]
-        if entry.bare:
+        if entry.raw:
             assert entry.handler is not None
             self._pop()
             entry.handler(entry, frame, now)
@@ -296,7 +296,7 @@ class Connection:
         self._pop()
         assert entry.request is not None
         self._note_throttle(entry, message)
-        self.used = True
+        self.has_served_request = True
         responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
 
     def _note_throttle(self, entry: InFlight, message: Any) -> None:
@@ -313,50 +313,52 @@ class Connection:
 
     def _find_deadline(self) -> None:
         self.next_deadline = min((entry.deadline for entry in self._in_flight), default=float("inf"))
-        if self._login is not None:
-            self.next_deadline = min(self.next_deadline, self._login.deadline)
+        if self._authenticator is not None:
+            self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
-    def _check_greeting(self, greeting: bytearray, count: int) -> None:
+    def _check_preamble(self, greeting: bytearray, count: int) -> None:
         """Look at the first bytes ever received before believing what they say."""
-        greeting += bytes(self._frames.recv_view()[: min(count, BYTES)])
-        if known(self.name, bytes(greeting)):
-            self._greeting = None
+        greeting += bytes(self._frames.recv_view()[: min(count, PREAMBLE_BYTES)])
+        if check_first_bytes(self.name, bytes(greeting)):
+            self._preamble = None
 
     # --- login ---
 
-    def _log_in(self, new_login: NewLogin, now: float) -> None:
+    def _authenticate(self, new_login: NewAuthenticator, now: float) -> None:
         """Begin. Raises AuthenticationError if it cannot even begin."""
-        self._login_began = now
-        self._login = new_login(self)
-        self._login.begin(now)
+        self._auth_began = now
+        self._authenticator = new_login(self)
+        self._authenticator.start(now)
         self._find_deadline()
 
     @property
-    def logs_in(self) -> bool:
+    def requires_auth(self) -> bool:
         """Whether a login is a part of this connection."""
-        return self._new_login is not None
+        return self._new_authenticator is not None
 
-    def login_due(self, now: float) -> bool:
+    def reauth_due(self, now: float) -> bool:
         """Whether the session is to be prolonged before the next request."""
-        return now >= self._login_again_at
+        return now >= self._reauth_at
 
-    def held(self, now: float) -> bool:
+    def blocked_for_reauth(self, now: float) -> bool:
         """Whether requests wait although it is ready: the session ends, and the next login has no credentials yet."""
-        return now >= self._held_from
+        return now >= self._reauth_since
 
-    def log_in_again(self, now: float) -> None:
+    def reauthenticate(self, now: float) -> None:
         """Prolong it; what is in flight will be answered before."""
-        assert self._new_login is not None
-        self._login_again_at = float("inf")
-        self._log_in(self._new_login, now)
+        assert self._new_authenticator is not None
+        self._reauth_at = float("inf")
+        self._authenticate(self._new_authenticator, now)
 
-    def go_on(self, now: float) -> bool:
+    def resume_auth(self, now: float) -> bool:
         """A login may have waited for its credentials: go on with it if they are there. Whether there is news."""
-        news = self._login is not None and self._login.go_on(now)
+        news = self._authenticator is not None and self._authenticator.resume(now)
         self._find_deadline()
         return news
 
-    def ask(self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]) -> None:
+    def send_internal(
+        self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
+    ) -> None:
         """For the login: send a request of its own."""
 
         def parse(entry: InFlight, frame: Frame, now: float) -> None:
@@ -370,12 +372,12 @@ class Connection:
         correlation_id = self._next_login_id
         following = correlation_id + 1
         self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
-        self._begin_again()
+        self._start_session()
         data = self._encoded(api, version, correlation_id, message)
         deadline = now + self._request_timeout_ms
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 
-    def ask_bare(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
+    def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
         """For the login: send a token that is no request, in place of one of `api`."""
 
         def take(entry: InFlight, frame: Frame, now: float) -> None:
@@ -386,35 +388,37 @@ class Connection:
         entry = InFlight(-1, api, 0, now, deadline, handler=take, bare=True)
         self._put(entry, len(token).to_bytes(4, "big") + token)
 
-    def _begin_again(self) -> None:
+    def _start_session(self) -> None:
         """The first request of a login over a connection that is in use: no other may follow before it is over."""
         if self.state is ConnectionState.READY:
-            self.handle(ConnectionEvent.LOGIN_BEGINS)
+            self.handle(ConnectionEvent.AUTH_STARTED)
 
-    def logged_in(self, lifetime_ms: int, now: float) -> None:
+    def authenticated(self, lifetime_ms: int, now: float) -> None:
         """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
-        self._login = None
-        self.login_ms = now - self._login_began
-        self._held_from = float("inf")
+        self._authenticator = None
+        self.auth_ms = now - self._auth_began
+        self._reauth_since = float("inf")
         if lifetime_ms > 0:
-            self._login_again_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
-            self._held_from = now + lifetime_ms * _LATEST
+            self._reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
+            self._reauth_since = now + lifetime_ms * _LATEST
         first = self.state is ConnectionState.AUTHENTICATING
-        self.handle(ConnectionEvent.LOGGED_IN)
+        self.handle(ConnectionEvent.AUTHENTICATED)
         if first:
-            self._ask_versions(API_VERSIONS.max_version, now)
+            self._request_versions(API_VERSIONS.max_version, now)
 
-    def login_overdue(self, now: float) -> KafkaError | None:
+    def auth_overdue(self, now: float) -> KafkaError | None:
         """That the credentials of a login are waited for too long, if they are."""
-        return None if self._login is None or now < self._login.deadline else self._login.overdue()
+        return (
+            None if self._authenticator is None or now < self._authenticator.deadline else self._authenticator.overdue()
+        )
 
-    def hung_up(self) -> AuthenticationError | None:
+    def on_peer_closed(self) -> AuthenticationError | None:
         """What it means that the broker closed now, if it means that it refuses a login."""
-        return None if self._login is None else self._login.closed()
+        return None if self._authenticator is None else self._authenticator.closed()
 
     # --- ApiVersions ---
 
-    def _ask_versions(self, version: int, now: float) -> None:
+    def _request_versions(self, version: int, now: float) -> None:
         api = API_VERSIONS
         message = api.request(**self._api_versions_fields)
         self._enqueue(api, version, message, now, self._request_timeout_ms, handler=self._on_versions)
@@ -425,7 +429,7 @@ class Connection:
             raise ProtocolError(f"{self.name} answered ApiVersions with {len(frame)} bytes")
         _, code = _HEAD.unpack_from(frame)
         if code == UNSUPPORTED_VERSION and entry.version > 0:
-            self._ask_versions(lower_version(entry.api, entry.version, frame), now)
+            self._request_versions(lower_version(entry.api, entry.version, frame), now)
             return
         if code:
             raise error_for(code, f"{self.name} refused ApiVersions v{entry.version}")
@@ -482,7 +486,7 @@ class Connection:
         ]
         self._in_flight.clear()
         self._outgoing.clear()
-        self._login = None
+        self._authenticator = None
         self.next_deadline = float("inf")
         return failed
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
-from kconsumer.net.background import Errands, Start
-from kconsumer.net.background_receive import BESIDE_BYTES, Beside
+from kconsumer.net.background import BackgroundExecutor, Start
+from kconsumer.net.background_receive import MIN_BACKGROUND_BYTES, BackgroundReceiver
 from kconsumer.net.connection import Connection, InFlight
-from kconsumer.net.disconnects import Hangups, lost
-from kconsumer.net.interest import READ, WRITE, Watch
+from kconsumer.net.disconnects import DisconnectClassifier, connection_lost_error
+from kconsumer.net.interest import READ, WRITE, SelectorInterest
 from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
-from kconsumer.net.node import FOREVER, Link, ReconnectPolicy
+from kconsumer.net.node import FOREVER, NodeConnection, ReconnectPolicy
 from kconsumer.net.resolver import Resolver
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport, resolve_canonical
@@ -29,7 +29,7 @@ from kconsumer.net.wakeup import Waker
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
 
-Taken = tuple[bytes | None, int, int]
+ReceivedBytes = tuple[bytes | None, int, int]
 """What the Receiver took: the size before the frame, bytes of the frame, and an errno."""
 
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
@@ -41,14 +41,14 @@ log = get_logger("kconsumer.net")
 
 
 class ConnectionLoop:
-    """Does the I/O of all links, those in `links`; one thread at a time, but for `waker.ring`."""
+    """Does the I/O of all links, those in `nodes`; one thread at a time, but for `waker.ring`."""
 
     def __init__(
         self,
         config: ConsumerConfig,
         clock: Clock,
         policy: ReconnectPolicy,
-        new_connection: Callable[[Link], Connection],
+        new_connection: Callable[[NodeConnection], Connection],
         selector_factory: Callable[[], selectors.BaseSelector],
         connect: Connect,
         connect_plain: Connect,
@@ -56,8 +56,8 @@ class ConnectionLoop:
         beside: Start,
         metrics: NetworkMetrics | None,
     ) -> None:
-        self.links: dict[str, Link] = {}
-        self.unwritten: dict[Link, None] = {}  # with requests that no socket was asked to take yet
+        self.nodes: dict[str, NodeConnection] = {}
+        self.deferred_writes: dict[NodeConnection, None] = {}  # with requests that no socket was asked to take yet
         self.waker = Waker()
         self.closed = False
         self.rebootstrap_required = False  # a broker said that it is not the one we take it for (KIP-1242)
@@ -68,31 +68,31 @@ class ConnectionLoop:
         self._connect_to = connect
         self._connect_plain = connect_plain
         self._resolve = resolve
-        self._resolver = Resolver(self.waker.nudge, beside)
+        self._resolver = Resolver(self.waker.wake_nowait, beside)
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
-        self._watch = Watch(selector_factory, self.waker)
-        self.errands = Errands(self.waker.nudge, beside)
-        self._beside = Beside(self._watch)
+        self._interest = SelectorInterest(selector_factory, self.waker)
+        self.background = BackgroundExecutor(self.waker.wake_nowait, beside)
+        self._background_receiver = BackgroundReceiver(self._interest)
         self._done: list[ClientResponse] = []
-        self._hangups = Hangups(self.links)
+        self._disconnects = DisconnectClassifier(self.nodes)
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._entered_at = 0.0  # when `poll` was called last
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
 
     @property
-    def arrived(self) -> int:
+    def responses_ready(self) -> int:
         """How many large frames have been received that `poll` has not looked at. Costs next to nothing."""
-        return self._beside.ended
+        return self._background_receiver.responses_ready
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the
         timeout."""
-        if self._watch.selector is None:
+        if self._interest.selector is None:
             self._open()
         self._entered_at = now
-        if self.unwritten:
+        if self.deferred_writes:
             self.flush(now)
         deadline = now + timeout_ms
         selects, waited_ms, busy_ms = 0, 0.0, 0.0
@@ -102,34 +102,34 @@ class ConnectionLoop:
                 wait_ms < 0
                 or self._done
                 or self._changed
-                or self.waker.rung
-                or self._resolver.ended
-                or self.errands.ended
+                or self.waker.is_set
+                or self._resolver.completed_tasks
+                or self.background.completed_tasks
             ):
                 wait_ms = 0
-            selector = self._watch.selector or self._open()  # another one, perhaps, than in the last round
+            selector = self._interest.selector or self._open()  # another one, perhaps, than in the last round
             found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
             for key, mask in found:
                 if key.data is None:
                     self.waker.drain()
-                elif key.data is self._beside.receiver:
-                    self._take_all(woken)
+                elif key.data is self._background_receiver.receiver:
+                    self._collect_background(woken)
                 else:
                     self._serve(key.data, mask, woken)
             selects, waited_ms = selects + 1, waited_ms + woken - now
             now = self._clock.now() if found else woken
             busy_ms += now - woken
-            if self._resolver.ended:
-                self._go_on_resolved(now)
-            if self.errands.ended:
-                self._go_on_logging_in(now)
+            if self._resolver.completed_tasks:
+                self._continue_resolved(now)
+            if self.background.completed_tasks:
+                self._continue_authentication(now)
             if now >= self._next_timer:
                 self._run_timers(now)
-            if self._done or self._changed or self.waker.rung or now >= deadline:
+            if self._done or self._changed or self.waker.is_set or now >= deadline:
                 break
         self._changed = False
-        self.waker.rest()
+        self.waker.clear()
         done, self._done = self._done, []
         if self._metrics is not None:
             for response in done:
@@ -140,10 +140,10 @@ class ConnectionLoop:
     def idle(self, now: float) -> bool:
         """Returns whether `poll` would find nothing to do now. Changes nothing, so a signal handler may run in the
         middle of it, and even close the loop."""
-        selector = self._watch.selector
-        if selector is None or self.unwritten or self._done or self._changed or self.waker.rung:
+        selector = self._interest.selector
+        if selector is None or self.deferred_writes or self._done or self._changed or self.waker.is_set:
             return False
-        if self._resolver.ended or self.errands.ended or now >= self._next_timer:
+        if self._resolver.completed_tasks or self.background.completed_tasks or now >= self._next_timer:
             return False
         try:
             return not selector.select(0)
@@ -155,139 +155,141 @@ class ConnectionLoop:
     def close(self) -> None:
         """Give every descriptor back; sends nothing and never blocks."""
         self.closed = True
-        self._watch.close()  # first: nothing may be unregistered
+        self._interest.close()  # first: nothing may be unregistered
         self._resolver.close()
-        self.errands.close()
-        self._beside.close()
-        for link in self.links.values():
+        self.background.close()
+        self._background_receiver.close()
+        for link in self.nodes.values():
             if link.transport is not None:
                 link.transport.close()
             link.detached()
-        self.links.clear()
-        self.unwritten.clear()
+        self.nodes.clear()
+        self.deferred_writes.clear()
         self._done.clear()
         self.waker.close()
 
     def _open(self) -> selectors.BaseSelector:
         if self.closed:
             raise StateError("the network client is closed")
-        return self._watch.open()
+        return self._interest.open()
 
     # --- connecting ---
 
-    def connect(self, link: Link, now: float) -> None:
+    def connect(self, link: NodeConnection, now: float) -> None:
         """Try the next address of the broker's name, resolving it first when all were tried."""
         self._open()
-        if not link.untried:
+        if not link.remaining_addresses:
             setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
-            lookup = self._resolver.look_up(self._how_to_resolve(link), link.host, link.port)
+            lookup = self._resolver.look_up(self._resolution(link), link.host, link.port)
             link.resolving(lookup, now, setup_timeout_ms)
             self._next_timer = min(self._next_timer, link.setup_deadline)
-        if link.lookup is None or link.lookup.done:
+        if link.dns_lookup is None or link.dns_lookup.completed:
             self._try_addresses(link, now)
 
-    def _how_to_resolve(self, link: Link) -> Resolve:
+    def _resolution(self, link: NodeConnection) -> Resolve:
         """Names that the user gave may stand for others; those that brokers advertise are right."""
         canonical = self._config.client_dns_lookup == CANONICAL and link.is_bootstrap
         return resolve_canonical if canonical else self._resolve
 
-    def _go_on_resolved(self, now: float) -> None:
+    def _continue_resolved(self, now: float) -> None:
         """Some names have been resolved."""
-        self._resolver.ended = False
-        for link in self.links.values():
-            if link.lookup is not None and link.lookup.done:
+        self._resolver.completed_tasks = False
+        for link in self.nodes.values():
+            if link.dns_lookup is not None and link.dns_lookup.completed:
                 self._try_addresses(link, now)
 
-    def _try_addresses(self, link: Link, now: float) -> None:
+    def _try_addresses(self, link: NodeConnection, now: float) -> None:
         """Begin to connect to the first address that does not fail at once."""
-        if link.lookup is not None:
-            link.resolved(link.lookup)
+        if link.dns_lookup is not None:
+            link.resolved(link.dns_lookup)
         connect = self._connect_plain if link.probe is not None and link.probe.without_tls else self._connect_to
-        while link.untried:
-            address = link.address = link.untried.pop(0)
+        while link.remaining_addresses:
+            address = link.address = link.remaining_addresses.pop(0)
             try:
                 transport = connect(link.known_as, address, self._config)
             except OSError as error:
-                link.reasons.append(f"{os_reason(error)} ({address})")
+                link.attempt_errors.append(f"{os_reason(error)} ({address})")
                 continue
             setup_timeout_ms = self._policy.setup_timeout_ms(link.setup_failures)
             link.attempting(address, transport, self._new_connection(link), now, setup_timeout_ms)
-            self._watch.connecting(link, transport)
+            self._interest.update_connecting(link, transport)
             self._next_timer = min(self._next_timer, link.setup_deadline)
             return
-        self._gave_up(link, now)
+        self._connect_failed(link, now)
 
-    def _go_on_connecting(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+    def _continue_connecting(
+        self, link: NodeConnection, connection: Connection, transport: Transport, now: float
+    ) -> None:
         try:
             finished = transport.finish_connect()
         except HandshakeClosedError as error:
-            self._hangups.in_handshake(link)
+            self._disconnects.in_handshake(link)
             self._attempt_failed(link, os_reason(error), now)
             return
         except OSError as error:
             self._attempt_failed(link, os_reason(error), now)
             return
         except KafkaError as error:
-            self.lose(link, connection, error, now)
+            self.disconnect(link, connection, error, now)
             return
         if not finished:
-            self._watch.connecting(link, transport)
+            self._interest.update_connecting(link, transport)
             return
         link.setup_failures = 0
         try:
             connection.transport_ready(now)
         except KafkaError as error:
-            self.lose(link, connection, error, now)
+            self.disconnect(link, connection, error, now)
             return
         self.write(link, connection, transport, now)
 
     # --- logins ---
 
-    def log_in_again(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+    def reauthenticate(self, link: NodeConnection, connection: Connection, transport: Transport, now: float) -> None:
         """Before something is sent: if the broker's session is to be prolonged, that comes first."""
         try:
-            connection.log_in_again(now)
+            connection.reauthenticate(now)
         except KafkaError as error:
-            self.lose(link, connection, error, now)
+            self.disconnect(link, connection, error, now)
             return
         if connection.outgoing:
             self.write(link, connection, transport, now)
         self._next_timer = min(self._next_timer, connection.next_deadline)
 
-    def _go_on_logging_in(self, now: float) -> None:
+    def _continue_authentication(self, now: float) -> None:
         """Some errands have ended: go on with the logins that waited for them."""
-        self.errands.ended = False
-        for link in self.links.values():
+        self.background.completed_tasks = False
+        for link in self.nodes.values():
             connection, transport = link.connection, link.transport
             if connection is None or transport is None:
                 continue
             try:
-                news = connection.go_on(now)
+                news = connection.resume_auth(now)
             except KafkaError as error:
-                self.lose(link, connection, error, now)
+                self.disconnect(link, connection, error, now)
                 continue
             if news:
                 self._changed |= connection.state is READY
                 self.write(link, connection, transport, now)
 
-    def _attempt_failed(self, link: Link, reason: str, now: float) -> None:
+    def _attempt_failed(self, link: NodeConnection, reason: str, now: float) -> None:
         """One address did not work: try the next at once, or back off after the last."""
-        link.reasons.append(f"{reason} ({link.address})")
+        link.attempt_errors.append(f"{reason} ({link.address})")
         self._detach(link, now)
-        if link.untried:
+        if link.remaining_addresses:
             self._try_addresses(link, now)
         else:
             self._attempts_failed(link, now)
 
-    def _attempts_failed(self, link: Link, now: float) -> None:
+    def _attempts_failed(self, link: NodeConnection, now: float) -> None:
         link.setup_failures += 1
-        self._gave_up(link, now)
+        self._connect_failed(link, now)
 
-    def _gave_up(self, link: Link, now: float) -> None:
-        error = BrokerConnectionError(f"{link.name} cannot be reached: {'; '.join(link.reasons)}")
+    def _connect_failed(self, link: NodeConnection, now: float) -> None:
+        error = BrokerConnectionError(f"{link.name} cannot be reached: {'; '.join(link.attempt_errors)}")
         link.back_off(self._policy, error, now)
         self._changed = True
-        suppressed = link.repeats.failed(link.reasons, now)
+        suppressed = link.repeats.failed(link.attempt_errors, now)
         if suppressed is not None:
             since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
             log.warning("%s; next attempt in %.0f ms%s", error, link.backoff_until - now, since)
@@ -296,12 +298,12 @@ class ConnectionLoop:
 
     def flush(self, now: float) -> None:
         """Hand sockets what was left for later."""
-        while self.unwritten:
-            link, _ = self.unwritten.popitem()
+        while self.deferred_writes:
+            link, _ = self.deferred_writes.popitem()
             if link.connection is not None and link.transport is not None:
                 self.write(link, link.connection, link.transport, now)
 
-    def write(self, link: Link, connection: Connection, transport: Transport, now: float) -> None:
+    def write(self, link: NodeConnection, connection: Connection, transport: Transport, now: float) -> None:
         """Hand the socket what it takes, and watch for the rest; called whenever something is to be sent."""
         if connection.next_deadline < self._next_timer:
             self._next_timer = connection.next_deadline
@@ -317,7 +319,7 @@ class ConnectionLoop:
                 if not request_size:
                     break
         except OSError as error:
-            self.lose(link, connection, lost(link, connection, os_reason(error)), now)
+            self.disconnect(link, connection, connection_lost_error(link, connection, os_reason(error)), now)
             return
         except KafkaError as error:
             self._refuse(link, connection, error, now)
@@ -325,17 +327,17 @@ class ConnectionLoop:
         except BaseException as error:
             self._interrupted(link, connection, error, now)
             raise
-        self._receive_ahead(link, connection, now)
-        self._watch.connected(link, connection, transport)
+        self._receive_prefetched(link, connection, now)
+        self._interest.update_connected(link, connection, transport)
 
-    def _serve(self, link: Link, mask: int, now: float) -> None:
+    def _serve(self, link: NodeConnection, mask: int, now: float) -> None:
         """The selector reported a link. Writing comes first: what ends a connection there is seen reading,
         too."""
         connection, transport = link.connection, link.transport
         if connection is None or transport is None:
             return
         if connection.state is CONNECTING:
-            self._go_on_connecting(link, connection, transport, now)
+            self._continue_connecting(link, connection, transport, now)
             return
         crossed = transport.crossed
         if mask & WRITE or crossed:
@@ -343,10 +345,15 @@ class ConnectionLoop:
         if (mask & READ or crossed) and link.connection is connection:
             self._read(link, connection, transport, now)
         if (crossed or transport.crossed) and link.connection is connection:
-            self._watch.connected(link, connection, transport)
+            self._interest.update_connected(link, connection, transport)
 
     def _read(
-        self, link: Link, connection: Connection, transport: Transport, now: float, beside: Taken | None = None
+        self,
+        link: NodeConnection,
+        connection: Connection,
+        transport: Transport,
+        now: float,
+        beside: ReceivedBytes | None = None,
     ) -> None:
         """Take what has arrived, or what the Receiver took, and see what it means for the connection."""
         state = connection.state
@@ -355,9 +362,9 @@ class ConnectionLoop:
             if beside is None:
                 count = self._receive(link, connection, transport, now)
             else:
-                count = self._received_beside(link, connection, now, *beside)
+                count = self._on_background_data(link, connection, now, *beside)
         except OSError as error:
-            self.lose(link, connection, lost(link, connection, os_reason(error)), now)
+            self.disconnect(link, connection, connection_lost_error(link, connection, os_reason(error)), now)
             return
         except KafkaError as error:
             self._refuse(link, connection, error, now)
@@ -366,21 +373,21 @@ class ConnectionLoop:
             self._interrupted(link, connection, error, now)
             raise
         if count == 0:
-            self.lose(link, connection, self._hangups.meaning(link, connection), now)
+            self.disconnect(link, connection, self._disconnects.explain(link, connection), now)
             return
         if connection.throttle_ms:
             link.throttled_until = max(link.throttled_until, now + connection.throttle_ms)
             connection.throttle_ms = 0
         if state is not READY:
-            self._negotiating(link, connection, transport, state, now)
+            self._after_handshake_data(link, connection, transport, state, now)
 
-    def _receive(self, link: Link, connection: Connection, transport: Transport, now: float) -> int:
+    def _receive(self, link: NodeConnection, connection: Connection, transport: Transport, now: float) -> int:
         """Read until the socket is empty, nothing more is expected, or the Receiver goes on with it; 0 when the broker
         closed."""
         while True:
             view = connection.recv_view()
-            if len(view) > BESIDE_BYTES and self._beside.begin(link, view, framed=False):
-                self._watch.connected(link, connection, transport)
+            if len(view) > MIN_BACKGROUND_BYTES and self._background_receiver.start(link, view, framed=False):
+                self._interest.update_connected(link, connection, transport)
                 return WOULD_BLOCK
             count = transport.recv_into(view)
             if count <= 0:
@@ -391,31 +398,31 @@ class ConnectionLoop:
                 self._metrics.received(link.node, count, answers)
             # A view that was filled may have left bytes behind; asking again costs less than another select,
             # but not when every request is answered.
-            if (count < len(view) or not connection.expecting) and not transport.pending:
+            if (count < len(view) or not connection.has_in_flight) and not transport.pending:
                 return count
 
     # --- beside the caller ---
 
-    def _receive_ahead(self, link: Link, connection: Connection, now: float) -> None:
+    def _receive_prefetched(self, link: NodeConnection, connection: Connection, now: float) -> None:
         """Have the next answer received beside, if that is worth it and possible."""
         try:
-            if not self._beside.ahead(link, connection):
-                connection.received_ahead(b"", 0, 0.0, self._done)
+            if not self._background_receiver.start_prefetch(link, connection):
+                connection.received_prefetched(b"", 0, 0.0, self._done)
         except BaseException as error:
             self._interrupted(link, connection, error, now)
             raise
 
-    def _take_all(self, now: float) -> None:
+    def _collect_background(self, now: float) -> None:
         """The Receiver has ended with some frames: go on with their connections."""
         try:
-            while (taken := self._beside.receiver.take()) is not None:
+            while (taken := self._background_receiver.receiver.take()) is not None:
                 link, prefix, count, code = taken
                 connection, transport = link.connection, link.transport
                 link.job = None
                 self._read(link, connection, transport, now, (prefix, count, code))
                 if link.connection is connection:
-                    self._receive_ahead(link, connection, now)
-                    self._watch.connected(link, connection, transport)
+                    self._receive_prefetched(link, connection, now)
+                    self._interest.update_connected(link, connection, transport)
         except BaseException as error:
             self._lose_orphans(error, now)
             raise
@@ -423,14 +430,14 @@ class ConnectionLoop:
     def _lose_orphans(self, error: BaseException, now: float) -> None:
         """End connections whose job the Receiver no longer has, or has under another name: an exception came between
         its method and the line that notes the job, so bytes are lost, or two would read the same socket."""
-        held = {link: job for job, link in self._beside.receiver.held().items()}
-        for link in list(self.links.values()):
-            if link.connection is not None and link.job != held.get(link):
-                link.job = held.get(link)
+        held = {link: job for job, link in self._background_receiver.receiver.held().items()}
+        for link in list(self.nodes.values()):
+            if link.connection is not None and link.receive_job != held.get(link):
+                link.receive_job = held.get(link)
                 self._interrupted(link, link.connection, error, now)
 
-    def _received_beside(
-        self, link: Link, connection: Connection, now: float, prefix: bytes | None, count: int, code: int
+    def _on_background_data(
+        self, link: NodeConnection, connection: Connection, now: float, prefix: bytes | None, count: int, code: int
     ) -> int:
         """Account for what the Receiver took: how much; 0 when the broker closed."""
         if code:
@@ -439,24 +446,24 @@ class ConnectionLoop:
         if prefix is None:
             answers = connection.received(count, now, self._done)
         else:
-            answers = connection.received_ahead(prefix, count, now, self._done)
+            answers = connection.received_prefetched(prefix, count, now, self._done)
             count += len(prefix)
         if self._metrics is not None:
             self._metrics.received(link.node, count, answers)
         return count
 
-    def _negotiating(
-        self, link: Link, connection: Connection, transport: Transport, before: ConnectionState, now: float
+    def _after_handshake_data(
+        self, link: NodeConnection, connection: Connection, transport: Transport, before: ConnectionState, now: float
     ) -> None:
         """After bytes outside READY: ready now, or something more is to be said."""
         if connection.state is not READY:
             self.write(link, connection, transport, now)
             return
-        self._hangups.worked = self._changed = True
+        self._disconnects.worked = self._changed = True
         if before is REAUTHENTICATING:
             log.debug("%s has prolonged the session", link.name)
             if self._metrics is not None:
-                self._metrics.authenticated(connection.login_ms, now)
+                self._metrics.authenticated(connection.auth_ms, now)
             return
         link.established()
         log.debug("%s is ready (%s)", link.name, link.address)
@@ -467,9 +474,9 @@ class ConnectionLoop:
 
     # --- endings ---
 
-    def lose(
+    def disconnect(
         self,
-        link: Link,
+        link: NodeConnection,
         connection: Connection,
         error: KafkaError,
         now: float,
@@ -487,37 +494,39 @@ class ConnectionLoop:
             self._metrics.refused(connection.established, now)
         self._done += connection.close(error, now, culprit)
         self._detach(link, now)
-        link.untried.clear()  # the name may mean other addresses by now
+        link.remaining_addresses.clear()  # the name may mean other addresses by now
         link.back_off(self._policy, error, now)
         self._changed = True
         log.info("%s", error)
 
-    def close_quietly(self, link: Link, now: float) -> None:
+    def close_quietly(self, link: NodeConnection, now: float) -> None:
         """Close a connection that nobody waits for: no error, no backoff."""
-        link.lookup = None
+        link.dns_lookup = None
         if link.connection is not None:
             self._detach(link, now)
-            link.untried.clear()
+            link.remaining_addresses.clear()
 
-    def _refuse(self, link: Link, connection: Connection, error: KafkaError, now: float) -> None:
+    def _refuse(self, link: NodeConnection, connection: Connection, error: KafkaError, now: float) -> None:
         """The broker's bytes end the connection."""
         if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
             self.rebootstrap_required = True
-        self.lose(link, connection, error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
+        self.disconnect(link, connection, error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
 
-    def _interrupted(self, link: Link, connection: Connection, error: BaseException, now: float) -> None:
+    def _interrupted(self, link: NodeConnection, connection: Connection, error: BaseException, now: float) -> None:
         """An exception came from outside (a signal handler's, no memory): bytes may be lost, so the
         connection is."""
-        self.lose(link, connection, lost(link, connection, f"interrupted by {type(error).__name__}"), now)
+        self.disconnect(
+            link, connection, connection_lost_error(link, connection, f"interrupted by {type(error).__name__}"), now
+        )
 
-    def _detach(self, link: Link, now: float) -> None:
+    def _detach(self, link: NodeConnection, now: float) -> None:
         transport = link.transport
-        self.unwritten.pop(link, None)
+        self.deferred_writes.pop(link, None)
         if link.connection is not None:
-            self._hangups.gone(link.connection)
+            self._disconnects.record(link.connection)
         if transport is not None:
-            self._beside.cancel(link)
-            self._watch.set(link, transport, 0)
+            self._background_receiver.cancel(link)
+            self._interest.set_events(link, transport, 0)
             transport.close()
         link.detached()
         if self._metrics is not None:
@@ -525,33 +534,35 @@ class ConnectionLoop:
 
     def _run_timers(self, now: float) -> None:
         """Expire attempts, requests and idle connections."""
-        for link in self.links.values():
+        for link in self.nodes.values():
             if link.next_timer(self._max_idle_ms) > now:
                 continue
             if link.connection is not None:
                 self._expire(link, link.connection, now)
             else:
-                link.reasons = [f"its name was not resolved within {link.setup_deadline - link.last_attempt:.0f} ms"]
+                link.attempt_errors = [
+                    f"its name was not resolved within {link.setup_deadline - link.last_attempt:.0f} ms"
+                ]
                 self._attempts_failed(link, now)
-        timers = (link.next_timer(self._max_idle_ms) for link in self.links.values())
+        timers = (link.next_timer(self._max_idle_ms) for link in self.nodes.values())
         self._next_timer = min(timers, default=FOREVER)
 
-    def _is_arriving(self, link: Link, connection: Connection, now: float) -> bool:
+    def _is_arriving(self, link: NodeConnection, connection: Connection, now: float) -> bool:
         """Returns True if the peer is in the middle of a response, or bytes came in this very step. A caller that was
         away for longer than the timeout finds in the socket what arrived meanwhile, and reads no more than a part of a
         large response in one step."""
-        if self._beside.progressed(link):
+        if self._background_receiver.progressed(link):
             link.progress_at = now
         return connection.receiving or link.progress_at >= self._entered_at
 
-    def _expire(self, link: Link, connection: Connection, now: float) -> None:
+    def _expire(self, link: NodeConnection, connection: Connection, now: float) -> None:
         if connection.state is CONNECTING:
             waited = link.setup_deadline - link.last_attempt
             self._attempt_failed(link, f"no connection within {waited:.0f} ms", now)
             return
-        overdue = connection.login_overdue(now)
+        overdue = connection.auth_overdue(now)
         if overdue is not None:
-            self.lose(link, connection, overdue, now)
+            self.disconnect(link, connection, overdue, now)
             return
         entry = connection.expired(now)
         if entry is not None and self._is_arriving(link, connection, now):
@@ -564,6 +575,6 @@ class ConnectionLoop:
         elif entry.request is None:
             which = "to log in again" if connection.established else "its first request"
             silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, {which} ({link.address})")
-            self.lose(link, connection, silent, now)
+            self.disconnect(link, connection, silent, now)
         else:
-            self.lose(link, connection, connection.timeout_error(entry), now, entry)
+            self.disconnect(link, connection, connection.timeout_error(entry), now, entry)

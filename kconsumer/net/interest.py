@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kconsumer.net.connection import Connection
-from kconsumer.net.node import Link
+from kconsumer.net.node import NodeConnection
 from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
 
@@ -21,7 +21,7 @@ UNKNOWN = -1
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
-class Watch:
+class SelectorInterest:
     """The selector of one client; None before its first use, and after the end."""
 
     def __init__(self, factory: Callable[[], selectors.BaseSelector], waker: Waker) -> None:
@@ -42,29 +42,29 @@ class Watch:
             self.selector.close()
             self.selector = None
 
-    def connecting(self, link: Link, transport: Transport) -> None:
+    def update_connecting(self, link: NodeConnection, transport: Transport) -> None:
         """Wait for what a connection needs that is being made."""
-        self.set(link, transport, WRITE if transport.wants_write() else READ)
+        self.set_events(link, transport, WRITE if transport.wants_write() else READ)
 
-    def connected(self, link: Link, connection: Connection, transport: Transport) -> None:
+    def update_connected(self, link: NodeConnection, connection: Connection, transport: Transport) -> None:
         """Wait for what an open connection can go on with."""
         if transport.crossed:
-            self.connecting(link, transport)
+            self.update_connecting(link, transport)
             return
-        reads = READ if link.job is None else 0
-        self.set(link, transport, reads | WRITE if connection.outgoing else reads)
+        reads = READ if link.receive_job is None else 0
+        self.set_events(link, transport, reads | WRITE if connection.outgoing else reads)
 
-    def set(self, link: Link, transport: Transport, mask: int) -> None:
+    def set_events(self, link: NodeConnection, transport: Transport, mask: int) -> None:
         """Wait for these events; 0 for none.
 
         An exception from outside (no memory, a signal handler's) may end this, or a method of the selector, between two
         of its steps: the selector's map, the kernel and `link.mask` then disagree, and no method of the selector mends
         that. Until all is done the mask is UNKNOWN, so that the next call finds out and replaces the selector.
         """
-        before = link.mask
+        before = link.interest
         if mask == before or self.selector is None:
             return
-        link.mask = UNKNOWN
+        link.interest = UNKNOWN
         descriptor = transport.fileno()
         if before == UNKNOWN or (not before and descriptor in self.selector.get_map()):
             self._replace(self.selector, descriptor)
@@ -75,9 +75,9 @@ class Watch:
             self.selector.unregister(descriptor)
         elif mask:
             self._register(self.selector, descriptor, mask, link)
-        link.mask = mask
+        link.interest = mask
 
-    def _register(self, selector: selectors.BaseSelector, descriptor: int, mask: int, link: Link) -> None:
+    def _register(self, selector: selectors.BaseSelector, descriptor: int, mask: int, link: NodeConnection) -> None:
         try:
             selector.register(descriptor, mask, link)
         except FileExistsError:  # the kernel has it, and the map has not

@@ -110,7 +110,7 @@ class ConnectionReport(NamedTuple):
     in_flight: int
     oldest: str
     oldest_ms: float
-    trouble: str
+    error: str
 
 
 def broker_name(node: str, host: str, port: int) -> str:

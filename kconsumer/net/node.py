@@ -52,22 +52,23 @@ class ReconnectPolicy:
         return exponential_ms(*self._setup, failures, self._rng)
 
 
-class Link:
+class NodeConnection:
     """One connection id. `connection` and `transport` are set together while connecting or connected."""
 
     __slots__ = (
         "address",
+        "attempt_errors",
         "backoff_until",
+        "closed_before_use",
         "closes",
         "connection",
+        "dns_lookup",
         "error",
         "failures",
         "host",
-        "job",
+        "interest",
         "last_attempt",
         "last_used",
-        "lookup",
-        "mask",
         "name",
         "next_probe",
         "node",
@@ -75,14 +76,13 @@ class Link:
         "prefetched",
         "probe",
         "progress_at",
-        "reasons",
+        "receive_job",
+        "remaining_addresses",
         "repeats",
         "setup_deadline",
         "setup_failures",
         "throttled_until",
         "transport",
-        "untried",
-        "unused",
     )
 
     def __init__(self, node: str, host: str, port: int) -> None:
@@ -92,15 +92,15 @@ class Link:
         self.name = broker_name(node, host, port)
         self.connection: Connection | None = None
         self.transport: Transport | None = None
-        self.mask = 0  # what the selector watches
-        self.job: int | None = None  # of the Receiver, if it is reading the socket
+        self.interest = 0  # what the selector watches
+        self.receive_job: int | None = None  # of the Receiver, if it is reading the socket
         self.address: Address | None = None  # of the last attempt
-        self.lookup: Lookup | None = None  # of the name, while it is waited for
-        self.untried: list[Address] = []
-        self.reasons: list[str] = []  # why the addresses tried in this round failed
+        self.dns_lookup: Lookup | None = None  # of the name, while it is waited for
+        self.remaining_addresses: list[Address] = []
+        self.attempt_errors: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
         self.failures = 0
-        self.unused = 0  # connections in a row that the broker closed without an answer to a request
+        self.closed_before_use = 0  # connections in a row that the broker closed without an answer to a request
         self.closes = 0  # connections closed without a word since the last probe
         self.next_probe: Probe | None = None  # of the next round of attempts
         self.probe: Probe | None = None  # of the present round: its attempts are probes
@@ -130,9 +130,9 @@ class Link:
             return
         self.host, self.port = node.host, node.port
         self.name = broker_name(self.node, node.host, node.port)
-        self.lookup = None
-        self.untried.clear()
-        self.failures = self.setup_failures = self.closes = self.unused = 0
+        self.dns_lookup = None
+        self.remaining_addresses.clear()
+        self.failures = self.setup_failures = self.closes = self.closed_before_use = 0
         self.probe = self.next_probe = None
         self.repeats.reset()
         self.backoff_until = 0.0
@@ -140,7 +140,7 @@ class Link:
 
     def resolving(self, lookup: Lookup, now: float, setup_timeout_ms: float) -> None:
         """A round of attempts begins: the name is being looked up."""
-        self.lookup = lookup
+        self.dns_lookup = lookup
         self.probe, self.next_probe = self.next_probe, None
         self.last_attempt = now
         self.setup_deadline = now + setup_timeout_ms
@@ -148,9 +148,9 @@ class Link:
     def resolved(self, lookup: Lookup) -> None:
         """Start a round over these addresses; the one used last comes last, as it has just failed."""
         found = lookup.found
-        self.lookup = None
-        self.untried = [a for a in found if a != self.address] + [a for a in found if a == self.address]
-        self.reasons = [os_reason(lookup.error)] if lookup.error is not None else []
+        self.dns_lookup = None
+        self.remaining_addresses = [a for a in found if a != self.address] + [a for a in found if a == self.address]
+        self.attempt_errors = [os_reason(lookup.error)] if lookup.error is not None else []
 
     def attempting(
         self,
@@ -172,17 +172,17 @@ class Link:
         self.repeats.reset()
         self.backoff_until = 0.0
         self.error = None
-        self.untried.clear()
+        self.remaining_addresses.clear()
 
     def detached(self) -> None:
         """The connection is gone."""
         self.connection = self.transport = None
-        self.mask = 0
+        self.interest = 0
         self.progress_at = -FOREVER
 
     def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
         """Leave the broker alone for a while."""
-        self.lookup = None
+        self.dns_lookup = None
         self.error = error
         self.last_attempt = now
         self.backoff_until = now + policy.backoff_ms(self.failures)
@@ -192,14 +192,14 @@ class Link:
         """When something may have to happen on this link if nothing else does."""
         connection = self.connection
         if connection is None:
-            return FOREVER if self.lookup is None else self.setup_deadline
+            return FOREVER if self.dns_lookup is None else self.setup_deadline
         if connection.state is ConnectionState.CONNECTING:
             return self.setup_deadline
         return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
 
     def __repr__(self) -> str:
         if self.connection is not None:
-            return f"<Link {self.node}: {self.connection!r}>"
-        if self.lookup is not None:
-            return f"<Link {self.node} to {self.name}: resolving>"
-        return f"<Link {self.node} to {self.name}: not connected, {self.failures} failures>"
+            return f"<NodeConnection {self.node}: {self.connection!r}>"
+        if self.dns_lookup is not None:
+            return f"<NodeConnection {self.node} to {self.name}: resolving>"
+        return f"<NodeConnection {self.node} to {self.name}: not connected, {self.failures} failures>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kconsumer.errors import AuthenticationError, ProtocolError
 
-BYTES = 16
+PREAMBLE_BYTES = 16
 """How many are worth showing to people."""
 
 MAX_FIRST_FRAME_BYTES = 1 << 20
@@ -13,7 +13,7 @@ MAX_FIRST_FRAME_BYTES = 1 << 20
 TLS_RECORDS = (b"\x15\x03", b"\x16\x03")  # an alert, a handshake
 
 
-def known(name: str, greeting: bytes) -> bool:
+def check_first_bytes(name: str, greeting: bytes) -> bool:
     """Whether these, the first bytes ever received of a connection, are enough to believe that they are a frame's size.
 
     Raises AuthenticationError or ProtocolError if they cannot be.

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from kconsumer.net.background import Errand, Errands, Start, in_thread
+from kconsumer.net.background import BackgroundExecutor, BackgroundTask, Start, in_thread
 from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 
-class Lookup(Errand[list[Address]]):
+class Lookup(BackgroundTask[list[Address]]):
     """One question. When `done`, `found` are the addresses, or `error` says why there are none."""
 
     __slots__ = ()
@@ -25,7 +25,7 @@ class Lookup(Errand[list[Address]]):
         return self._found or []
 
 
-class Resolver(Errands):
+class Resolver(BackgroundExecutor):
     """Asks the resolver it is given. One thread calls `look_up`; `ended` tells it that some lookups are done since it
     last reset it, and `wake` ends its waiting."""
 
@@ -36,7 +36,7 @@ class Resolver(Errands):
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
         """Begin to ask, or go on waiting for whom was asked before. A numeric address is done at once, unless its name
         is wanted."""
-        self._asked = {key: lookup for key, lookup in self._asked.items() if not lookup.done}
+        self._asked = {key: lookup for key, lookup in self._asked.items() if not lookup.completed}
         lookup = self._asked.get((resolve, host, port))
         if lookup is not None:
             return lookup
@@ -45,7 +45,7 @@ class Resolver(Errands):
             lookup.run()
             return lookup
         self._asked[resolve, host, port] = lookup
-        return self.send(lookup)
+        return self.start(lookup)
 
 
 def _numeric(host: str) -> bool:

@@ -23,8 +23,8 @@ class ConnectionEvent(enum.Enum):
 
     TRANSPORT_READY = "transport ready"
     PROBE_BEGINS = "probe begins"
-    LOGIN_BEGINS = "login begins"
-    LOGGED_IN = "logged in"
+    AUTH_STARTED = "login begins"
+    AUTHENTICATED = "logged in"
     VERSIONS_KNOWN = "versions known"
     CLOSE = "close"
 
@@ -32,11 +32,11 @@ class ConnectionEvent(enum.Enum):
 TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
     (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
     (ConnectionState.CONNECTING, ConnectionEvent.PROBE_BEGINS): ConnectionState.PROBING,
-    (ConnectionState.CONNECTING, ConnectionEvent.LOGIN_BEGINS): ConnectionState.AUTHENTICATING,
-    (ConnectionState.AUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.CHECKING_VERSIONS,
+    (ConnectionState.CONNECTING, ConnectionEvent.AUTH_STARTED): ConnectionState.AUTHENTICATING,
+    (ConnectionState.AUTHENTICATING, ConnectionEvent.AUTHENTICATED): ConnectionState.CHECKING_VERSIONS,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
-    (ConnectionState.READY, ConnectionEvent.LOGIN_BEGINS): ConnectionState.REAUTHENTICATING,
-    (ConnectionState.REAUTHENTICATING, ConnectionEvent.LOGGED_IN): ConnectionState.READY,
+    (ConnectionState.READY, ConnectionEvent.AUTH_STARTED): ConnectionState.REAUTHENTICATING,
+    (ConnectionState.REAUTHENTICATING, ConnectionEvent.AUTHENTICATED): ConnectionState.READY,
     (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,

@@ -9,7 +9,7 @@ import socket
 class Waker:
     """A pair of sockets, made at first use.
 
-    `rung` is set before the socket is written, and the selecting side makes the sockets before it looks at `rung`:
+    `is_set` is set before the socket is written, and the selecting side makes the sockets before it looks at `is_set`:
     whichever way the two interleave, a ring is either seen in the flag or wakes the select. Between two rests the
     socket is written once: a ring before the last one was heard costs no system call.
 
@@ -17,11 +17,11 @@ class Waker:
     be somebody else's file, while a closed socket knows that it is closed.
     """
 
-    __slots__ = ("_reader", "_rests", "_writer", "_written", "rung")
+    __slots__ = ("_cleared", "_reader", "_writer", "_written", "is_set")
 
     def __init__(self) -> None:
-        self.rung = False
-        self._rests = 0  # how often the selecting side has heard
+        self.is_set = False
+        self._cleared = 0  # how often the selecting side has heard
         self._written = -1  # after how many rests the socket was written last
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None
@@ -34,16 +34,16 @@ class Waker:
             self._writer.setblocking(False)
         return self._reader.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """From any thread or signal handler: end the current select, or the next one. Never blocks or fails."""
-        self.rung = True
-        rests = self._rests
+        self.is_set = True
+        rests = self._cleared
         if self._writer is not None and self._written != rests:
-            self.nudge()
+            self.wake_nowait()
             # What was read before it was sent: a rest meanwhile may have emptied the socket.
             self._written = rests
 
-    def nudge(self) -> None:
+    def wake_nowait(self) -> None:
         """From any thread: let the select that goes on look at what has changed. Not remembered without one."""
         writer = self._writer
         if writer is not None:
@@ -58,10 +58,10 @@ class Waker:
             while len(self._reader.recv(4096)) == 4096:
                 pass
 
-    def rest(self) -> None:
+    def clear(self) -> None:
         """The rings until now were heard."""
-        self._rests += 1
-        self.rung = False
+        self._cleared += 1
+        self.is_set = False
 
     def close(self) -> None:
         """Give the descriptors back."""

@@ -15,7 +15,7 @@ from kconsumer.types import TopicPartition
 _log = get_logger(__name__)
 
 
-class Reaction(enum.Enum):
+class ErrorAction(enum.Enum):
     """What follows from an error code."""
 
     ACCEPT = "take the answer"
@@ -25,9 +25,9 @@ class Reaction(enum.Enum):
     REFUSE = "raise TopicAuthorizationError; asked again after the backoff while the partition waits for it"
 
 
-ACCEPT, NOTHING, RETRY, WARN, REFUSE = Reaction
+ACCEPT, NOTHING, RETRY, WARN, REFUSE = ErrorAction
 
-LEADER_EPOCH_REACTIONS: dict[int, Reaction] = {
+LEADER_EPOCH_ACTIONS: dict[int, ErrorAction] = {
     0: ACCEPT,
     3: WARN,  # UNKNOWN_TOPIC_OR_PARTITION
     5: RETRY,  # LEADER_NOT_AVAILABLE
@@ -40,13 +40,13 @@ LEADER_EPOCH_REACTIONS: dict[int, Reaction] = {
     78: RETRY,  # OFFSET_NOT_AVAILABLE
 }
 
-LIST_OFFSETS_REACTIONS: dict[int, Reaction] = {
-    **LEADER_EPOCH_REACTIONS,
+LIST_OFFSETS_ACTIONS: dict[int, ErrorAction] = {
+    **LEADER_EPOCH_ACTIONS,
     43: NOTHING,  # UNSUPPORTED_FOR_MESSAGE_FORMAT: too old to have timestamps
 }
 
 
-def reaction_to(table: dict[int, Reaction], code: int, tp: TopicPartition, what: str) -> Reaction:
+def action_for(table: dict[int, ErrorAction], code: int, tp: TopicPartition, what: str) -> ErrorAction:
     """The reaction to a partition's code. `what` was asked, for the log."""
     reaction = table.get(code, WARN)
     if reaction is WARN:

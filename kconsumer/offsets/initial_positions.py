@@ -41,7 +41,7 @@ class PositionsManager:
         self._lookup: Promise[Committed] | None = None
         self._looked_up: frozenset[TopicPartition] = frozenset()  # by the look-up in flight
         self._keep_until = 0.0  # the look-up in flight is not replaced before
-        self._asked: set[TopicPartition] = set()  # by name, although something holds them back
+        self._requested: set[TopicPartition] = set()  # by name, although something holds them back
         self._error: KafkaError | None = None
         self._failed = False  # the last look-up, and the backoff has not begun yet
         self._failed_version = -1  # of the assignment that it was made for
@@ -70,7 +70,7 @@ class PositionsManager:
         pause_ms = self._pause_ms(now)
         if pause_ms > 0:
             return PollResult(wait_ms=pause_ms)
-        self._asked.clear()
+        self._requested.clear()
         if self._commits is None:
             self._apply(dict.fromkeys(waiting))
             return PollResult()
@@ -78,12 +78,12 @@ class PositionsManager:
         self._looked_up = frozenset(waiting)
         self._keep_until = now + self._retry_backoff_ms
         self._lookup = self._commits.committed(waiting, deadline)
-        self._lookup.when_done(self._on_committed)
+        self._lookup.add_done_callback(self._on_committed)
         return PollResult(wait_ms=0.0)  # the commit manager has a request to send now
 
-    def ask(self, tp: TopicPartition) -> None:
+    def request(self, tp: TopicPartition) -> None:
         """The caller wants this position now, be it inside a callback."""
-        self._asked.add(tp)
+        self._requested.add(tp)
 
     def _pause_ms(self, now: float) -> float:
         """How long to wait before the next look-up, after one that failed. Another assignment is looked up at once."""
@@ -101,12 +101,12 @@ class PositionsManager:
         lookup, self._lookup = self._lookup, None
         self._looked_up = frozenset()
         if lookup is not None:
-            lookup.fail(KafkaError("the assignment has changed since these committed offsets were asked for"))
+            lookup.set_exception(KafkaError("the assignment has changed since these committed offsets were asked for"))
 
     def _may_begin(self, tp: TopicPartition) -> bool:
         """Not before on_assign has returned, for it may commit; and what goes away needs no position."""
         state = self._subscription.get(tp)
-        if tp in self._asked or tp in self._looked_up:
+        if tp in self._requested or tp in self._looked_up:
             return True
         return not (state.awaiting_callback or state.pending_revocation or state.unsubscribed)
 
@@ -122,7 +122,7 @@ class PositionsManager:
         self._failed_version = self._subscription.assignment_version
         for state in filter(None, map(self._subscription.find, looked_up)):
             if state.fetch_state is FetchState.INITIALIZING:
-                state.trouble = str(promise.error or self._error)
+                state.last_error = str(promise.error or self._error)
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:

@@ -16,7 +16,7 @@ from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metadata.topic_requests import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
-from kconsumer.offsets.error_actions import ACCEPT, LIST_OFFSETS_REACTIONS, NOTHING, REFUSE, reaction_to, refusal
+from kconsumer.offsets.error_actions import ACCEPT, LIST_OFFSETS_ACTIONS, NOTHING, REFUSE, action_for, refusal
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster
@@ -24,13 +24,13 @@ from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-ASKED = "looking up an offset"
+REQUESTED = "looking up an offset"
 
 OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
 @dataclass(slots=True)
-class Answer:
+class ListOffsetsResult:
     """One broker's answer. `none`: no record is that young, or the log is too old to say; `retry`: why not
     now."""
 
@@ -42,7 +42,7 @@ class Answer:
     @property
     def refusal(self) -> TopicAuthorizationError | None:
         """The error to raise when topics were refused."""
-        return refusal(ASKED, dict.fromkeys(self.refused)) if self.refused else None
+        return refusal(REQUESTED, dict.fromkeys(self.refused)) if self.refused else None
 
 
 def by_leader(
@@ -100,9 +100,9 @@ class ListOffsetsApi:
         )
 
 
-def read_answer(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) -> Answer:
+def parse_response(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) -> ListOffsetsResult:
     """Sort a ListOffsetsResponse by what to do. Partitions it does not mention are to be asked again."""
-    answer = Answer()
+    answer = ListOffsetsResult()
     missing = dict.fromkeys(asked)
     for topic in response.topics:
         for row in topic.partitions:
@@ -110,13 +110,13 @@ def read_answer(response: ListOffsetsResponse, asked: Iterable[TopicPartition]) 
             if tp not in missing:
                 continue
             del missing[tp]
-            reaction = reaction_to(LIST_OFFSETS_REACTIONS, row.error_code, tp, ASKED)
+            reaction = action_for(LIST_OFFSETS_ACTIONS, row.error_code, tp, REQUESTED)
             if reaction is REFUSE:
                 answer.refused.append(tp)
             elif reaction is NOTHING or (reaction is ACCEPT and row.offset < 0):
                 answer.none.append(tp)
             elif reaction is not ACCEPT:
-                answer.retry[tp] = error_for(row.error_code, f"{ASKED} of {tp}")
+                answer.retry[tp] = error_for(row.error_code, f"{REQUESTED} of {tp}")
             else:
                 epoch = row.leader_epoch if row.leader_epoch >= 0 else None
                 answer.found[tp] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
@@ -188,22 +188,22 @@ class Search:
             if reply.error.retriable:
                 self._retry(reply.error, reply.now)
             else:
-                self.promise.fail(reply.error)
+                self.promise.set_exception(reply.error)
             return
-        answer = read_answer(reply.message, asked)
+        answer = parse_response(reply.message, asked)
         if answer.refusal is not None:
-            self.promise.fail(answer.refusal)
+            self.promise.set_exception(answer.refusal)
             return
         for tp, found in answer.found.items():
             self._found[tp] = found
-            self._metadata.see_epoch(tp, found.leader_epoch)
+            self._metadata.update_last_seen_epoch(tp, found.leader_epoch)
         self._found |= dict.fromkeys(answer.none)
         for tp in (*answer.found, *answer.none):
             self._remaining.pop(tp, None)
         if answer.retry:
             self._retry(next(iter(answer.retry.values())), reply.now)
         if not self._remaining:
-            self.promise.keep({tp: self._found[tp] for tp in self._timestamps})
+            self.promise.set_result({tp: self._found[tp] for tp in self._timestamps})
 
     def _retry(self, error: KafkaError, now: float) -> None:
         self._last_error = error
@@ -217,18 +217,18 @@ class Search:
         final = {topic: code for topic, code in codes.items() if code in (INVALID_TOPIC, TOPIC_AUTHORIZATION)}
         if final:
             self._metadata.mark_raised(final)
-            self.promise.fail(topic_error(final))
+            self.promise.set_exception(topic_error(final))
             return True
         for topic, code in codes.items():
             if code:
                 self._last_error = error_for(code, f"topic {topic}")
         missing = self._existence.error(leaderless)
         if missing is not None:
-            self.promise.fail(missing)
+            self.promise.set_exception(missing)
         return missing is not None
 
     def _time_out(self) -> None:
         names = ", ".join(map(str, sorted(self._remaining)))
         error = KafkaTimeoutError(f"the offsets of {names} were not found within the timeout")
         error.__cause__ = self._last_error
-        self.promise.fail(error)
+        self.promise.set_exception(error)

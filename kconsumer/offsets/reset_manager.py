@@ -17,12 +17,12 @@ from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, Uns
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.list_offsets import (
     LATEST,
-    Answer,
     ListOffsetsApi,
+    ListOffsetsResult,
     OffsetTable,
     Search,
     by_leader,
-    read_answer,
+    parse_response,
 )
 from kconsumer.offsets.validation import Validator
 from kconsumer.state.cluster import Cluster
@@ -33,7 +33,7 @@ from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
 _log = get_logger(__name__)
 
 
-class OffsetsManager:
+class ResetManager:
     """Resets and validates positions and answers questions about offsets (Java `OffsetsRequestManager`).
 
     `wall_ms` tells the time of day, which only `by_duration` resets need.
@@ -86,7 +86,7 @@ class OffsetsManager:
         if leaderless:
             self._metadata.request_leaders()
             for tp in leaderless:
-                subscription.get(tp).trouble = self._metadata.problem_with(tp) or "no leader is known"
+                subscription.get(tp).last_error = self._metadata.problem_with(tp) or "no leader is known"
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 
@@ -141,7 +141,7 @@ class OffsetsManager:
     ) -> Callable[[Reply], None]:
         def on_reply(reply: Reply) -> None:
             if reply.error is None:
-                self._apply_resets(strategies, asked, read_answer(reply.message, strategies), reply.now)
+                self._apply_resets(strategies, asked, parse_response(reply.message, strategies), reply.now)
                 return
             self._retry_resets(dict.fromkeys(strategies, reply.error), reply.now)
             if not reply.error.retriable:
@@ -153,13 +153,13 @@ class OffsetsManager:
         self,
         strategies: Mapping[TopicPartition, OffsetReset],
         asked: Mapping[TopicPartition, int],
-        answer: Answer,
+        answer: ListOffsetsResult,
         now: float,
     ) -> None:
         for tp, found in answer.found.items():
-            self._metadata.see_epoch(tp, found.leader_epoch)
+            self._metadata.update_last_seen_epoch(tp, found.leader_epoch)
             if asked[tp] == LATEST and strategies[tp].duration_ms is not None:
-                self._note_end(tp, strategies[tp], found)
+                self._store_end(tp, strategies[tp], found)
             else:
                 self._seek(tp, found.offset, strategies[tp])
         for tp in answer.none:
@@ -195,7 +195,7 @@ class OffsetsManager:
         else:
             self._seek(tp, state.reset_end, strategy)
 
-    def _note_end(self, tp: TopicPartition, strategy: OffsetReset, found: OffsetAndTimestamp) -> None:
+    def _store_end(self, tp: TopicPartition, strategy: OffsetReset, found: OffsetAndTimestamp) -> None:
         state = self._subscription.find(tp)
         if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
             state.reset_end = found.offset
@@ -213,13 +213,13 @@ class OffsetsManager:
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
         search = Search(self._api, self._cluster, self._metadata, timestamps, deadline, backoff)
         if not timestamps:
-            search.promise.keep({})
+            search.promise.set_result({})
             return search.promise
         topics = {tp.topic for tp in timestamps}
-        self._metadata.watch(topics)
-        search.promise.when_done(lambda _: self._metadata.unwatch(topics))
+        self._metadata.add_topics(topics)
+        search.promise.add_done_callback(lambda _: self._metadata.remove_topics(topics))
         ends = frozenset(tp for tp, timestamp in timestamps.items() if timestamp == LATEST)
-        search.promise.when_done(lambda promise: self._note_ends(ends, promise))
+        search.promise.add_done_callback(lambda promise: self._store_ends(ends, promise))
         self._searches.append(search)
         return search.promise
 
@@ -234,9 +234,9 @@ class OffsetsManager:
         def done(_: Promise[OffsetTable]) -> None:
             state.end_offset_requested = False
 
-        self.list_offsets({tp: LATEST}, deadline).when_done(done)
+        self.list_offsets({tp: LATEST}, deadline).add_done_callback(done)
 
-    def _note_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
+    def _store_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
         """The end of an assigned partition tells its lag."""
         for tp, found in (promise.value or {}).items():
             state = self._subscription.find(tp) if tp in ends else None
@@ -248,4 +248,4 @@ class OffsetsManager:
                 state.high_watermark = found.offset
 
     def __repr__(self) -> str:
-        return f"<OffsetsManager: {len(self._searches)} searches, {self._subscription!r}>"
+        return f"<ResetManager: {len(self._searches)} searches, {self._subscription!r}>"

@@ -14,7 +14,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.managers import Reply, UnsentRequest, backoff_ms
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_REACTIONS, REFUSE, reaction_to, refusal
+from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, REFUSE, action_for, refusal
 from kconsumer.offsets.list_offsets import by_topic
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
@@ -30,7 +30,7 @@ from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)
 
-ASKED = "checking the position"
+REQUESTED = "checking the position"
 
 Positions = Mapping[TopicPartition, FetchPosition]
 
@@ -108,16 +108,16 @@ class Validator:
                 position = missing.pop(tp, None)
                 if position is None:
                     continue
-                reaction = reaction_to(LEADER_EPOCH_REACTIONS, row.error_code, tp, ASKED)
+                reaction = action_for(LEADER_EPOCH_ACTIONS, row.error_code, tp, REQUESTED)
                 if reaction is REFUSE:
                     refused[tp] = position.offset
                 elif reaction is not ACCEPT:
-                    retry[tp] = error_for(row.error_code, f"{ASKED} of {tp} at offset {position.offset}")
+                    retry[tp] = error_for(row.error_code, f"{REQUESTED} of {tp} at offset {position.offset}")
                 elif (cut := self._complete(tp, position, row)) is not None:
                     truncations[tp] = cut
         retry |= {tp: KafkaError(f"the broker's answer leaves out {tp}") for tp in missing}
         if refused:
-            error = refusal(ASKED, refused)
+            error = refusal(REQUESTED, refused)
             retry |= dict.fromkeys(refused, error)
             self._fail(error, refused)
         if retry:

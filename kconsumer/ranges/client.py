@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer, Offsets, P, Partition, Timeout
-from kconsumer.engine.access_guard import Guard, fork_count
+from kconsumer.engine.access_guard import AccessGuard, fork_count
 from kconsumer.errors import CommitFailedError, ConfigError, KafkaError
 from kconsumer.ranges.offset_bounds import Point
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -82,7 +82,7 @@ class RangeClient:
         self._begin()
 
     def _begin(self) -> None:
-        self._own_guard = Guard()
+        self._own_guard = AccessGuard()
         self._lock = threading.RLock()  # never held while anything waits; a signal handler may take it again
         self._reading: Consumer | None = None
         self._committing: dict[str, Consumer] = {}
@@ -207,7 +207,7 @@ class RangeClient:
     # --- who may use it, and for how long it is kept ---------------------------------------------------------------
 
     @property
-    def _guard(self) -> Guard:
+    def _guard(self) -> AccessGuard:
         """The lock; a new one, and nothing connected, in a process that forked."""
         if self._own_guard.forked:
             self._begin()

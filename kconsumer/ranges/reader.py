@@ -256,7 +256,7 @@ class RangeReader:
     def _look_at_log(self) -> None:
         engine = self._client.consumer._engine
         with engine.lock:
-            state = engine.parts.subscription.get(self.partition)
+            state = engine.components.subscription.get(self.partition)
         self.high_watermark = _newer(state.high_watermark, self.high_watermark)
         self.log_start_offset = _newer(state.log_start_offset, self.log_start_offset)
         if self._client.read_committed:

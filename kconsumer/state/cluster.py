@@ -56,7 +56,7 @@ class MetadataUpdate:
 
     `progressed`: it told something new of a leader, a partition or a topic id, so asking again soon may help.
     `stale`: it reports a leader that is missing or moving, so it must be asked again.
-    `topic_errors`: error code of each topic that has one. `made_anew`: topics whose id is another one than before.
+    `topic_errors`: error code of each topic that has one. `recreated`: topics whose id is another one than before.
     """
 
     full: bool
@@ -64,7 +64,7 @@ class MetadataUpdate:
     stale: bool = False
     topics: frozenset[str] = frozenset()
     topic_errors: dict[str, int] = field(default_factory=dict)
-    made_anew: set[str] = field(default_factory=set)
+    recreated: set[str] = field(default_factory=set)
 
 
 class Cluster:
@@ -225,7 +225,7 @@ class Cluster:
             self.update_version += 1
         return True
 
-    def see_epoch(self, tp: TopicPartition, epoch: int) -> bool:
+    def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
         """A leader epoch was met elsewhere (a commit, a ListOffsets answer). True if newer than the one
         known: the cached leader is then no longer believed, and metadata should be asked for."""
         known = self._epochs.get(tp)
@@ -253,7 +253,7 @@ class Cluster:
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
         if new_id is not None:
             if self._last_ids.get(name, new_id) != new_id:
-                result.made_anew.add(name)
+                result.recreated.add(name)
             self._last_ids[name] = new_id
         read = TopicMetadata(new_id, topic.is_internal, {}, len(topic.partitions))
         for partition in topic.partitions:

@@ -48,13 +48,13 @@ class FetchPosition(NamedTuple):
 
 class Tally:
     """What the states of one assignment share: the last `now` heard of, how many lack a usable position, and which
-    `changed` in a way that matters to fetching since somebody last looked."""
+    `dirty` in a way that matters to fetching since somebody last looked."""
 
-    __slots__ = ("changed", "now", "unchecked_leaders", "without_position")
+    __slots__ = ("dirty", "now", "unchecked_leaders", "without_position")
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
-        self.changed: dict[PartitionState, None] = {}
+        self.dirty: dict[PartitionState, None] = {}
         self.without_position = 0
         self.unchecked_leaders = False
 
@@ -71,8 +71,9 @@ class PartitionState:
         "failures",
         "fetch_state",
         "fetchable",
-        "flagged_since",
+        "flags_since",
         "high_watermark",
+        "last_error",
         "last_stable_offset",
         "log_start_offset",
         "next_retry",
@@ -82,11 +83,10 @@ class PartitionState:
         "position",
         "reset_end",
         "reset_strategy",
-        "since",
+        "state_since",
         "tally",
         "topic_id",
         "topic_partition",
-        "trouble",
         "unsubscribed",
     )
 
@@ -112,8 +112,8 @@ class PartitionState:
         self.next_retry = 0.0
         self.failures = 0  # of what the present state waits for, in a row
         self.out_of_range = 0  # how often the offset that a reset found was out of range again
-        self.trouble = ""
-        self.since = self.flagged_since = self.tally.now
+        self.last_error = ""
+        self.state_since = self.flags_since = self.tally.now
         self._preferred_replica: int | None = None
         self._preferred_until = 0.0
 
@@ -141,10 +141,10 @@ class PartitionState:
         if to is not old:
             self.tally.without_position += (old is FETCHING) - (to is FETCHING)
             self.fetch_state = to
-            self.since = self.tally.now
+            self.state_since = self.tally.now
         self.next_retry = 0.0
         self.failures = 0
-        self.trouble = ""
+        self.last_error = ""
         self._refresh()
         return True
 
@@ -215,7 +215,7 @@ class PartitionState:
         if awaiting_callback is not None:
             self.awaiting_callback = awaiting_callback
         if before != self._flags():
-            self.flagged_since = self.tally.now
+            self.flags_since = self.tally.now
         self._refresh()
 
     def _flags(self) -> tuple[bool, bool, bool, bool]:
@@ -223,11 +223,11 @@ class PartitionState:
 
     def _refresh(self) -> None:
         self.fetchable = self.fetch_state is FETCHING and not any(self._flags())
-        self.touch()
+        self.mark_dirty()
 
-    def touch(self) -> None:
+    def mark_dirty(self) -> None:
         """Have fetching look at this partition again: what to fetch, or from where, may be another now."""
-        self.tally.changed[self] = None
+        self.tally.dirty[self] = None
 
     @property
     def has_valid_position(self) -> bool:
@@ -247,13 +247,13 @@ class PartitionState:
         if self._preferred_replica != broker_id:
             self._preferred_replica = broker_id
             self._preferred_until = until
-            self.touch()
+            self.mark_dirty()
 
     def clear_preferred_replica(self) -> int | None:
         """Fetch from the leader again. Returns the broker that was preferred."""
         old, self._preferred_replica = self._preferred_replica, None
         if old is not None:
-            self.touch()
+            self.mark_dirty()
         return old
 
     @property

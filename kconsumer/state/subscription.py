@@ -356,7 +356,7 @@ class SubscriptionState:
             state = self._states.get(tp)
             if state is not None:
                 state.next_retry = at
-                state.trouble = trouble or state.trouble
+                state.last_error = trouble or state.last_error
 
     def back_off(self, reasons: Mapping[TopicPartition, object], now: float, pause_ms: Callable[[int], float]) -> None:
         """Count a failure of each partition and leave it alone for `pause_ms(failures)`. The reasons are shown by
@@ -414,9 +414,9 @@ class SubscriptionState:
         if state is None:
             return None
         if end_offset < 0 or end_epoch < 0:
-            return self._cut(state, requested, None)
+            return self._truncate_at(state, requested, None)
         if end_offset < requested.offset:
-            return self._cut(state, requested, OffsetAndMetadata(end_offset, "", end_epoch))
+            return self._truncate_at(state, requested, OffsetAndMetadata(end_offset, "", end_epoch))
         state.complete_validation()
         return None
 
@@ -427,9 +427,9 @@ class SubscriptionState:
         position = state.position
         if position is None or position.offset <= divergent.offset:
             return None
-        return self._cut(state, position, divergent)
+        return self._truncate_at(state, position, divergent)
 
-    def _cut(
+    def _truncate_at(
         self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
         """The log was cut below the position: move to where it parts, or reset; without a policy tell the caller."""
@@ -510,12 +510,12 @@ class SubscriptionState:
     @property
     def has_changes(self) -> bool:
         """Whether `take_changes` would return any."""
-        return bool(self._tally.changed)
+        return bool(self._tally.dirty)
 
     def take_changes(self) -> Iterable[PartitionState]:
         """The states that changed for fetching since the last call: fetchable or not, moved, read from another
         broker. A new assignment is not told here; `assignment_version` tells that."""
-        changed, self._tally.changed = self._tally.changed, {}
+        changed, self._tally.dirty = self._tally.dirty, {}
         return changed
 
     def __repr__(self) -> str:

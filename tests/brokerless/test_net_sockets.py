@@ -38,7 +38,7 @@ class Driver:
         """Poll until ready; raises what `failed` says."""
         deadline = self.clock.now() + 10_000
         while not self.client.ready(node, self.clock.now()):
-            error = self.client.failed(node, self.clock.now())
+            error = self.client.connection_failed(node, self.clock.now())
             if error is not None:
                 raise error
             assert self.clock.now() < deadline
@@ -145,13 +145,13 @@ def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
         for turn in range(5):
             driver.send(FETCH)
             if turn:
-                _wait_until(lambda: driver.client.arrived == 1)
+                _wait_until(lambda: driver.client.responses_ready == 1)
             [response] = driver.poll()
             assert payload == bytes(response.message.responses[0].partitions[0].records)
             driver.send(METADATA)
             [response] = driver.poll()
             assert "small" == response.message.cluster_id
-            assert 0 == driver.client.arrived
+            assert 0 == driver.client.responses_ready
             assert [] == driver.poll(0)
 
 
@@ -188,7 +188,7 @@ def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
         driver.send(FETCH, timeout_ms=300)
         [response] = driver.poll()
         assert isinstance(response.error, TimeoutError)
-        assert 0 == driver.client.arrived
+        assert 0 == driver.client.responses_ready
 
 
 def test_closing_while_a_large_answer_arrives() -> None:
@@ -251,7 +251,7 @@ def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
         driver = drivers(broker.port)
         driver.connect()
     driver.poll()
-    assert isinstance(driver.client.failed("-1", driver.clock.now()), BrokerConnectionError)
+    assert isinstance(driver.client.connection_failed("-1", driver.clock.now()), BrokerConnectionError)
     with ScriptedBroker(port=broker.port) as again:
         driver.poll(driver.client.delay_ms("-1", driver.clock.now()) + 1)
         driver.connect()
@@ -417,9 +417,9 @@ def test_a_reset_connection(drivers: Any) -> None:
         peer, _ = server.accept()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
-        while driver.client.failed("-1", driver.clock.now()) is None:
+        while driver.client.connection_failed("-1", driver.clock.now()) is None:
             driver.poll()
-        text = str(driver.client.failed("-1", driver.clock.now()))
+        text = str(driver.client.connection_failed("-1", driver.clock.now()))
         assert "the connection was reset" in text or os.strerror(errno.ECONNRESET) in text
 
 

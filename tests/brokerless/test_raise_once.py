@@ -178,7 +178,7 @@ class World:
         self._until(self._complete)
 
     def _idle(self) -> bool:
-        group = self.consumer._engine.parts.group
+        group = self.consumer._engine.components.group
         assert group is not None
         return group.membership.idle
 

@@ -12,9 +12,9 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import TimeoutError
-from kconsumer.net.background import MOST_THREADS
+from kconsumer.net.background import MAX_THREADS
 
-BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MOST_THREADS)]
+BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MAX_THREADS)]
 SOON_S = 5.0  # long for a loaded machine, short for a name server that does not answer
 
 
@@ -56,10 +56,10 @@ def test_few_threads_wait(asked: list[str], engine: str) -> None:
     before = threading.enumerate()
     with Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine, **options) as consumer:
         deadline = time.monotonic() + 20
-        while len(asked) < MOST_THREADS:
+        while len(asked) < MAX_THREADS:
             assert time.monotonic() < deadline
             consumer.poll(0.05)
         consumer.poll(0.5)
         threads = [thread for thread in threading.enumerate() if thread not in before]
-    assert MOST_THREADS == len([thread for thread in threads if thread.name == "kconsumer-errand"])
-    assert MOST_THREADS == len(set(asked)) == len(asked)
+    assert MAX_THREADS == len([thread for thread in threads if thread.name == "kconsumer-errand"])
+    assert MAX_THREADS == len(set(asked)) == len(asked)

@@ -166,9 +166,9 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
 def wait_for_data(consumer: Consumer) -> None:
     """Until a poll would find something that has come already."""
     deadline = time.monotonic() + 20
-    while not consumer._engine.parts.buffer.has_data():
+    while not consumer._engine.components.buffer.has_data():
         assert time.monotonic() < deadline
-        consumer._engine._driver.step(10, fetching=True)
+        consumer._engine._driver.run_once(10, fetching=True)
 
 
 def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
@@ -239,7 +239,7 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
     """Seeks, pauses, new assignments and revocations while fetches are under way: every record is the next one of the
     present position, of a partition that may be read."""
     rng, reader = random.Random(seed), Reader(consumer)
-    subscription = consumer._engine.parts.subscription
+    subscription = consumer._engine.components.subscription
     assigned = {ZERO, ONE}
 
     def seek() -> None:
@@ -300,7 +300,7 @@ def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consume
         while not ended.is_set():
             for tp in everything:
                 with engine.lock:
-                    engine.parts.subscription.move_to_end(tp)
+                    engine.components.subscription.move_to_end(tp)
 
     thread = threading.Thread(target=take_turns)
     before = sys.getswitchinterval()
@@ -331,14 +331,14 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
     engine: Any = consumer._engine
     consumer.poll(0.3)  # what was to be done has been
     rounds = 0
-    one_round = engine._driver._network._round
+    one_round = engine._driver._network._run_once
 
     def counted() -> None:
         nonlocal rounds
         rounds += 1
         one_round()
 
-    engine._driver._network._round = counted
+    engine._driver._network._run_once = counted
     consumer.poll(0.5)
     assert rounds <= 5
     rounds, polls, until = 0, 0, time.monotonic() + 0.5
@@ -353,7 +353,7 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
     """The fetch that a poll made leaves with the next one, also if that has records: the network thread need not wait
     until the interpreter takes the processor from the caller, which it never does here."""
     driver: Any = consumer._engine._driver
-    dispatcher, fetch = consumer._engine.parts.dispatcher, consumer._engine.parts.fetch
+    dispatcher, fetch = consumer._engine.components.dispatcher, consumer._engine.components.fetch
     reader = Reader(consumer)
     reader.poll(10)
     before = sys.getswitchinterval()
@@ -365,11 +365,11 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
             eventually(lambda: not fetch.has_in_flight, "the answer")
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)
-            if not driver.urgent:
+            if not driver.has_urgent_io:
                 continue
             made += 1
             polls = 0
-            while driver.urgent or dispatcher.waiting:
+            while driver.has_urgent_io or dispatcher.waiting:
                 assert polls < 20  # 1 ms each, on a machine that has other work
                 reader.poll(0)
                 polls += 1
@@ -384,14 +384,15 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     """The network thread that hands sockets what there was knows nothing of the fetch that a poll makes meanwhile: that
     one stays urgent until it has been written, too."""
     engine: Any = consumer._engine
-    driver, client, fetch, dispatcher = engine._driver, engine.parts.client, engine.parts.fetch, engine.parts.dispatcher
+    driver, components = engine._driver, engine.components
+    client, fetch, dispatcher = components.client, components.fetch, components.dispatcher
     reader, seen = Reader(consumer), []
     reader.poll(10)
     eventually(lambda: not fetch.has_in_flight, "the answer")
     flush, inside, go_on = client.flush, threading.Event(), threading.Event()
 
     def slow_flush(now: float) -> None:
-        seen.append((bool(driver.urgent), dispatcher.waiting))
+        seen.append((bool(driver.has_urgent_io), dispatcher.waiting))
         inside.set()
         assert go_on.wait(20)
         flush(now)
@@ -399,11 +400,11 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     monkeypatch.setattr(client, "flush", slow_flush)
     client.wakeup()
     assert inside.wait(20)
-    while not driver.urgent:
+    while not driver.has_urgent_io:
         assert reader.poll(0)
     assert [(False, 0)] == seen
     go_on.set()
-    eventually(lambda: not driver.urgent, "the fetch to be written")
+    eventually(lambda: not driver.has_urgent_io, "the fetch to be written")
     assert (True, 0) == seen[1]
 
 

@@ -62,7 +62,7 @@ def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.Monk
     """While a call of the network thread does not return, close() ends all the same and leaves the network to the
     thread, which closes it when the call is over."""
     made = Consumer("t", **WHERE)
-    client = made._engine.parts.client
+    client = made._engine.components.client
     stuck, released = threading.Event(), threading.Event()
     closed: list[str] = []
     poll, close = client.poll, client.close
@@ -122,7 +122,7 @@ def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.M
     where = f"127.0.0.1:{silent.getsockname()[1]}"
     with silent, consumer("t", group_protocol=protocol, bootstrap_servers=where) as made:
         made.poll(0)
-        dispatcher = made._engine.parts.dispatcher
+        dispatcher = made._engine.components.dispatcher
         step = dispatcher.step
 
         def counted(timeout_ms: float) -> None:
@@ -158,16 +158,16 @@ def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
     with consumer() as made:
         made.assign([TopicPartition("t", 0)])
         engine: Any = made._engine
-        broken = engine.parts.offsets
-        engine.parts.managers = [m for m in engine.parts.managers if m is not broken]
+        broken = engine.components.offsets
+        engine.components.managers = [m for m in engine.components.managers if m is not broken]
         made.poll(0)
 
         class Broken:
             def poll(self, _now: float) -> Any:
-                engine.parts.managers.remove(self)
+                engine.components.managers.remove(self)
                 raise ValueError("a fault")
 
-        engine.parts.managers.insert(0, Broken())
+        engine.components.managers.insert(0, Broken())
         began = time.monotonic()
         with pytest.raises(KafkaError, match="a fault"):
             made.poll(60)
@@ -198,7 +198,7 @@ def test_a_signal_before_the_wait_is_not_lost() -> None:
     """However often it is given, it ends one wait; the next one waits."""
     signal = Signal(Metrics(), Clock())
     for _ in range(3):
-        signal.give()
+        signal.notify()
     assert signal.wait(float("inf"))
     assert not signal.wait(0)
 

@@ -23,7 +23,7 @@ from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
-from kconsumer.net.tls.transport import MOST_AT_ONCE, TlsConnector
+from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
@@ -61,8 +61,8 @@ class Driver:
             if self.client.ready(node, now):
                 return None
             self.poll(10_000 if wait_ms == float("inf") else wait_ms)
-            if self.client.failed(node, self.clock.now()) is not None:
-                return self.client.failed(node, self.clock.now())
+            if self.client.connection_failed(node, self.clock.now()) is not None:
+                return self.client.connection_failed(node, self.clock.now())
         raise AssertionError("neither ready nor failed")
 
     def send(self, api: Any = METADATA, **fields: Any) -> ClientRequest:
@@ -111,8 +111,8 @@ def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version
         request = driver.send()
         [response] = driver.answers(1)
         assert (request, "c" * 200) == (response.request, response.message.cluster_id)
-        assert f"fd={driver.client._links['-1'].transport.fileno()} {version}" in repr(
-            driver.client._links["-1"].transport
+        assert f"fd={driver.client._nodes_by_id['-1'].transport.fileno()} {version}" in repr(
+            driver.client._nodes_by_id["-1"].transport
         )
 
 
@@ -176,10 +176,10 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
         driver.send()
         [response] = driver.answers(1)
         assert "c" == response.message.cluster_id
-        while driver.client.failed("-1", driver.clock.now()) is None:
+        while driver.client.connection_failed("-1", driver.clock.now()) is None:
             driver.poll()
         closed.set()
-        assert "it closed the connection" in str(driver.client.failed("-1", driver.clock.now()))
+        assert "it closed the connection" in str(driver.client.connection_failed("-1", driver.clock.now()))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_certificates_that_are_refused(
         with pytest.raises(AuthenticationError, match=rf"^TLS with {host}:{broker.port} \S+ failed: .*{reason}"):
             driver.connect()
         assert driver.client.delay_ms("-1", driver.clock.now()) > 0
-        assert (0, "") == (driver.client.refusal().code, driver.client.refusal().name)
+        assert (0, "") == (driver.client.authentication_error().code, driver.client.authentication_error().name)
 
 
 def test_host_names_are_not_checked_if_one_says_so(drivers: Any, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.S
     driver = drivers(port)
     with ScriptedBroker(port=port, tls=context):
         driver.connect()
-    while driver.client.failed("-1", driver.clock.now()) is None:
+    while driver.client.connection_failed("-1", driver.clock.now()) is None:
         driver.poll()
     with socket.create_server(("127.0.0.1", port)) as listener:
         for _ in range(3):
@@ -465,7 +465,7 @@ def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> N
 
     def serve(sock: socket.socket) -> None:
         with context.wrap_socket(sock, server_side=True, suppress_ragged_eofs=False) as tls:
-            tls.sendall(bytes(3 * MOST_AT_ONCE))
+            tls.sendall(bytes(3 * MAX_READ_BYTES))
             with pytest.raises(ssl.SSLEOFError):
                 ended.append(tls.recv(1))
             ended.append(b"")
@@ -481,12 +481,12 @@ def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> N
         while not transport.finish_connect():
             ready = ([], [transport], []) if transport.wants_write() else ([transport], [], [])
             assert any(select.select(*ready, 10))
-        view, taken = memoryview(bytearray(4 * MOST_AT_ONCE)), []
-        while sum(taken) < 3 * MOST_AT_ONCE:
+        view, taken = memoryview(bytearray(4 * MAX_READ_BYTES)), []
+        while sum(taken) < 3 * MAX_READ_BYTES:
             assert not transport.pending
             assert any(select.select([transport], [], [], 10))
             taken.append(max(0, transport.recv_into(view)))
-        assert max(taken) < MOST_AT_ONCE + (1 << 14)
+        assert max(taken) < MAX_READ_BYTES + (1 << 14)
         transport.close()
     assert [b""] == ended
 

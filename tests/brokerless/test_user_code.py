@@ -296,7 +296,7 @@ def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptur
     ) as consumer:
         while not consumer.poll(1):
             pass
-        group: Any = consumer._engine.parts.group
+        group: Any = consumer._engine.components.group
         poll, failed = group.heartbeat.poll, []
 
         def broken(now: float) -> Any:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer
 from kconsumer.coordinator.classic_protocol.state import MemberState
-from kconsumer.coordinator.consumer_protocol.state import EpochState
+from kconsumer.coordinator.consumer_protocol.state import MemberState as ConsumerMemberState
 from kconsumer.errors import BrokerError, StateError, WakeupError
 from kconsumer.groups import GroupClient
 from support.kafka import Kafka, KafkaCluster, KafkaNode
@@ -103,7 +103,7 @@ class Scene:
 
     def state(self, consumer: Consumer) -> Any:
         """The member's state inside the client: some of them last too short to be met from outside."""
-        group = consumer._engine.parts.group
+        group = consumer._engine.components.group
         assert group is not None
         return group.member.state
 
@@ -232,9 +232,9 @@ def syncing_while_the_leader_is_away(scene: Scene) -> Outcome:
 def assignment_that_the_caller_has_not_heard_of(scene: Scene) -> Outcome:
     """The coordinator has given partitions; nobody polled since, so on_assign has not run and on_revoke must not."""
     consumer = scene.subscribed()
-    while scene.state(consumer) is EpochState.UNSUBSCRIBED:
+    while scene.state(consumer) is ConsumerMemberState.UNSUBSCRIBED:
         consumer.poll(0)
-    wait_until(lambda: scene.state(consumer) is EpochState.RECONCILING, 10, "an assignment")
+    wait_until(lambda: scene.state(consumer) is ConsumerMemberState.RECONCILING, 10, "an assignment")
     return Outcome()
 
 
@@ -328,12 +328,12 @@ def exception_in_a_with_block(scene: Scene) -> Outcome:
 def coordinator_lost_just_now(scene: Scene) -> Outcome:
     """It is looked for again, so that the group can be left, although there is nothing to commit."""
     consumer = scene.stable(enable_auto_commit=False)
-    group = consumer._engine.parts.group
+    group = consumer._engine.components.group
     assert group is not None
 
     def close() -> None:
         with consumer._engine.changing():
-            group.coordinator.mark_unknown("a test", consumer._engine.parts.clock.now())
+            group.coordinator.mark_unknown("a test", consumer._engine.components.clock.now())
         consumer.close(5)
 
     scene.close = close

@@ -36,12 +36,12 @@ def test_commits_and_look_ups_go_by_id(kafka: Kafka, topic_name: str) -> None:
     tp = TopicPartition(topic_name, 0)
     with member(kafka, topic_name) as consumer:
         read(consumer, BEFORE)
-        group = consumer._engine.parts.group
+        group = consumer._engine.components.group
         assert group is not None
-        node = group.coordinator.connection
+        node = group.coordinator.connection_id
         assert node is not None
         for api in (OFFSET_COMMIT, OFFSET_FETCH):
-            assert consumer._engine.parts.client.negotiated(node, api) > LAST_VERSION_WITH_NAMES
+            assert consumer._engine.components.client.negotiated(node, api) > LAST_VERSION_WITH_NAMES
         consumer.commit()
         found = consumer.committed([tp])[tp]
         assert found is not None
@@ -56,7 +56,7 @@ def test_offsets_of_a_deleted_topic_stay_out_of_its_successor(kafka: Kafka, topi
     kafka.produce(topic_name, [b"old"] * BEFORE)
     with member(kafka, topic_name) as consumer:
         read(consumer, BEFORE)
-        cluster = consumer._engine.parts.cluster
+        cluster = consumer._engine.components.cluster
         old = cluster.topic_id(topic_name)
         kafka.delete_topic(topic_name)
         kafka.create_topic(topic_name, 1)

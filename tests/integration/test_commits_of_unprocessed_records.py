@@ -25,7 +25,7 @@ class ProcessingError(Exception):
 
 def process(consumer: Consumer, records: ConsumerRecords, partitions: tuple[TopicPartition, ...]) -> None:
     """Work on a batch, with calls that use the network; fails when a new assignment arrives in the middle of it."""
-    group = consumer._engine.parts.group
+    group = consumer._engine.components.group
     assert group is not None
     until = time.monotonic() + 0.3
     while time.monotonic() < until:

@@ -232,7 +232,7 @@ def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, to
     consumer = member()
     consumer.subscribe(SubscriptionPattern(re.escape(matched)))
     poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(matched, 0)})
-    parts = consumer._engine.parts
+    parts = consumer._engine.components
     with parts.lock:  # so that the network thread does not find it again before the member has left
         parts.group.coordinator.mark_unknown("lost in this test", parts.clock.now())
         consumer.unsubscribe()

@@ -55,7 +55,7 @@ def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) ->
 
 def session(consumer: Consumer) -> FetchSession:
     """The consumer's session with the one broker."""
-    (target,) = [target for target in consumer._engine.parts.fetch.targets if target.chains]
+    (target,) = [target for target in consumer._engine.components.fetch.planner if target.chains]
     return target.session
 
 
@@ -74,12 +74,12 @@ def end_session(other: Consumer, wanted: FetchSession) -> None:
     message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
     engine = other._engine
     with engine.lock:
-        engine.parts.dispatcher.submit(
-            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.parts.clock.now()
+        engine.components.dispatcher.submit(
+            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.components.clock.now()
         )
         deadline = time.monotonic() + 10
         while not answers:
-            engine.parts.dispatcher.step(100)
+            engine.components.dispatcher.step(100)
             assert time.monotonic() < deadline
     assert answers[0].error is None
 

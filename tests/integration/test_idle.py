@@ -15,7 +15,7 @@ import pytest
 from kconsumer import Consumer
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.driver import LONGEST_SERVICE_GAP_MS
+from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
 from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.net.wakeup import Waker
 from support.kafka import Kafka
@@ -75,12 +75,12 @@ def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[.
     """Of thousands of poll(0) in a row only those ask managers, or wake the network thread, that come when something
     has arrived or nobody has looked for a while."""
     idle.poll(0)
-    counted(Engine, "_poll_slowly")
-    calls = counted(Waker, "ring")
+    counted(Engine, "_poll_full")
+    calls = counted(Waker, "wake")
     began = time.monotonic()
     for _ in range(3000):
         assert not idle.poll(0)
-    gaps = (time.monotonic() - began) * 1000 / LONGEST_SERVICE_GAP_MS
+    gaps = (time.monotonic() - began) * 1000 / MAX_MANAGER_POLL_INTERVAL_MS
     assert len(calls) < 100 + 10 * gaps, f"{len(calls)} calls in {gaps} gaps"
     assert len(calls) < 1500
 
@@ -90,14 +90,14 @@ def test_waiting_polls_leave_managers_alone(
 ) -> None:
     """Of polls that wait for single records, one after the other, most look at nothing but the fetch under way."""
     idle.poll(0.1)
-    slow = counted(Engine, "_poll_slowly")
+    slow = counted(Engine, "_poll_full")
     producer = kafka.producer({"linger.ms": 0})
     began = time.monotonic()
     for number in range(100):
         producer.produce(topic_name, str(number).encode())
         producer.flush(10)
         assert [str(number).encode()] == [record.value for record in idle.poll(10)]
-    gaps = (time.monotonic() - began) * 1000 / LONGEST_SERVICE_GAP_MS
+    gaps = (time.monotonic() - began) * 1000 / MAX_MANAGER_POLL_INTERVAL_MS
     assert len(slow) < 20 + 2 * gaps
 
 

@@ -26,7 +26,7 @@ from kconsumer.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
-from kconsumer.net.sasl.authenticator import Login
+from kconsumer.net.sasl.authenticator import SaslAuthenticator
 from support.certificates import Authority
 from support.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
 from support.kafka_admin import wait_until
@@ -205,7 +205,7 @@ def test_bare_tokens(
 ) -> None:
     """A client that knows only SaslHandshake v0, and so sends tokens without a header: they get it in, or the broker
     just closes, which is a refusal."""
-    monkeypatch.setattr(Login, "_version", lambda login, api: 0)
+    monkeypatch.setattr(SaslAuthenticator, "_version", lambda login, api: 0)
     kafka.create_topic(topic_name)
     user = {"sasl_mechanism": mechanism, "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
     user = {"sasl_mechanism": mechanism} if mechanism == "PLAIN" else user

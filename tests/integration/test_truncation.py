@@ -21,7 +21,7 @@ from confluent_kafka.admin import NewTopic
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import LogTruncationError
 from kconsumer.fetching.buffer import FetchChain
-from kconsumer.fetching.session import Asked, FetchSession
+from kconsumer.fetching.session import FetchSession, RequestedPartition
 from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
 from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
 from support.kafka_admin import wait_until
@@ -226,9 +226,9 @@ def test_committed_before(accident: Accident, driver: str) -> None:
 def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers that never ask OffsetForLeaderEpoch, but tell in each fetch the epoch of what they read last, as
     replicas do: the only ones whom brokers answer with a diverging epoch."""
-    ask = FetchSession._ask
+    ask = FetchSession._request_partition
 
-    def ask_with_epoch(self: FetchSession, chain: FetchChain, *rest: Any) -> Asked:
+    def ask_with_epoch(self: FetchSession, chain: FetchChain, *rest: Any) -> RequestedPartition:
         asked = ask(self, chain, *rest)
         position = chain.state.position
         known = position is not None and position.offset == asked.offset and position.offset_epoch is not None
@@ -238,7 +238,7 @@ def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     def believe(self: PartitionState, position: FetchPosition) -> None:
         self.transition(FETCHING, position)
 
-    monkeypatch.setattr(FetchSession, "_ask", ask_with_epoch)
+    monkeypatch.setattr(FetchSession, "_request_partition", ask_with_epoch)
     monkeypatch.setattr(PartitionState, "validate", believe)
 
 

@@ -9,8 +9,8 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.classic_protocol.manager import CallbackKind
 from kconsumer.coordinator.commit_messages import TopicIds
 from kconsumer.coordinator.commits import CommitManager
-from kconsumer.coordinator.consumer_protocol.manager import EpochMembership
-from kconsumer.coordinator.consumer_protocol.state import EpochMember, EpochState
+from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
+from kconsumer.coordinator.consumer_protocol.state import ConsumerMember, MemberState
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
@@ -52,13 +52,13 @@ class EpochHarness:
         self.now = 1000.0
         self.cluster = Cluster()
         self.subscription = SubscriptionState(self.config.auto_offset_reset)
-        self.member = EpochMember("g", self.config.group_instance_id, "me")
+        self.member = ConsumerMember("g", self.config.group_instance_id, "me")
         self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
         self.coordinator = CoordinatorManager(self.config, "g")
         measured = GroupMetrics(Metrics())
         ids = TopicIds(self.cluster, self.subscription, self.metadata)
         self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured, ids)
-        self.membership = EpochMembership(
+        self.membership = ConsumerMembership(
             self.config,
             self.member,
             self.subscription,
@@ -96,7 +96,7 @@ class EpochHarness:
     # --- driving ---
 
     @property
-    def state(self) -> EpochState:
+    def state(self) -> MemberState:
         """The member's state."""
         return self.member.state
 
@@ -151,9 +151,9 @@ class EpochHarness:
                     self.reply(request, committed(request))
                 else:
                     sent.append(request)
-                    self.answer(request, self.member.epoch)
+                    self.answer(request, self.member.member_epoch)
             self.run_callbacks()
-            if self.state is EpochState.STABLE:
+            if self.state is MemberState.STABLE:
                 return sent
         raise AssertionError(f"not stable: {self.member!r}")
 

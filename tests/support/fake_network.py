@@ -272,7 +272,7 @@ class World:
         return self.client.ready(node, self.clock.now())
 
     def failed(self, node: str = "-1") -> Any:
-        return self.client.failed(node, self.clock.now())
+        return self.client.connection_failed(node, self.clock.now())
 
     def delay(self, node: str = "-1") -> float:
         return self.client.delay_ms(node, self.clock.now())

@@ -13,7 +13,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
-from kconsumer.fetching.partition_status import outlook
+from kconsumer.fetching.partition_status import explain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
@@ -121,10 +121,10 @@ class World:
 
     def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
         """The partition's row of `partition_states()`. `known`: what else the engine would say of its situation."""
-        situation = self.manager.situation(tp, self.subscription.get(tp), self.now)
+        situation = self.manager.context(tp, self.subscription.get(tp), self.now)
         for name, value in known.items():
             setattr(situation, name, value)
-        return outlook(situation, read_committed=self.config.read_committed)
+        return explain(situation, read_committed=self.config.read_committed)
 
     def update_metadata(self) -> None:
         """A full metadata response with the present leaders, and what the offsets manager does with it."""
@@ -192,12 +192,12 @@ class World:
         session = self.session(broker_id(request.node or ""))
         if request.message.session_epoch > 0:
             assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
-                tp.partition: asked.offset for tp, asked in session.asked.items()
+                tp.partition: asked.offset for tp, asked in session.requested.items()
             }
 
     def session(self, node: int = 0) -> FetchSession:
         """The client's session with a broker."""
-        return next(target.session for target in self.manager.targets if target.node.id == node)
+        return next(target.session for target in self.manager.planner if target.node.id == node)
 
     def _read(self, asked: FetchPartition, changes: dict[str, Any], left: int, *, first: bool) -> FetchPartitionData:
         """`left`: bytes that still fit in the response; the first batch of all comes whole."""

@@ -36,7 +36,7 @@ class LoginWorld(World):
 
     @property
     def link(self) -> Any:
-        return self.client._links["-1"]
+        return self.client._nodes_by_id["-1"]
 
     def log_in(self) -> LoginWorld:
         self.ready()

@@ -37,12 +37,12 @@ def main() -> None:
         partitions = [kconsumer.TopicPartition(topic, info.partition) for info in consumer.partitions_for(topic)]
         consumer.assign(partitions)
         count = left = sum(consumer.end_offsets(partitions).values())
-        memory = consumer._engine.parts.buffer.memory
+        memory = consumer._engine.components.buffer.memory
         idle, counted, started = resident(), 0, time.monotonic()
         while left:
             batch = consumer.poll(10.0)
             assert batch, consumer.partition_states()
-            counted = max(counted, memory.alive + memory.reserved)
+            counted = max(counted, memory.total + memory.reserved)
             for record in batch:
                 assert record.value
             left -= len(batch)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kconsumer.managers import UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.reset_manager import OffsetsManager
+from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchPosition
@@ -34,7 +34,7 @@ class OffsetsCase:
         settings = config(**options)
         self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
         self.wall_ms = WALL_MS
-        self.manager = OffsetsManager(
+        self.manager = ResetManager(
             settings, self.cluster, self.subscription, self.metadata, lambda: self.wall_ms, NoJitter()
         )
         self.lead(dict.fromkeys(names, 1) if leaders is None else leaders)

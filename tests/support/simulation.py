@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.engine.components import Parts
+from kconsumer.engine.components import Components
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.classic_group import (
@@ -69,7 +69,7 @@ class Simulation:
             options["heartbeat_interval_ms"] = HEARTBEAT_MS
         self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.clock = VirtualClock(1000.0)
-        self.parts = Parts(self.config, self.clock, [FirstTakesAll()])
+        self.parts = Components(self.config, self.clock, [FirstTakesAll()])
         self.fault = fault
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the answers of each API
         self.sent: list[tuple[float, str]] = []
@@ -153,7 +153,7 @@ class Simulation:
         kinds: dict[str, Callable[[], Any]] = {
             "committed": lambda: group.commits.committed(PARTITIONS, deadline),
             "list offsets": lambda: parts.offsets.list_offsets(dict.fromkeys(PARTITIONS, -1), deadline),
-            "topics": lambda: parts.metadata.require(None, deadline),
+            "topics": lambda: parts.metadata.fetch(None, deadline),
         }
         for kind, ask in kinds.items():
             promise, asked_at = self._questions.get(kind, (None, -1000.0))

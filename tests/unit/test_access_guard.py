@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer import Consumer
-from kconsumer.engine.access_guard import Guard, fork_count, public
+from kconsumer.engine.access_guard import AccessGuard, fork_count, guarded
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 from support.threads import elsewhere
 
@@ -20,14 +20,14 @@ class Guarded:
     """Something with public methods."""
 
     def __init__(self) -> None:
-        self._guard = Guard()
+        self._guard = AccessGuard()
 
-    @public
+    @guarded
     def run(self, action: Callable[[], object]) -> object:
         """Runs an action."""
         return action()
 
-    @public
+    @guarded
     def double(self, number: int, *, plus: int = 0) -> int:
         """Doubles."""
         return 2 * number + plus

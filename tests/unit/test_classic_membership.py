@@ -197,7 +197,7 @@ def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
     """A broken connection marks the coordinator unknown; the join is sent again once it is found."""
     group = GroupHarness()
     group.break_connection(group.request(), BrokerConnectionError("reset"))
-    assert group.coordinator.connection is None
+    assert group.coordinator.connection_id is None
     group.find_coordinator()
     group.now += 130
     assert "JoinGroup" == group.request().api.name

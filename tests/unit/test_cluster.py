@@ -93,10 +93,10 @@ def test_a_topic_made_anew_is_told(gone: bool) -> None:
     """Once, when its id is another one than before, whether or not the topic was missing in between."""
     cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
     if gone:
-        assert set() == cluster.update(metadata(), VERSION, full=True).made_anew
+        assert set() == cluster.update(metadata(), VERSION, full=True).recreated
     for expected in ({"a"}, set()):
         answer = metadata(topic("a", partition(0), topic_id=ID_2))
-        assert expected == cluster.update(answer, VERSION, full=True).made_anew
+        assert expected == cluster.update(answer, VERSION, full=True).recreated
 
 
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
@@ -243,7 +243,7 @@ def test_a_hint_for_an_unknown_partition_is_ignored() -> None:
 def test_a_newer_epoch_makes_the_leader_unknown() -> None:
     """An epoch met in a commit says that the cached leader is old; metadata of that epoch brings one back."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
-    assert cluster.see_epoch(tp("a-0"), 5)
+    assert cluster.update_last_seen_epoch(tp("a-0"), 5)
     assert LeaderAndEpoch(None, 5) == cluster.leader(tp("a-0"))
     cluster.update(metadata(topic("a", partition(0, leader=1, epoch=4))), VERSION, full=True)
     assert LeaderAndEpoch(None, 5) == cluster.leader(tp("a-0"))
@@ -255,8 +255,8 @@ def test_a_newer_epoch_makes_the_leader_unknown() -> None:
 def test_an_epoch_that_is_no_news(epoch: int) -> None:
     """Epochs not newer than the one known, or of unknown partitions, change nothing."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
-    assert not cluster.see_epoch(tp("a-0"), epoch)
-    assert not cluster.see_epoch(tp("b-0"), epoch)
+    assert not cluster.update_last_seen_epoch(tp("a-0"), epoch)
+    assert not cluster.update_last_seen_epoch(tp("b-0"), epoch)
     assert NODES[1] == cluster.leader(tp("a-0")).leader
 
 

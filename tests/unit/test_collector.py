@@ -41,7 +41,7 @@ def test_nothing_buffered() -> None:
     """With nothing buffered the result is empty and no position moved."""
     world = World()
     records = world.collector.collect(10)
-    assert (0, {}, False) == (len(records), records.next_offsets(), world.collector.moved)
+    assert (0, {}, False) == (len(records), records.next_offsets(), world.collector.positions_advanced)
 
 
 def test_limit_is_kept_over_calls() -> None:
@@ -106,10 +106,10 @@ def test_move_without_records() -> None:
     log.add(empty_batch(1, 9), 10)
     world.fetch()
     records = world.collector.collect(10)
-    assert (0, True, 10) == (len(records), world.collector.moved, position(world, tp))
+    assert (0, True, 10) == (len(records), world.collector.positions_advanced, position(world, tp))
     assert {tp: OffsetAndMetadata(10)} == records.next_offsets()
     world.collector.collect(10)
-    assert not world.collector.moved
+    assert not world.collector.positions_advanced
 
 
 def test_compacted_tail() -> None:

@@ -31,7 +31,7 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
 
     assert [0, 1, 2] == [record.offset for record in collector.collect(3)]
     assert [3, 4, 5] == [record.offset for record in collector.collect(3)]
-    collector.undo()
+    collector.rollback()
     assert state.position is not None
     assert 3 == state.position.offset
     assert not collector.collect(10)
@@ -46,7 +46,7 @@ def test_undo_of_the_last_records_fetches_them_again() -> None:
     world.fetch()
     assert {tp: list(range(10))} == world.collect()
     ahead = world.poll()
-    world.collector.undo()
+    world.collector.rollback()
     for request in ahead:
         world.answer(request)
     world.fetch()

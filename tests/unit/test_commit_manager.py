@@ -128,7 +128,7 @@ def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
     promise = group.commits.commit(OFFSETS)
     assert [] == sent(group)
     assert not promise.done
-    assert group.coordinator.wanted
+    assert group.coordinator.lookup_requested
     group.coordinator.last_error = BrokerConnectionError("refused")
     sent(group)
     assert isinstance(promise.error, BrokerConnectionError)
@@ -166,7 +166,7 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
     done: list[int] = []
     for n in range(MAX_IN_FLIGHT + 7):
         promise = group.commits.commit({TopicPartition(T0.topic, n % 2): OffsetAndMetadata(n)})
-        promise.when_done(lambda kept, n=n: done.append(n if kept.error is None else -1))
+        promise.add_done_callback(lambda kept, n=n: done.append(n if kept.error is None else -1))
     requests = sent(group)
     assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
     assert [] == sent(group)
@@ -421,7 +421,7 @@ def test_equal_lookups_end_separately() -> None:
     group = member()
     lookup, other = (group.commits.committed([T0], group.now + 1000) for _ in range(2))
     requests = sent(group)
-    other.fail(WakeupError("wakeup() was called"))
+    other.set_exception(WakeupError("wakeup() was called"))
     assert not lookup.done
     for request in requests:
         group.answer(request, fetched())

@@ -439,5 +439,5 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
 def test_closing_while_negotiating_answers_nobody(peer: Peer) -> None:
     """The connection's own ApiVersions request is not the caller's business."""
     peer.connection.transport_ready(0.0)
-    assert peer.connection.expecting
+    assert peer.connection.has_in_flight
     assert [] == peer.connection.close(BrokerConnectionError("gone"), 1.0)

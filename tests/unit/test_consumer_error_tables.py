@@ -13,7 +13,7 @@ import pytest
 
 from kconsumer.coordinator import error_actions
 from kconsumer.coordinator.consumer_protocol import heartbeat
-from kconsumer.coordinator.consumer_protocol.state import EpochState
+from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError, is_retriable
 from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.offsets import (
@@ -82,10 +82,10 @@ OFFSETS = {T0: OffsetAndMetadata(5)}
 @pytest.mark.parametrize(
     ("table", "java"),
     [
-        (heartbeat.HEARTBEAT_REACTIONS, HEARTBEAT),
-        (error_actions.EPOCH_COMMIT_REACTIONS, COMMIT),
-        (error_actions.EPOCH_FETCH_GROUP_REACTIONS, FETCH_GROUP),
-        (error_actions.EPOCH_FETCH_REACTIONS, FETCH),
+        (heartbeat.HEARTBEAT_ACTIONS, HEARTBEAT),
+        (error_actions.CONSUMER_COMMIT_ACTIONS, COMMIT),
+        (error_actions.CONSUMER_OFFSET_FETCH_GROUP_ACTIONS, FETCH_GROUP),
+        (error_actions.CONSUMER_OFFSET_FETCH_ACTIONS, FETCH),
     ],
     ids=["heartbeat", "commit", "fetch-group", "fetch"],
 )
@@ -138,10 +138,10 @@ def test_heartbeat(code: int, at: Callable[[], tuple[EpochHarness, UnsentRequest
     """In every state: a new look-up, a backoff, on_lost and a join with epoch 0, an error of one poll, or of all."""
     what = HEARTBEAT.get(name_of(code), "fatal")
     group, request = at()
-    before, owned, epoch = group.state, set(group.subscription.assigned()), group.member.epoch
+    before, owned, epoch = group.state, set(group.subscription.assigned()), group.member.member_epoch
     group.calls.clear()
     group.refuse(request, code, "because")
-    assert (what == "coordinator") == (group.coordinator.connection is None)
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
     reported, fatal = group.heartbeat.take_error(), group.membership.take_error()
     assert (what == "report", what == "fatal") == (reported is not None, fatal is not None)
     for error in filter(None, (reported, fatal)):
@@ -149,9 +149,9 @@ def test_heartbeat(code: int, at: Callable[[], tuple[EpochHarness, UnsentRequest
         assert "because" in str(error)
     if what in ("fenced", "fatal"):
         gives_all_up(group, owned)
-        assert (EpochState.JOINING if what == "fenced" else EpochState.FATAL) is group.state
+        assert (MemberState.JOINING if what == "fenced" else MemberState.FATAL) is group.state
     else:
-        assert (before, owned, epoch) == (group.state, set(group.subscription.assigned()), group.member.epoch)
+        assert (before, owned, epoch) == (group.state, set(group.subscription.assigned()), group.member.member_epoch)
     heartbeats_again(group, what)
 
 
@@ -163,7 +163,7 @@ def gives_all_up(group: EpochHarness, owned: set[TopicPartition]) -> None:
     assert all(partitions <= owned for partitions in told)
     assert (T0 in owned) == any(T0 in partitions for partitions in told)
     assert not group.subscription.assigned()
-    assert 0 == group.member.epoch
+    assert 0 == group.member.member_epoch
 
 
 def heartbeats_again(group: EpochHarness, what: str) -> None:
@@ -180,7 +180,7 @@ def heartbeats_again(group: EpochHarness, what: str) -> None:
         return
     (again,) = group.background()
     assert 300_000 == again.message.rebalance_timeout_ms, "everything is told again"
-    assert (0 if what == "fenced" else group.member.epoch) == again.message.member_epoch
+    assert (0 if what == "fenced" else group.member.member_epoch) == again.message.member_epoch
 
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
@@ -192,7 +192,7 @@ def test_heartbeat_of_one_that_has_left(code: int) -> None:
     assert leaving is not None
     for request in (late, leaving):
         group.refuse(request, code)
-    assert EpochState.UNSUBSCRIBED is group.state
+    assert MemberState.UNSUBSCRIBED is group.state
     assert group.membership.take_error() is None
     assert [] == group.background()
 
@@ -216,7 +216,7 @@ def sent(group: EpochHarness) -> UnsentRequest:
 def asked_again(group: EpochHarness, promise: Promise[Any], what: str) -> UnsentRequest:
     """The request that follows a retriable error."""
     assert not promise.done
-    assert (what == "coordinator") == (group.coordinator.connection is None)
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.coordinator.coordinator = Node(1, "broker", 9092)
     assert [] == group.commits.poll(group.now).requests
     group.now += 130
@@ -225,7 +225,7 @@ def asked_again(group: EpochHarness, promise: Promise[Any], what: str) -> Unsent
 
 def stays_a_member(group: EpochHarness) -> None:
     """What becomes of the member is for its heartbeats to say."""
-    assert (EpochState.STABLE, 1, {T0}) == (group.state, group.member.epoch, set(group.subscription.assigned()))
+    assert (MemberState.STABLE, 1, {T0}) == (group.state, group.member.member_epoch, set(group.subscription.assigned()))
     assert (None, None) == (group.membership.take_error(), group.commits.take_error())
 
 

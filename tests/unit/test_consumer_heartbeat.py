@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import EpochState
+from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -66,7 +66,7 @@ def test_after_a_failure_everything_is_told_again() -> None:
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.break_connection(group.beat(), BrokerConnectionError("gone"))
-    assert group.coordinator.connection is None
+    assert group.coordinator.connection_id is None
     group.coordinator.coordinator = group.cluster.nodes[1]
     group.now += 200
     request = group.beat()
@@ -84,7 +84,7 @@ def test_one_heartbeat_per_interval() -> None:
     group.joined()
     group.now += INTERVAL_MS - 1
     assert [] == group.poll()
-    assert 1 == group.heartbeat.due(group.now)
+    assert 1 == group.heartbeat.time_to_next_ms(group.now)
     group.now += 1
     request = group.beat()
     group.now += 10 * INTERVAL_MS
@@ -168,7 +168,7 @@ def test_a_joining_member_backs_off_too() -> None:
     group = EpochHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.refuse(group.beat(), 14)
     assert [] == group.poll()
-    assert 0 < group.heartbeat.due(group.now) <= 120
+    assert 0 < group.heartbeat.time_to_next_ms(group.now) <= 120
 
 
 def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
@@ -221,7 +221,7 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
     group.membership.leave_callback()
     group.membership.leave("test", group.now)
     group.refuse(late, 69)
-    assert EpochState.UNSUBSCRIBED is group.state
+    assert MemberState.UNSUBSCRIBED is group.state
     assert group.membership.take_error() is None
 
 
@@ -235,6 +235,6 @@ def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) 
     group.break_connection(group.beat(), error)
     assert error is group.heartbeat.take_error()
     assert group.membership.take_error() is None
-    assert EpochState.STABLE is group.state
+    assert MemberState.STABLE is group.state
     group.now += INTERVAL_MS
     assert group.beat()

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, EpochMember, EpochState, LocalAssignment
+from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, ConsumerMember, LocalAssignment, MemberState
 from kconsumer.errors import StateError
 
 pytestmark = pytest.mark.network_thread
 
-S = EpochState
+S = MemberState
 # java-consumer.md §4.5, from the other side: where each state leads
 SUCCESSORS = {
     S.UNSUBSCRIBED: {S.JOINING, S.PREPARE_LEAVING, S.FATAL},
@@ -28,9 +28,9 @@ SUCCESSORS = {
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)), ids=lambda state: state.name)
-def test_each_change_of_state(before: EpochState, after: EpochState) -> None:
+def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
     """A legal change happens; an illegal one raises and changes nothing."""
-    member = EpochMember("g", None)
+    member = ConsumerMember("g", None)
     member.state = before
     if after in SUCCESSORS[before]:
         member.move(after)
@@ -48,7 +48,7 @@ def test_every_state_is_in_the_table() -> None:
 
 def test_the_member_makes_its_own_id() -> None:
     """Two consumers never share one, and it outlives the epoch (KIP-1082)."""
-    one, other = EpochMember("g", None), EpochMember("g", None)
+    one, other = ConsumerMember("g", None), ConsumerMember("g", None)
     assert one.member_id != other.member_id
     kept = one.member_id
     one.forget_assignment(0)
@@ -58,8 +58,8 @@ def test_the_member_makes_its_own_id() -> None:
 @pytest.mark.parametrize(("epoch", "good"), [(-2, False), (-1, False), (0, False), (1, True), (7, True)])
 def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
     """Joining and leaving epochs are nothing to commit with."""
-    member = EpochMember("g", None, "me")
-    member.epoch = epoch
+    member = ConsumerMember("g", None, "me")
+    member.member_epoch = epoch
     assert good == member.may_commit
     assert ((epoch, "me") if good else (-1, "")) == member.generation[:2]
 

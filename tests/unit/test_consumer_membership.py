@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import EpochState
+from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
@@ -15,7 +15,7 @@ from support.group_harness import committed, tps
 
 pytestmark = pytest.mark.network_thread
 
-S = EpochState
+S = MemberState
 
 
 def owned(group: EpochHarness) -> list[TopicPartition]:
@@ -535,7 +535,7 @@ def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) 
     for request in former:
         group.refuse(request, code)
     assert (S.JOINING, None) == (group.state, group.membership.take_error())
-    assert (code == 15) == (group.coordinator.connection is None)
+    assert (code == 15) == (group.coordinator.connection_id is None)
     group.coordinator.coordinator = Node(1, "broker", 9092)
     group.joined({"t": [0]})
     assert S.STABLE is group.state

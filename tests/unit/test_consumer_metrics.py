@@ -100,4 +100,4 @@ def test_sampling_is_configured() -> None:
     """metrics_num_samples and metrics_sample_window_ms reach the metrics."""
     options = {"metrics_num_samples": 5, "metrics_sample_window_ms": 100}
     with Consumer(bootstrap_servers="localhost:1", **options) as consumer:
-        assert "5 windows of 100 ms" in repr(consumer._engine.parts.metrics)
+        assert "5 windows of 100 ms" in repr(consumer._engine.components.metrics)

@@ -33,7 +33,7 @@ def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = N
 def manager(**options: Any) -> CoordinatorManager:
     """A manager whose coordinator is wanted."""
     made = CoordinatorManager(config(**options), "g", NoJitter())
-    made.wanted = True
+    made.lookup_requested = True
     return made
 
 
@@ -54,7 +54,7 @@ def waits(case: CoordinatorManager, now: float) -> float:
 def test_nothing_is_asked_while_nobody_wants() -> None:
     """A consumer that needs no coordinator asks for none."""
     case = manager()
-    case.wanted = False
+    case.lookup_requested = False
     assert FOREVER == waits(case, 0.0)
 
 
@@ -70,9 +70,9 @@ def test_the_group_is_asked_for() -> None:
 def test_the_coordinator_has_its_own_connection() -> None:
     """The connection id says that it is the coordinator's, apart from fetches of the same broker."""
     case = manager()
-    assert case.connection is None
+    assert case.connection_id is None
     answer(asks(case, 0.0), found(3), 1.0)
-    assert (Node(3, "h", 9), "+3") == (case.coordinator, case.connection)
+    assert (Node(3, "h", 9), "+3") == (case.coordinator, case.connection_id)
     assert FOREVER == waits(case, 1.0)
 
 
@@ -98,10 +98,10 @@ def test_a_lost_coordinator_is_looked_up_again() -> None:
     case = manager()
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("NOT_COORDINATOR", 30.0)
-    assert (None, None, 30.0) == (case.coordinator, case.connection, case.unknown_since)
+    assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.unknown_since)
     assert RETRY_MS - 30.0 == waits(case, 30.0)
     answer(asks(case, RETRY_MS), found(2), 101.0)
-    assert ("+2", None, "") == (case.connection, case.unknown_since, case.lost_because)
+    assert ("+2", None, "") == (case.connection_id, case.unknown_since, case.lost_because)
 
 
 def test_a_later_loss_is_looked_up_at_once() -> None:
@@ -218,6 +218,6 @@ def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() 
     """Closing does not wait until somebody needs a coordinator again."""
     case = manager()
     answer(asks(case, 0.0), found(3), 1.0)
-    case.wanted = False
+    case.lookup_requested = False
     case.mark_unknown("moved", 1000.0)
     assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)

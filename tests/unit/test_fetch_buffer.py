@@ -25,10 +25,10 @@ def add(buffer: FetchBuffer, to: FetchChain, start: int, end: int, size: int = 1
 
 def drain(buffer: FetchBuffer) -> list[CompletedFetch]:
     out = []
-    while (fetch := buffer.head()) is not None:
+    while (fetch := buffer.peek()) is not None:
         out.append(fetch)
         fetch.chain.position = fetch.chain.next_offset or 0
-        buffer.finish(fetch)
+        buffer.pop(fetch)
     return out
 
 
@@ -45,9 +45,9 @@ def test_head_stays_until_finished() -> None:
     """The fetch being read is kept over calls, whatever arrives."""
     buffer = FetchBuffer(1000)
     first = add(buffer, chain(buffer, A), 0, 5)
-    assert first is buffer.head()
+    assert first is buffer.peek()
     add(buffer, chain(buffer, B), 0, 5)
-    assert first is buffer.head()
+    assert first is buffer.peek()
 
 
 def test_bytes_are_counted_until_read_or_dropped() -> None:
@@ -58,8 +58,8 @@ def test_bytes_are_counted_until_read_or_dropped() -> None:
     add(buffer, a, 5, 9, size=50)
     add(buffer, b, 0, 5, size=7)
     assert (157, 150, 7) == (buffer.waiting_bytes, buffer.buffered_bytes(A), buffer.buffered_bytes(B))
-    assert first is buffer.head()
-    buffer.finish(first)
+    assert first is buffer.peek()
+    buffer.pop(first)
     assert (57, 50) == (buffer.waiting_bytes, buffer.buffered_bytes(A))
     buffer.drop(a)
     assert (7, 0) == (buffer.waiting_bytes, buffer.buffered_bytes(A))
@@ -82,8 +82,8 @@ def test_other_position_drops_the_chain() -> None:
     new = buffer.chain(A, a.state, FetchPosition(77))
     assert new is not a
     assert (77, 77) == (new.position, new.next_offset)
-    assert (None, 0) == (buffer.head(), buffer.waiting_bytes)
-    assert not buffer.expects(a, 5, a.leader)
+    assert (None, 0) == (buffer.peek(), buffer.waiting_bytes)
+    assert not buffer.accepts(a, 5, a.leader)
 
 
 def test_new_assignment_drops_the_chain() -> None:
@@ -92,16 +92,16 @@ def test_new_assignment_drops_the_chain() -> None:
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
     assert chain(buffer, A) is not a
-    assert buffer.head() is None
+    assert buffer.peek() is None
 
 
 def test_expects_only_the_end_of_a_live_chain() -> None:
     """Only a fetch from where the chain ends is taken."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
-    assert buffer.expects(a, 0, a.leader)
+    assert buffer.accepts(a, 0, a.leader)
     add(buffer, a, 0, 5)
-    assert [False, True, False] == [buffer.expects(a, offset, a.leader) for offset in (0, 5, 9)]
+    assert [False, True, False] == [buffer.accepts(a, offset, a.leader) for offset in (0, 5, 9)]
 
 
 def test_unknown_end_is_learned_when_all_is_read() -> None:
@@ -110,9 +110,9 @@ def test_unknown_end_is_learned_when_all_is_read() -> None:
     a = chain(buffer, A)
     fetch = CompletedFetch(a, 0, size=10)
     buffer.append(fetch, None)
-    assert fetch is buffer.head()
+    assert fetch is buffer.peek()
     a.position = 42
-    buffer.finish(fetch)
+    buffer.pop(fetch)
     assert 42 == a.next_offset
 
 
@@ -122,16 +122,16 @@ def test_parked_chain_lets_others_pass_and_keeps_its_order() -> None:
     a, b = chain(buffer, A), chain(buffer, B)
     first, second = add(buffer, a, 0, 5), add(buffer, a, 5, 9)
     other = add(buffer, b, 0, 5)
-    assert first is buffer.head()
+    assert first is buffer.peek()
     a.state.pause()
-    buffer.park(a)
-    assert other is buffer.head()
-    buffer.unpark()
-    assert buffer.has_parked
+    buffer.set_aside_paused(a)
+    assert other is buffer.peek()
+    buffer.restore_paused()
+    assert buffer.has_paused
     late = add(buffer, a, 9, 12)
     a.state.resume()
-    buffer.unpark()
-    assert not buffer.has_parked
+    buffer.restore_paused()
+    assert not buffer.has_paused
     assert [other, first, second, late] == drain(buffer)
 
 
@@ -141,12 +141,12 @@ def test_only_parked_data_is_no_data() -> None:
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
     a.state.pause()
-    buffer.head()
-    buffer.park(a)
+    buffer.peek()
+    buffer.set_aside_paused(a)
     assert not buffer.has_data()
     assert 10 == buffer.waiting_bytes
-    buffer.drop_parked()
-    assert (False, 0) == (buffer.has_parked, buffer.waiting_bytes)
+    buffer.drop_paused()
+    assert (False, 0) == (buffer.has_paused, buffer.waiting_bytes)
 
 
 def test_retain() -> None:
@@ -155,7 +155,7 @@ def test_retain() -> None:
     a, b = chain(buffer, A), chain(buffer, B)
     add(buffer, a, 0, 5)
     kept = add(buffer, b, 0, 5)
-    buffer.head()
+    buffer.peek()
     buffer.retain(lambda chain: chain is b)
     assert [kept] == drain(buffer)
 
@@ -164,23 +164,23 @@ def test_settled_lists_read_and_dropped_once() -> None:
     """Each fetch that ends, read or dropped, is reported once, and its partition is."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
-    buffer.settled()
-    buffer.take_touched()
+    buffer.drained()
+    buffer.take_dirty()
     read, dropped = add(buffer, a, 0, 5), add(buffer, b, 0, 5)
-    buffer.head()
-    buffer.finish(read)
+    buffer.peek()
+    buffer.pop(read)
     buffer.drop(b)
-    assert [read, dropped] == buffer.settled()
-    assert [] == buffer.settled()
-    assert [A, B] == list(buffer.take_touched())
-    assert {} == buffer.take_touched()
+    assert [read, dropped] == buffer.drained()
+    assert [] == buffer.drained()
+    assert [A, B] == list(buffer.take_dirty())
+    assert {} == buffer.take_dirty()
 
 
 def test_fetch_of_an_old_leader_is_not_expected() -> None:
     """What an earlier leader answers does not go on with a chain that is read from another one."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
-    assert not buffer.expects(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))
+    assert not buffer.accepts(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))
 
 
 def test_error_is_replaced_by_the_next_answer() -> None:
@@ -191,10 +191,10 @@ def test_error_is_replaced_by_the_next_answer() -> None:
     first, second = (CompletedFetch(a, 5, error_code=code) for code in (29, 2))
     buffer.append(first, 5)
     buffer.append(second, 5)
-    assert (1, second, 5) == (a.ahead, a.error, a.next_offset)
+    assert (1, second, 5) == (a.pending_fetches, a.error, a.next_offset)
     good = add(buffer, a, 5, 9)
-    assert (2, None) == (a.ahead, a.error)
-    assert [first, second] == buffer.settled()
+    assert (2, None) == (a.pending_fetches, a.error)
+    assert [first, second] == buffer.drained()
     assert good is drain(buffer)[-1]
 
 
@@ -205,11 +205,11 @@ def test_postponed_error_lets_others_pass() -> None:
     error = CompletedFetch(a, 0, error_code=29)
     buffer.append(error, 0)
     other = add(buffer, b, 0, 5)
-    assert error is buffer.head()
-    buffer.postpone(error)
-    assert other is buffer.head()
-    buffer.finish(other)
-    assert error is buffer.head()
+    assert error is buffer.peek()
+    buffer.requeue(error)
+    assert other is buffer.peek()
+    buffer.pop(other)
+    assert error is buffer.peek()
 
 
 def test_pausing_again_and_again_leaves_no_turns_behind() -> None:
@@ -217,12 +217,12 @@ def test_pausing_again_and_again_leaves_no_turns_behind() -> None:
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     add(buffer, b, 0, 5)
-    buffer.head()
+    buffer.peek()
     kept = [add(buffer, a, 0, 5), add(buffer, a, 5, 9)]
     for _ in range(1000):
         a.state.pause()
-        buffer.park(a)
+        buffer.set_aside_paused(a)
         a.state.resume()
-        buffer.unpark()
+        buffer.restore_paused()
     assert len(buffer._turns) < 200
     assert kept == drain(buffer)[1:]

@@ -13,7 +13,7 @@ from kconsumer.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from kconsumer.fetching.error_actions import REACTIONS
+from kconsumer.fetching.error_actions import ERROR_ACTIONS
 from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition
@@ -69,7 +69,7 @@ def assert_asked_after_backoff(world: World, node: str) -> None:
 
 def test_the_table_is_whole() -> None:
     """The code has a row for every error of Java's table and no other."""
-    assert {CODE[name] for name in JAVA} == set(REACTIONS) - {0}
+    assert {CODE[name] for name in JAVA} == set(ERROR_ACTIONS) - {0}
 
 
 @pytest.mark.parametrize("code", coded("refresh"), ids=name_of)

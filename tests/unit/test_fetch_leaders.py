@@ -190,5 +190,5 @@ def test_a_follower_that_is_offline_is_left() -> None:
     world = following()
     topic = world.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
-    world.subscription.get(world.tps[0]).touch()
+    world.subscription.get(world.tps[0]).mark_dirty()
     assert (["0"], 1) == (nodes(world.poll()), world.metadata.asked)

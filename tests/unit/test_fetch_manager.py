@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, OffsetOutOfRangeError, UnsupportedVersionError
-from kconsumer.fetching.error_actions import ACCEPT, RAISE, REACTIONS, REFRESH, RESET, RETRY
+from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, RAISE, REFRESH, RESET, RETRY
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker
@@ -361,7 +361,7 @@ def test_unassigned_data_is_freed_at_the_next_poll() -> None:
     world.fetch()
     world.subscription.assign({world.tps[1]})
     world.poll()
-    assert 0 == world.buffer.memory.alive
+    assert 0 == world.buffer.memory.total
 
 
 def test_late_response_after_clear() -> None:
@@ -371,7 +371,7 @@ def test_late_response_after_clear() -> None:
     (request,) = world.poll()
     world.buffer.clear()
     world.answer(request)
-    assert (False, 0) == (world.manager.has_in_flight, world.buffer.memory.alive)
+    assert (False, 0) == (world.manager.has_in_flight, world.buffer.memory.total)
 
 
 # --- leaders -------------------------------------------------------------------------------------------
@@ -506,17 +506,17 @@ def test_the_table_of_reactions() -> None:
         RESET: {1},
         RAISE: {2, 29},
         REFRESH: {3, 6, 9, 56, 74, 78, 100, 103},
-    } == {reaction: {c for c, r in REACTIONS.items() if r is reaction} for reaction in REACTIONS.values()}
+    } == {reaction: {c for c, r in ERROR_ACTIONS.items() if r is reaction} for reaction in ERROR_ACTIONS.values()}
 
 
-@pytest.mark.parametrize("code", sorted(c for c, r in REACTIONS.items() if r in (REFRESH, RETRY)))
+@pytest.mark.parametrize("code", sorted(c for c, r in ERROR_ACTIONS.items() if r in (REFRESH, RETRY)))
 def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
     """Passing errors are not raised: the partition is asked again from the same offset after
     retry_backoff_ms, its neighbours at once, and stale metadata is asked for anew."""
     world = World(2)
     world.logs[world.tps[0]].append(3)
     world.answer(*world.poll(), p0={"error_code": code, "records": None})
-    assert (1 if REACTIONS[code] is REFRESH else 0) == world.metadata.asked
+    assert (1 if ERROR_ACTIONS[code] is REFRESH else 0) == world.metadata.asked
     assert {} == world.collect()
     result = world.manager.poll(world.now)
     (request,) = result.requests
@@ -648,7 +648,7 @@ def test_metrics_of_fetches() -> None:
     (request,) = world.poll()
     world.now += 40
     world.answer(request, throttle_time_ms=6)
-    size = world.buffer.memory.alive
+    size = world.buffer.memory.total
     world.collect(30)
     assert 0 == values(world)["records-consumed-total"]
     world.collect(5)

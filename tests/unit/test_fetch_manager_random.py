@@ -111,7 +111,7 @@ class Fetching(RuleBasedStateMachine):
     def collect_and_undo(self, limit: int) -> None:
         """Ctrl-C in the middle of a poll: what it had taken is owed as before."""
         self.world.collector.collect(limit)
-        self.world.collector.undo()
+        self.world.collector.rollback()
 
     @rule(limit=st.integers(1, 10))
     def collect_and_keep(self, limit: int) -> None:
@@ -219,12 +219,14 @@ class Fetching(RuleBasedStateMachine):
         buffer, memory = self.world.buffer, self.world.buffer.memory
         chains = [chain for tp in self.world.tps if (chain := buffer.find(tp)) is not None]
         fetches = [fetch for chain in chains for fetch in chain.fetches]
-        held = (block for fetch in fetches for block in (fetch.block, fetch.open_block) if block is not None)
+        held = (block for fetch in fetches for block in (fetch.block, fetch.decompressed_block) if block is not None)
         blocks = {id(block): block for block in held}.values()  # weak references of equal bytes are equal
-        alive = memory.alive
+        alive = memory.total
         assert sum(fetch.size for fetch in fetches) == buffer.waiting_bytes
-        assert sum(block.size for block in blocks if block.uses) == alive - memory.callers
-        assert 0 == memory.callers or (memory.callers > 0 and any(self.kept)), "only what was kept is the caller's"
+        assert sum(block.size for block in blocks if block.uses) == alive - memory.held_by_caller
+        assert 0 == memory.held_by_caller or (memory.held_by_caller > 0 and any(self.kept)), (
+            "only what was kept is the caller's"
+        )
         manager = self.world.manager
         flights = [*manager._in_flight.values(), *manager._expedited.values()]
         assert memory.reserved == sum(flight.reserved for flight in flights)
@@ -238,7 +240,7 @@ class Fetching(RuleBasedStateMachine):
             status = self.world.status(tp)
             assert (True, True) == (status.since >= 0, bool(status.reason)), status
             if status.state is PartitionCondition.IN_FLIGHT:
-                assert str(self.world.manager.targets.place(tp).node.id) in asked  # type: ignore[union-attr]  # it has one
+                assert str(self.world.manager.planner.broker_for(tp).node.id) in asked  # type: ignore[union-attr]  # it has one
             if status.state is PartitionCondition.BUFFERED:
                 assert status.buffered_bytes > 0
 

@@ -45,24 +45,24 @@ def test_block_counts_until_it_is_freed() -> None:
     """A frame counts with its whole block, whoever keeps it alive, also when another thread lets go of it."""
     memory = Memory(1000)
     block = frame(bytes(300))
-    size = memory.hold(block).size
-    assert (block.capacity, size) == (size, memory.alive)
+    size = memory.track(block).size
+    assert (block.capacity, size) == (size, memory.total)
     pieces = [Slice(block)]
     del block
-    assert (size, False) == (memory.alive, memory.has_freed)
+    assert (size, False) == (memory.total, memory.has_freed)
     thread = threading.Thread(target=pieces.clear)
     thread.start()
     thread.join()
     assert memory.has_freed
-    assert (0, False) == (memory.alive, memory.has_freed)
+    assert (0, False) == (memory.total, memory.has_freed)
 
 
 def test_room() -> None:
     """Room is what is neither alive, nor asked for, nor about to be decompressed."""
     memory = Memory(1000)
     block = memoryview(bytes(300))
-    memory.hold(block)
-    memory.reserved, memory.unpacked = 250, 100
+    memory.track(block)
+    memory.reserved, memory.decompressed = 250, 100
     assert 350 == memory.room
 
 
@@ -72,29 +72,29 @@ def test_over_allocated_bytes_count() -> None:
     for _ in range(100):
         grown += bytes(10)
     view = memoryview(grown)
-    assert 2000 < Memory(1000).hold(view).size == grown.__alloc__()
+    assert 2000 < Memory(1000).track(view).size == grown.__alloc__()
 
 
 def test_what_the_caller_keeps_is_the_callers() -> None:
     """Blocks that no buffered fetch needs count for half of the memory at most; those that two need, once."""
     memory = Memory(1000)
-    memory.unpacked = 0
+    memory.decompressed = 0
     ours, theirs = memoryview(bytes(200)), [memoryview(bytes(400)) for _ in range(5)]
-    block = memory.hold(ours)
-    memory.need(block)
-    memory.need(block)
+    block = memory.track(ours)
+    memory.acquire(block)
+    memory.acquire(block)
     assert 800 == memory.room
     for view in theirs:
-        memory.hold(view)
-    assert (2200, 700, 300) == (memory.alive, memory.used, memory.room)
-    memory.leave(block)
+        memory.track(view)
+    assert (2200, 700, 300) == (memory.total, memory.used, memory.room)
+    memory.release(block)
     assert 700 == memory.used
-    memory.leave(block)
+    memory.release(block)
     assert 500 == memory.used
-    memory.need(block)
+    memory.acquire(block)
     del ours
     assert 500 == memory.used, "freed while it was still needed"
-    memory.leave(block)
+    memory.release(block)
     assert 500 == memory.used
 
 
@@ -102,33 +102,33 @@ def test_cost_of_a_response() -> None:
     """A response may be as large as a broker's ordinary batch, until responses show that it is not; once one was
     larger than asked for, so may the others be."""
     memory = Memory(64 << 20)
-    assert (1 << 20, 5 << 20) == (memory.cost(1000), memory.cost(4 << 20))
+    assert (1 << 20, 5 << 20) == (memory.reserve_for(1000), memory.reserve_for(4 << 20))
     for _ in range(80):
         memory.received(1000, 1250)
-    assert 1250 == memory.cost(1000)
+    assert 1250 == memory.reserve_for(1000)
     memory.received(3_000_000, 1250)
-    assert 3_000_000 == memory.cost(1000)
+    assert 3_000_000 == memory.reserve_for(1000)
     memory.received(1000, 1250)
-    assert 3_000_000 - 375_000 == memory.cost(1000)
+    assert 3_000_000 - 375_000 == memory.reserve_for(1000)
 
 
 def test_expected_decompression() -> None:
     """Polls may decompress as much as earlier ones did; that is forgotten little by little."""
     memory = Memory(1000)
-    seen = [memory.unpacked]
+    seen = [memory.decompressed]
     for unpacked in (0, 400, 100, 0):
-        memory.polled(unpacked)
-        seen.append(memory.unpacked)
+        memory.record_decompressed(unpacked)
+        seen.append(memory.decompressed)
     assert [125, 123, 400, 393, 386] == seen
     for _ in range(400):
-        memory.polled(0)
-    assert 0 == memory.unpacked
+        memory.record_decompressed(0)
+    assert 0 == memory.decompressed
 
 
 @pytest.mark.parametrize(("brokers", "share"), [(1, 16), (2, 16), (3, 10), (8, 4), (1000, 1)])
 def test_share_of_a_request(brokers: int, share: int) -> None:
     """One request asks for a quarter at most, and with many brokers for so much that each may be asked."""
-    assert share == Memory(64).share(brokers)
+    assert share == Memory(64).per_request_limit(brokers)
 
 
 # --- one response, several partitions --------------------------------------------------------------------
@@ -144,17 +144,17 @@ def test_frame_counts_until_its_last_partition_is_read() -> None:
     view = memoryview(block)
     del block, whole
     # The codec gives slices of the frame; here each wraps a view of it, and the frame is counted by hand.
-    world.buffer.memory.hold(view.obj)
+    world.buffer.memory.track(view.obj)
     pieces = [Slice(view[: len(batches[0])]), Slice(view[len(batches[0]) :])]
     world.answer(*world.poll(), p0={"records": pieces[0]}, p1={"records": pieces[1]})
     del view
     pieces.clear()
-    held = world.buffer.memory.alive
+    held = world.buffer.memory.total
     assert held >= size
     assert 1 == len(world.collector.collect(1))
-    assert size <= world.buffer.memory.alive < held
+    assert size <= world.buffer.memory.total < held
     assert 1 == len(world.collector.collect(1))
-    assert 0 == world.buffer.memory.alive
+    assert 0 == world.buffer.memory.total
 
 
 # --- when fetches leave ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
     world.answer(request)
     while requests := world.poll():
         world.answer(*requests)
-    held = world.buffer.memory.alive
+    held = world.buffer.memory.total
     assert 8000 - 2500 < held < 8000
     world.now += 60_000
     assert ([], False) == (world.poll(), world.manager.wants_poll)
@@ -177,7 +177,7 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
     assert world.manager.wants_poll
     while not world.poll():
         assert 1 == len(world.collector.collect(1))
-    assert held - 2500 < world.buffer.memory.alive <= 8000 - 2500
+    assert held - 2500 < world.buffer.memory.total <= 8000 - 2500
 
 
 def test_brokers_share_the_memory() -> None:
@@ -201,11 +201,11 @@ def test_bound_holds_while_reading_slowly() -> None:
     got: dict[TopicPartition, int] = dict.fromkeys(world.tps, 0)
     while any(count < 150 for count in got.values()):
         under_way += world.poll()
-        peak = max(peak, memory.alive + memory.reserved)
+        peak = max(peak, memory.total + memory.reserved)
         if under_way and rng.random() < 0.6:
             world.answer(under_way.pop(rng.randrange(len(under_way))))
         records = world.collector.collect(rng.randint(1, 20))
-        peak = max(peak, memory.alive + memory.reserved)
+        peak = max(peak, memory.total + memory.reserved)
         for record in records:
             got[record.topic_partition] += 1
     assert 100_000 < peak <= 200_000 + 3_500
@@ -221,9 +221,9 @@ def test_bound_holds_with_many_brokers(codec: str) -> None:
     for _ in range(400):
         for request in world.poll():
             world.answer(request)
-            peak = max(peak, memory.alive + memory.reserved)
+            peak = max(peak, memory.total + memory.reserved)
         records = world.collector.collect(1)
-        peak = max(peak, memory.alive + memory.reserved)
+        peak = max(peak, memory.total + memory.reserved)
         got += len(records)
         del records
     assert 80 == got
@@ -253,7 +253,7 @@ def test_batches_that_the_caller_keeps() -> None:
         world.fetch()
         kept.append(world.collector.collect(1))
     assert list(range(20)) == [record.offset for records in kept for record in records]
-    assert 16_000 < world.buffer.memory.alive
+    assert 16_000 < world.buffer.memory.total
     fill(world, 900, 4)
     assert [1, 1, 0] == [world.fetch() for _ in range(3)], "two ahead, as ever"
     kept.clear()
@@ -273,7 +273,7 @@ def test_batches_that_the_caller_keeps_do_not_cost_paused_data() -> None:
         world.fetch()
         kept.append(world.collector.collect(1))
     assert {read} == {record.topic_partition for records in kept for record in records}
-    assert (True, held) == (world.buffer.memory.alive > 16_000, world.buffer.buffered_bytes(paused))
+    assert (True, held) == (world.buffer.memory.total > 16_000, world.buffer.buffered_bytes(paused))
 
 
 def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
@@ -283,10 +283,10 @@ def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
     world.fetch()
     records = world.collector.collect(500)
     assert 3 == len(records)
-    assert 27_000 < world.buffer.memory.unpacked < 28_000
-    assert world.buffer.memory.alive > 27_000
+    assert 27_000 < world.buffer.memory.decompressed < 28_000
+    assert world.buffer.memory.total > 27_000
     del records
-    assert world.buffer.memory.alive < 10_000
+    assert world.buffer.memory.total < 10_000
     assert 3 == len(world.collector.collect(500))
 
 
@@ -354,4 +354,4 @@ def test_broker_that_waits_for_room_gets_its_turn() -> None:
         got |= {record.topic_partition for record in world.collector.collect(500)}
         world.now += 500
     assert set(world.tps[4:7]) == got
-    assert world.buffer.has_parked, "what is paused is given up only as far as needed"
+    assert world.buffer.has_paused, "what is paused is given up only as far as needed"

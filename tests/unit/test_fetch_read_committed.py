@@ -56,7 +56,7 @@ def test_an_aborted_tail_moves_the_position() -> None:
     aborted = transaction(world, 8, 3, abort=True)
     world.answer(*world.poll(), p0={"aborted_transactions": [aborted]})
     records = world.collector.collect(500)
-    assert (0, True) == (len(records), world.collector.moved)
+    assert (0, True) == (len(records), world.collector.positions_advanced)
     assert [4] == [position.offset for position in records.next_offsets().values()]
     assert [4] == [row.fetch_offset for request in world.poll() for row in request.message.topics[0].partitions]
 

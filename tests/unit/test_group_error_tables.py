@@ -127,18 +127,18 @@ def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> st
 @pytest.mark.parametrize(
     ("table", "java"),
     [
-        (tables.FIND_COORDINATOR_REACTIONS, FIND_COORDINATOR),
-        (tables.JOIN_REACTIONS, JOIN),
-        (tables.SYNC_REACTIONS, SYNC),
-        (tables.HEARTBEAT_REACTIONS, HEARTBEAT),
-        (tables.LEAVE_REACTIONS, LEAVE),
-        (tables.COMMIT_REACTIONS, COMMIT),
-        (tables.FETCH_GROUP_REACTIONS, FETCH_GROUP),
-        (tables.FETCH_REACTIONS, FETCH),
+        (tables.FIND_COORDINATOR_ACTIONS, FIND_COORDINATOR),
+        (tables.JOIN_ACTIONS, JOIN),
+        (tables.SYNC_ACTIONS, SYNC),
+        (tables.HEARTBEAT_ACTIONS, HEARTBEAT),
+        (tables.LEAVE_ACTIONS, LEAVE),
+        (tables.COMMIT_ACTIONS, COMMIT),
+        (tables.OFFSET_FETCH_GROUP_ACTIONS, FETCH_GROUP),
+        (tables.OFFSET_FETCH_ACTIONS, FETCH),
     ],
     ids=["find", "join", "sync", "heartbeat", "leave", "commit", "fetch-group", "fetch"],
 )
-def test_the_tables_are_whole(table: Mapping[int, tables.Reaction], java: Mapping[str, str]) -> None:
+def test_the_tables_are_whole(table: Mapping[int, tables.ErrorAction], java: Mapping[str, str]) -> None:
     """The code has a row for every error of Java's tables and no other."""
     assert {CODE[name] for name in java} == set(table)
 
@@ -158,7 +158,7 @@ def test_find_coordinator(code: int) -> None:
     """Asked again after a backoff whatever the answer; what will not pass is raised once."""
     group = GroupHarness()
     group.coordinator.coordinator = None
-    group.coordinator.wanted = True
+    group.coordinator.lookup_requested = True
     (request,) = group.coordinator.poll(group.now).requests
     row = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=code)
     group.answer(request, FindCoordinatorResponse(coordinators=[row]))
@@ -177,7 +177,7 @@ def test_find_coordinator(code: int) -> None:
 def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
     """The JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
     if what == "coordinator":
-        assert group.coordinator.connection is None
+        assert group.coordinator.connection_id is None
         group.find_coordinator()
     if what in ("coordinator", "retry"):
         assert [] == group.poll()
@@ -261,7 +261,7 @@ def test_heartbeat(code: int) -> None:
     group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
     error = group.heartbeat.take_error()
     assert (code if what in ("raise", "fenced") else None) == (error and getattr(error, "code", None))
-    assert (what == "coordinator") == (group.coordinator.connection is None)
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
     assert {**AFTER_RESET, "fenced": Generation()}.get(what, MINE) == group.member.generation
     rejoins = what in ("rejoin", "reset", "reset keep id", "fenced")
     assert rejoins == (group.member.rejoin_reason is not None)
@@ -296,7 +296,7 @@ def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
     group.answer(request, LeaveGroupResponse(error_code=0 if rows else code, members=rows))
     assert (Generation(), MemberState.UNJOINED) == (group.member.generation, group.member.state)
     assert (None, None) == (group.membership.take_error(), group.coordinator.take_error())
-    assert group.coordinator.connection is not None
+    assert group.coordinator.connection_id is not None
     assert 1 == len([line for line in caplog.messages if name_of(code) in line])
 
 
@@ -312,7 +312,7 @@ def sent(group: GroupHarness) -> UnsentRequest:
 def asked_again(group: GroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
     """The request that follows a retriable error."""
     assert not promise.done
-    assert (what == "coordinator") == (group.coordinator.connection is None)
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.find_coordinator()
     assert [] == group.commits.poll(group.now).requests
     group.now += 130

@@ -104,7 +104,7 @@ def no_such(kind: str, code: int = NOT_FOUND) -> Any:
 def test_a_listing_asks_the_broker_named() -> None:
     """Filters go along, and need a broker that knows them; states and types come back as told."""
     case = Case()
-    promise = case.groups.listing(3, ["Stable"], ["classic"], DEADLINE)
+    promise = case.groups.list_groups(3, ["Stable"], ["classic"], DEADLINE)
     request = case.one("ListGroups")
     assert ("3", 5, ["Stable"], ["classic"]) == (
         request.node,
@@ -121,7 +121,7 @@ def test_a_listing_asks_the_broker_named() -> None:
 def test_old_brokers_tell_less(version: int, state: str | None) -> None:
     """What the version does not carry is None; without filters any version will do."""
     case = Case()
-    promise = case.groups.listing(1, [], [], DEADLINE)
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
     request = case.one("ListGroups")
     assert 0 == request.min_version
     row = ListedGroup(group_id="g", protocol_type="consumer", group_state=state or "")
@@ -132,14 +132,14 @@ def test_old_brokers_tell_less(version: int, state: str | None) -> None:
 def test_filtering_by_state_alone_needs_less() -> None:
     """States are told from v4 on."""
     case = Case()
-    case.groups.listing(1, ["Empty"], [], DEADLINE)
+    case.groups.list_groups(1, ["Empty"], [], DEADLINE)
     assert 4 == case.one("ListGroups").min_version
 
 
 def test_a_loading_coordinator_is_asked_again() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS: the same broker once more, after the backoff."""
     case = Case()
-    promise = case.groups.listing(1, [], [], DEADLINE)
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
     answer(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
     assert [] == case.sent()
     case.now = RETRY_MS
@@ -150,7 +150,7 @@ def test_a_loading_coordinator_is_asked_again() -> None:
 def test_a_deadline_ends_a_question() -> None:
     """TimeoutError says what was asked, and why it was not answered."""
     case = Case()
-    promise = case.groups.listing(1, [], [], DEADLINE)
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
     fail(case.one("ListGroups"), BrokerConnectionError("gone"), case.now)
     case.now = DEADLINE
     assert [] == case.sent()
@@ -166,7 +166,7 @@ def test_a_deadline_ends_a_question() -> None:
 def test_a_classic_group_is_found_second() -> None:
     """A coordinator that has no such consumer group is asked for a classic one; assignments are decoded."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE)
+    promise = case.groups.describe("g", DEADLINE)
     request = case.one("ConsumerGroupDescribe")
     assert "2" == request.node
     answer(request, no_such("consumer"), case.now)
@@ -191,7 +191,7 @@ def test_a_classic_group_is_found_second() -> None:
 def test_members_of_other_protocol_types_are_not_decoded() -> None:
     """A group of Connect workers is described without what its members were assigned."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE, "classic")
+    promise = case.groups.describe("g", DEADLINE, "classic")
     row = DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=b"\xff")
     group = DescribedGroup(group_id="g", group_state="Stable", protocol_type="connect", members=[row])
     answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
@@ -201,7 +201,7 @@ def test_members_of_other_protocol_types_are_not_decoded() -> None:
 def test_a_consumer_group_has_epochs_and_targets() -> None:
     """What KIP-848 tells beyond the classic protocol."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE)
+    promise = case.groups.describe("g", DEADLINE)
     given = ConsumerGroupDescribeAssignment(
         topic_partitions=[ConsumerGroupDescribeTopicPartitions(topic_name="t", partitions=[0])]
     )
@@ -225,7 +225,7 @@ def test_a_consumer_group_has_epochs_and_targets() -> None:
 def test_a_group_that_nobody_knows() -> None:
     """All three requests say so (an old broker by the state Dead, or by lacking the request): GROUP_ID_NOT_FOUND."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE)
+    promise = case.groups.describe("g", DEADLINE)
     fail(case.one("ConsumerGroupDescribe"), UnsupportedVersionError("old"), case.now)
     dead = DescribedGroup(group_id="g", group_state="Dead")
     answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[dead]), case.now)
@@ -240,7 +240,7 @@ def test_a_group_that_nobody_knows() -> None:
 def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
     """The description goes on with the same request at the new coordinator."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE, "consumer")
+    promise = case.groups.describe("g", DEADLINE, "consumer")
     answer(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)
     case.now = RETRY_MS
     again = case.one("ConsumerGroupDescribe")
@@ -251,10 +251,10 @@ def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
 def test_refusals_end_the_question() -> None:
     """No permission on the group, told by the coordinator or when looking for it, is raised at once."""
     case = Case()
-    promise = case.groups.description("g", DEADLINE)
+    promise = case.groups.describe("g", DEADLINE)
     answer(case.one("ConsumerGroupDescribe"), no_such("consumer", 30), case.now)
     assert isinstance(promise.error, GroupAuthorizationError)
-    other = case.groups.description("h", DEADLINE)
+    other = case.groups.describe("h", DEADLINE)
     row = Coordinator(key="h", node_id=-1, host="", port=-1, error_code=30, error_message=None)
     answer(case.one("FindCoordinator"), FindCoordinatorResponse(coordinators=[row]), case.now)
     case.sent()
@@ -267,7 +267,7 @@ def test_refusals_end_the_question() -> None:
 def test_all_committed_offsets() -> None:
     """Null asks for all topics; names are wanted, so no version with ids; no commit is no entry."""
     case = Case()
-    promise = case.groups.positions("g", "classic", DEADLINE)
+    promise = case.groups.offsets("g", "classic", DEADLINE)
     request = case.one("OffsetFetch")
     assert (2, 9, None, None) == (
         request.min_version,
@@ -288,7 +288,7 @@ def test_all_committed_offsets() -> None:
 def test_a_share_group_counts_its_lag_itself() -> None:
     """The broker's count is taken; where it has none, or nothing was delivered yet, there is none here."""
     case = Case()
-    promise = case.groups.positions("g", "share", DEADLINE)
+    promise = case.groups.offsets("g", "share", DEADLINE)
     rows = [
         DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=5, leader_epoch=1, lag=9),
         DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=6, leader_epoch=1, lag=-1),

@@ -43,7 +43,7 @@ def test_no_heartbeat_while_a_join_is_out() -> None:
     group.until("JoinGroup")
     group.now += 60_000
     assert [] == beat(group)
-    assert FOREVER == group.heartbeat.due(group.now)
+    assert FOREVER == group.heartbeat.time_to_next_ms(group.now)
 
 
 def test_heartbeats_start_when_the_join_is_answered() -> None:
@@ -82,7 +82,7 @@ def test_failed_heartbeat_is_retried_with_backoff() -> None:
     group.now += 3000
     group.break_connection(beat(group)[0], BrokerConnectionError("reset"))
     assert [] == beat(group)
-    assert group.coordinator.wanted
+    assert group.coordinator.lookup_requested
     group.find_coordinator()
     assert [] == beat(group)
     group.now += 130
@@ -96,7 +96,7 @@ def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
     beat(group)
     group.now += 45_000
     assert [] == beat(group)
-    assert group.coordinator.connection is None
+    assert group.coordinator.connection_id is None
 
 
 def test_idle_caller_leaves_the_group() -> None:
@@ -128,4 +128,4 @@ def test_a_refused_login_is_told_and_changes_nothing() -> None:
     group.break_connection(beat(group)[0], error)
     assert error is group.heartbeat.take_error()
     assert MemberState.STABLE is group.member.state
-    assert group.coordinator.connection is None
+    assert group.coordinator.connection_id is None

@@ -20,13 +20,13 @@ def test_a_response_that_arrives_in_part_is_read_on(
     when the next heartbeat is due."""
     monkeypatch.setattr(NetworkClient, "receiving", property(lambda _: receiving))
     monkeypatch.setattr(Member, "heartbeating", property(lambda _: True))
-    monkeypatch.setattr(CoordinatorManager, "connection", property(lambda _: "+1"))
+    monkeypatch.setattr(CoordinatorManager, "connection_id", property(lambda _: "+1"))
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     driver: Any = consumer._engine._driver
-    monkeypatch.setattr(driver, "send_soon", lambda *_: None)
-    monkeypatch.setattr(consumer._engine.parts.dispatcher, "step", lambda _: False)
-    group = consumer._engine.parts.group
+    monkeypatch.setattr(driver, "flush_managers", lambda *_: None)
+    monkeypatch.setattr(consumer._engine.components.dispatcher, "step", lambda _: False)
+    group = consumer._engine.components.group
     assert group is not None
-    monkeypatch.setattr(group.heartbeat, "due", lambda _: 3000.0)
+    monkeypatch.setattr(group.heartbeat, "time_to_next_ms", lambda _: 3000.0)
     assert nap_ms == driver._heartbeat_step(group)
     consumer.close(0)

@@ -28,7 +28,7 @@ def metadata_requests() -> list[UnsentRequest]:
         subscription = SubscriptionState()
         setup(subscription)
         manager = MetadataManager(config(), Cluster(), subscription, NoJitter())
-        manager.require(["x"])
+        manager.fetch(["x"])
         requests += manager.poll(0.0).requests
     return requests
 
@@ -45,7 +45,7 @@ def offsets_requests() -> list[UnsentRequest]:
 def coordinator_requests() -> list[UnsentRequest]:
     """A lookup."""
     manager = CoordinatorManager(config(), "g")
-    manager.wanted = True
+    manager.lookup_requested = True
     return manager.poll(0.0).requests
 
 

@@ -320,14 +320,14 @@ def test_watched_topics_are_wanted_until_unwatched() -> None:
     """A question about offsets needs leaders of topics that are not subscribed."""
     case = Case("a")
     case.update(0.0)
-    case.manager.watch({"b"})
-    case.manager.watch({"b"})
+    case.manager.add_topics({"b"})
+    case.manager.add_topics({"b"})
     case.update(1.0, led_by({"b-0": 1}))
-    case.manager.unwatch({"b"})
+    case.manager.remove_topics({"b"})
     assert ["a", "b"] == asked(case.asks(MAX_AGE_MS))
     case = Case("a")
-    case.manager.watch({"b"})
-    case.manager.unwatch({"b"})
+    case.manager.add_topics({"b"})
+    case.manager.remove_topics({"b"})
     assert ["a"] == asked(case.asks(0.0))
 
 
@@ -335,7 +335,7 @@ def test_watching_a_known_topic_asks_nothing() -> None:
     """What is cached already is not asked for."""
     case = Case("a")
     case.update(0.0)
-    case.manager.watch({"a"})
+    case.manager.add_topics({"a"})
     assert MAX_AGE_MS == case.waits(0.0)
 
 
@@ -357,7 +357,7 @@ def test_refresh_is_kept_after_the_listeners_ran() -> None:
     case = Case("a")
     events: list[str] = []
     case.manager.on_update.append(lambda _: events.append("listener"))
-    case.manager.refresh().when_done(lambda _: events.append("refreshed"))
+    case.manager.refresh().add_done_callback(lambda _: events.append("refreshed"))
     case.update(0.0)
     assert ["listener", "refreshed"] == events
 
@@ -376,10 +376,10 @@ def test_a_newer_epoch_asks_for_metadata() -> None:
     """An epoch met in a commit that is newer than the cached one means that the cache is old."""
     case = Case("a")
     case.update(0.0)
-    case.manager.see_epoch(tp("a-0"), None)
-    case.manager.see_epoch(tp("a-0"), 0)
+    case.manager.update_last_seen_epoch(tp("a-0"), None)
+    case.manager.update_last_seen_epoch(tp("a-0"), 0)
     assert MAX_AGE_MS == case.waits(0.0)
-    case.manager.see_epoch(tp("a-0"), 1)
+    case.manager.update_last_seen_epoch(tp("a-0"), 1)
     assert RETRY_MS == case.waits(0.0)
 
 
@@ -451,8 +451,8 @@ def test_an_unknown_topic_is_no_error() -> None:
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=3), topic("b", partition(0))))
     assert case.manager.take_error() is None
-    assert ({"a"}, "topic a does not exist") == (case.manager.unknown_topics(), case.manager.hint("a"))
-    assert "" == case.manager.hint("b")
+    assert ({"a"}, "topic a does not exist") == (case.manager.unknown_topics(), case.manager.topic_problem("a"))
+    assert "" == case.manager.topic_problem("b")
     assert RETRY_MS == case.waits(0.0)
     case.update(RETRY_MS, led_by({"a-0": 1, "b-0": 1}))
     assert frozenset() == case.manager.unknown_topics()
@@ -470,7 +470,7 @@ def test_a_hint_names_other_errors() -> None:
     """Other topic errors are told with Kafka's name."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
-    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.hint("a")
+    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_problem("a")
 
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
@@ -489,7 +489,7 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
     """When every known broker is in backoff the engine is told to go back to the bootstrap list (KIP-899)."""
     case = Case("a")
     case.update(0.0)
-    case.manager.no_node_available(1.0)
+    case.manager.on_no_node(1.0)
     assert case.manager.wants_rebootstrap
     case.manager.rebootstrapped()
     assert ({}, False) == (case.cluster.nodes, case.manager.wants_rebootstrap)
@@ -499,7 +499,7 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
 def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
     """Before the first answer only bootstrap addresses are known: they are tried again."""
     case = Case("a")
-    case.manager.no_node_available(1.0)
+    case.manager.on_no_node(1.0)
     assert not case.manager.wants_rebootstrap
 
 
@@ -548,7 +548,7 @@ def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
     case.manager.request_update()
     request = case.asks(RETRY_MS)
     if how == "no node":
-        case.manager.no_node_available(200.0)
+        case.manager.on_no_node(200.0)
     elif how == "asked":
         answer(request, metadata(error=129), 200.0)
     else:

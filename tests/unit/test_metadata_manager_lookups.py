@@ -55,7 +55,7 @@ def leaders(promise: Promise[TopicTable]) -> dict[str, list[int | None]]:
 def test_known_topics_come_from_the_cache() -> None:
     """No request when all topics are cached."""
     case = Case()
-    promise = case.manager.require(["known"])
+    promise = case.manager.fetch(["known"])
     assert {"known": [1]} == leaders(promise)
     assert [] == case.poll(1.0).requests
 
@@ -63,7 +63,7 @@ def test_known_topics_come_from_the_cache() -> None:
 def test_unknown_topics_are_asked_for() -> None:
     """All named topics are asked for in one request; the cache does not grow."""
     case = Case()
-    promise = case.manager.require(["new", "known"])
+    promise = case.manager.fetch(["new", "known"])
     request = case.asks(1.0)
     assert ["known", "new"] == [row.name for row in request.message.topics]
     assert (True, None) == (request.message.allow_auto_topic_creation, request.node)
@@ -75,7 +75,7 @@ def test_unknown_topics_are_asked_for() -> None:
 def test_all_topics() -> None:
     """None asks for all topics, creates none, and never uses the cache."""
     case = Case()
-    promise = case.manager.require(None)
+    promise = case.manager.fetch(None)
     request = case.asks(1.0)
     assert (None, False) == (request.message.topics, request.message.allow_auto_topic_creation)
     answer(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
@@ -85,14 +85,14 @@ def test_all_topics() -> None:
 def test_creation_can_be_forbidden() -> None:
     """The option holds for lookups too."""
     case = Case(allow_auto_create_topics=False)
-    case.manager.require(["new"])
+    case.manager.fetch(["new"])
     assert not case.asks(1.0).message.allow_auto_topic_creation
 
 
 def test_a_topic_that_does_not_exist_is_left_out() -> None:
     """UNKNOWN_TOPIC_OR_PARTITION is an answer: no such topic."""
     case = Case()
-    promise = case.manager.require(["known", "new"])
+    promise = case.manager.fetch(["known", "new"])
     answer(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
     assert {"known": [1]} == leaders(promise)
 
@@ -101,7 +101,7 @@ def test_a_topic_that_does_not_exist_is_left_out() -> None:
 def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError]) -> None:
     """Errors that will not pass are raised, naming the topic."""
     case = Case()
-    promise = case.manager.require(["new"])
+    promise = case.manager.fetch(["new"])
     answer(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
     with pytest.raises(error, match="new"):
         promise.result()
@@ -110,7 +110,7 @@ def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError])
 def test_passing_topic_errors_are_asked_again() -> None:
     """LEADER_NOT_AVAILABLE (a topic being made) is tried again after the backoff."""
     case = Case()
-    promise = case.manager.require(["new"])
+    promise = case.manager.fetch(["new"])
     answer(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
     assert (False, RETRY_MS) == (promise.done, case.poll(2.0).wait_ms)
     answer(case.asks(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
@@ -120,7 +120,7 @@ def test_passing_topic_errors_are_asked_again() -> None:
 def test_lost_requests_are_repeated() -> None:
     """A lost connection, or a passing error of the whole answer, backs off exponentially."""
     case = Case()
-    promise = case.manager.require(["new"])
+    promise = case.manager.fetch(["new"])
     fail(case.asks(0.0), LOST, 0.0)
     answer(case.asks(100.0), metadata(error=129), 100.0)
     assert [] == case.poll(299.0).requests
@@ -131,7 +131,7 @@ def test_lost_requests_are_repeated() -> None:
 def test_final_errors_fail_the_lookup() -> None:
     """A failed login fails the call."""
     case = Case()
-    promise = case.manager.require(["new"])
+    promise = case.manager.fetch(["new"])
     fail(case.asks(0.0), AuthenticationError(code=58), 0.0)
     with pytest.raises(AuthenticationError):
         promise.result()
@@ -140,7 +140,7 @@ def test_final_errors_fail_the_lookup() -> None:
 def test_the_deadline_ends_the_lookup() -> None:
     """At its deadline a lookup fails with a TimeoutError that names the topics, caused by the last error."""
     case = Case()
-    promise = case.manager.require(["new"], deadline=150.0)
+    promise = case.manager.fetch(["new"], deadline=150.0)
     fail(case.asks(0.0), LOST, 0.0)
     assert 100.0 == case.poll(0.0).wait_ms
     case.asks(100.0)
@@ -154,9 +154,9 @@ def test_the_deadline_ends_the_lookup() -> None:
 def test_an_abandoned_lookup_is_forgotten() -> None:
     """A caller who gave up fails the promise; nothing more is asked, and a late answer is harmless."""
     case = Case()
-    promise = case.manager.require(None)
+    promise = case.manager.fetch(None)
     request = case.asks(0.0)
-    promise.fail(StaleMetadataError(code=3))
+    promise.set_exception(StaleMetadataError(code=3))
     assert [] == case.poll(1.0).requests
     answer(request, metadata(), 2.0)
     assert isinstance(promise.error, StaleMetadataError)
@@ -167,5 +167,5 @@ def test_lookups_do_not_wait_for_updates() -> None:
     """A lookup is sent although the cache's own update backs off."""
     case = Case()
     case.manager.request_update()
-    case.manager.require(["new"])
+    case.manager.fetch(["new"])
     assert ["new"] == [row.name for row in case.asks(1.0).message.topics]

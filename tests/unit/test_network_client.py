@@ -75,10 +75,10 @@ def test_a_request_leaves_before_the_next_poll(world: World) -> None:
 
 
 def test_a_request_may_be_written_later(world: World) -> None:
-    """With `writes_later` a request leaves with `flush`, or else with the next poll, and is answered as any other."""
+    """With `deferred_writes` a request is sent by `flush`, or else by the next poll."""
     world.broker.on(METADATA, METADATA.response())
     world.connect()
-    world.client.writes_later = True
+    world.client.deferred_writes = True
     world.send()
     assert ["ApiVersions"] == world.broker.names()
     world.client.flush(world.clock.now())
@@ -91,7 +91,7 @@ def test_a_request_may_be_written_later(world: World) -> None:
 def test_what_was_to_be_written_ends_with_its_connection(world: World) -> None:
     """Nothing is written to a connection that was made after the request failed with the one before it."""
     world.connect()
-    world.client.writes_later = True
+    world.client.deferred_writes = True
     world.send()
     world.client.disconnect("-1", world.clock.now())
     (response,) = world.poll()
@@ -227,7 +227,7 @@ def test_a_name_that_takes_time_is_waited_for_by_poll(world: World) -> None:
     assert [] == world.poll(700)
     assert start + 700 == world.clock.now()
     assert world.failed() is None
-    assert "has not been resolved to an address for 700 ms" in world.client.trouble(world.clock.now())
+    assert "has not been resolved to an address for 700 ms" in world.client.connection_errors(world.clock.now())
     assert ["resolving"] == [found.state for found in world.client.report(world.clock.now())]
     (answer,) = world.net.hanging
     world.net.at(world.clock.now() + 50, answer)
@@ -426,13 +426,13 @@ def test_garbage_in_an_answer_is_the_culprits_error(world: World) -> None:
 
 def test_trouble_tells_every_reason_once(world: World) -> None:
     """One line for messages: each failing broker's error; nothing when all is well."""
-    assert "" == world.client.trouble(world.clock.now())
+    assert "" == world.client.connection_errors(world.clock.now())
     brokers(world, 2)
     world.net.servers |= {"10.1.0.0": errno.ECONNREFUSED, "10.1.0.1": errno.ETIMEDOUT}
     for node in ("0", "1", "+1"):
         world.ready(node)
         world.poll()
-    trouble = world.client.trouble(world.clock.now())
+    trouble = world.client.connection_errors(world.clock.now())
     assert "broker 0 at b0:9092 cannot be reached: connection refused" in trouble
     assert "; broker 1 at b1:9092 cannot be reached: the connection timed out (10.1.0.1); " in trouble
 
@@ -443,7 +443,7 @@ def test_trouble_outlasts_the_backoff_until_the_connection_works(world: World) -
     del world.net.servers["10.0.0.1"]
     world.ready()
     world.poll(4_000)
-    trouble = world.client.trouble
+    trouble = world.client.connection_errors
     assert "bootstrap broker boot:9092 (10.0.0.1) has not answered for 4000 ms" == trouble(world.clock.now())
     world.net.last.fail(errno.ECONNREFUSED)
     world.poll()

@@ -122,8 +122,8 @@ def test_what_a_stale_selection_says_is_ignored(world: World) -> None:
 def test_a_link_shows_its_connection(world: World) -> None:
     """Link's repr holds the connection's while there is one."""
     world.connect()
-    [link] = world.client._links.values()
-    assert "<Link -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
+    [link] = world.client._nodes_by_id.values()
+    assert "<NodeConnection -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
 
 
 CALLS = ("connect", "ready", "send", "late", "poll", "tick", "idle", "disconnect", "rebootstrap", "wakeup")
@@ -181,7 +181,7 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
     for operation in operations:
         perform(operation)
         assert len(sent) - len(ended) >= world.client.in_flight()
-        in_use = {link.transport for link in world.client._links.values()} - {None}
+        in_use = {link.transport for link in world.client._nodes_by_id.values()} - {None}
         assert in_use == {transport for transport in world.net.attempts if not transport.closed}
     for operation in ("accept", "unstuck", "idle", "idle"):
         perform(operation)

@@ -26,27 +26,27 @@ def readable(fd: int) -> bool:
 
 def test_a_ring_is_readable_until_drained(waker: Waker) -> None:
     """Rings before opening set the flag; later ones make the descriptor readable, until drained."""
-    waker.ring()
-    assert waker.rung
+    waker.wake()
+    assert waker.is_set
     fd = waker.open()
     assert fd == waker.open()
     assert not readable(fd)
-    waker.ring()
-    waker.ring()
+    waker.wake()
+    waker.wake()
     assert readable(fd)
     waker.drain()
     waker.drain()
     assert not readable(fd)
-    waker.rest()
-    assert not waker.rung
+    waker.clear()
+    assert not waker.is_set
 
 
 def test_a_full_socket_still_rings(waker: Waker) -> None:
     """Ringing never blocks and never fails, and one drain hears all rings."""
     fd = waker.open()
     for _ in range(2_000):
-        waker.ring()
-        waker.rest()
+        waker.wake()
+        waker.clear()
     assert readable(fd)
     waker.drain()
     assert not readable(fd)
@@ -59,13 +59,13 @@ def test_who_rings_before_he_was_heard_writes_nothing(waker: Waker) -> None:
     assert reader is not None
     for rings in (3, 2):
         for _ in range(rings):
-            waker.ring()
+            waker.wake()
         assert b"\0" == reader.recv(10)
-        waker.rest()
-    waker.ring()
-    waker.rest()
-    waker.ring()
-    assert waker.rung
+        waker.clear()
+    waker.wake()
+    waker.clear()
+    waker.wake()
+    assert waker.is_set
     assert b"\0\0" == reader.recv(10)
 
 
@@ -81,17 +81,17 @@ def test_a_ring_that_a_rest_overtakes_is_not_the_last(waker: Waker) -> None:
         def send(self, data: bytes) -> int:
             sent = writer.send(data)
             waker.drain()
-            waker.rest()
+            waker.clear()
             return sent
 
         def close(self) -> None:
             writer.close()
 
     waker._writer = Slow()  # type: ignore[assignment]  # stands in for a socket
-    waker.ring()
+    waker.wake()
     assert not readable(fd)
     waker._writer = writer
-    waker.ring()
+    waker.wake()
     assert readable(fd)
 
 
@@ -100,12 +100,12 @@ def test_a_closed_waker_is_quiet(waker: Waker) -> None:
     fd = waker.open()
     writer = waker._writer
     waker.close()
-    waker.ring()
+    waker.wake()
     waker.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
     waker._writer = writer  # what a thread saw that was about to ring while another closed
-    waker.ring()
+    waker.wake()
 
 
 def test_a_forgotten_waker_gives_its_descriptors_back() -> None:

@@ -120,12 +120,12 @@ GROUP_ANSWERS: dict[str, Callable[[], Any]] = {
     ),
 }
 QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
-    "ListGroups": lambda groups: groups.listing(1, (), (), 60_000.0),
-    "DescribeGroups": lambda groups: groups.description("g", 60_000.0, "classic"),
-    "ConsumerGroupDescribe": lambda groups: groups.description("g", 60_000.0, "consumer"),
-    "ShareGroupDescribe": lambda groups: groups.description("g", 60_000.0, "share"),
-    "OffsetFetch": lambda groups: groups.positions("g", "classic", 60_000.0),
-    "DescribeShareGroupOffsets": lambda groups: groups.positions("g", "share", 60_000.0),
+    "ListGroups": lambda groups: groups.list_groups(1, (), (), 60_000.0),
+    "DescribeGroups": lambda groups: groups.describe("g", 60_000.0, "classic"),
+    "ConsumerGroupDescribe": lambda groups: groups.describe("g", 60_000.0, "consumer"),
+    "ShareGroupDescribe": lambda groups: groups.describe("g", 60_000.0, "share"),
+    "OffsetFetch": lambda groups: groups.offsets("g", "classic", 60_000.0),
+    "DescribeShareGroupOffsets": lambda groups: groups.offsets("g", "share", 60_000.0),
 }
 
 

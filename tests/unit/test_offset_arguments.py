@@ -141,6 +141,6 @@ def test_public_methods_refuse_before_anything_is_queued(consumer: Consumer, cal
     """A refused value leaves nothing behind that a later poll or close would meet."""
     with pytest.raises(TypeError):
         call(consumer)
-    group = consumer._engine.parts.group
+    group = consumer._engine.components.group
     assert group is not None
     assert not group.commits.pending_commits()

@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer.errors import TopicAuthorizationError
 from kconsumer.managers import UnsentRequest
-from kconsumer.offsets.error_actions import LEADER_EPOCH_REACTIONS, LIST_OFFSETS_REACTIONS
+from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import LeaderAndEpoch
@@ -76,8 +76,8 @@ def epoch_error(code: int) -> OffsetForLeaderEpochResponse:
 
 def test_the_tables_are_whole() -> None:
     """The code has a row for every error of Java's tables and no other."""
-    assert {CODE[name] for name in LIST_OFFSETS} == set(LIST_OFFSETS_REACTIONS) - {0}
-    assert {CODE[name] for name in EITHER} == set(LEADER_EPOCH_REACTIONS) - {0}
+    assert {CODE[name] for name in LIST_OFFSETS} == set(LIST_OFFSETS_ACTIONS) - {0}
+    assert {CODE[name] for name in EITHER} == set(LEADER_EPOCH_ACTIONS) - {0}
 
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
@@ -88,7 +88,7 @@ def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> 
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
     assert {"a-0": (-2, 3)} == rows(case.ask(5.0 + RETRY_MS))
-    assert name_of(code) in case.subscription.get(A0).trouble
+    assert name_of(code) in case.subscription.get(A0).last_error
     warned = [record.message for record in caplog.records if "a-0" in record.message]
     assert (reaction(LIST_OFFSETS, code) == "warn") == bool(warned)
 

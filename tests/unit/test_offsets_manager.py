@@ -111,7 +111,7 @@ def test_without_leader_metadata_is_asked_for() -> None:
     case = Case("a-0", leaders={})
     case.metadata.poll(0.0)
     assert RETRY_MS == case.waits(0.0)
-    assert "no leader is known" == case.subscription.get(A0).trouble
+    assert "no leader is known" == case.subscription.get(A0).last_error
     case.lead({"a-0": 2})
     assert "2" == case.ask(1.0).node
 
@@ -121,7 +121,7 @@ def test_a_missing_topic_is_named() -> None:
     case = Case("a-0", leaders={})
     answer(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
-    assert "topic a does not exist" in case.subscription.get(A0).trouble
+    assert "topic a does not exist" in case.subscription.get(A0).last_error
 
 
 # --- answers ---------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_partition_errors_are_retried(code: int) -> None:
     answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
     assert (None, 8) == (case.position("a-0"), getattr(case.position("a-1"), "offset", None))
     assert RETRY_MS == case.waits(5.0)
-    assert case.subscription.get(A0).trouble
+    assert case.subscription.get(A0).last_error
     assert case.manager.take_error() is None
     assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
     assert case.wants_metadata()
@@ -310,4 +310,4 @@ def test_late_answers_for_lost_partitions_are_harmless() -> None:
 
 def test_repr_counts() -> None:
     """The repr tells what is under way."""
-    assert "<OffsetsManager: 0 searches, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)
+    assert "<ResetManager: 0 searches, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)

@@ -190,7 +190,7 @@ def test_a_question_given_up_is_forgotten() -> None:
     """When the caller fails the promise nothing more is asked, and the topic is let go."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
-    promise.fail(TimeoutError("enough"))
+    promise.set_exception(TimeoutError("enough"))
     assert FOREVER == case.waits(1.0)
     case.metadata.request_update()
     assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]

@@ -16,7 +16,7 @@ from kconsumer.errors import (
 )
 from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.reset_manager import OffsetsManager
+from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
@@ -39,7 +39,7 @@ class Case:
         self.subscription.assign([A0, A1])
         settings = config()
         self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
-        self.manager = OffsetsManager(settings, self.cluster, self.subscription, self.metadata, lambda: 0, NoJitter())
+        self.manager = ResetManager(settings, self.cluster, self.subscription, self.metadata, lambda: 0, NoJitter())
         answer(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
         for partition in (A0, A1):
             self.subscription.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
@@ -317,6 +317,6 @@ def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:
     case = Case()
     state = case.subscription.get(A0)
     state.transition(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
-    case.cluster.see_epoch(A0, 4)
+    case.cluster.update_last_seen_epoch(A0, 4)
     assert RETRY_MS == case.waits(1.0)
     assert case.metadata.poll(1000.0).requests

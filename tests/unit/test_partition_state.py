@@ -238,24 +238,24 @@ def test_lag() -> None:
 def test_trouble_is_forgotten_with_the_state() -> None:
     """Why a reset has not worked yet is kept until the state changes."""
     state = state_in(FetchState.AWAIT_RESET)
-    state.trouble = "LEADER_NOT_AVAILABLE"
+    state.last_error = "LEADER_NOT_AVAILABLE"
     state.seek(HERE)
-    assert "" == state.trouble
+    assert "" == state.last_error
 
 
 def test_since_when() -> None:
-    """`since` and `flagged_since` are the moments of the changes, not of what came after and changed nothing."""
+    """`since` and `flags_since` are the moments of the changes, not of what came after and changed nothing."""
     tally = Tally(1_000.0)
     state = PartitionState(tally)
     tally.now = 2_000.0
     state.seek(HERE)
     tally.now = 5_000.0
     state.seek(FetchPosition(11, None, LEADER))
-    assert (2_000.0, 1_000.0) == (state.since, state.flagged_since)
+    assert (2_000.0, 1_000.0) == (state.state_since, state.flags_since)
     state.pause()
     tally.now = 6_000.0
     state.pause()
-    assert (2_000.0, 5_000.0) == (state.since, state.flagged_since)
+    assert (2_000.0, 5_000.0) == (state.state_since, state.flags_since)
 
 
 def test_repr_tells_state_and_flags() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, CorruptRecordError, TopicAuthorizationError
-from kconsumer.fetching.partition_status import OUTLOOK
+from kconsumer.fetching.partition_status import STATUS_RULES
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset
 from kconsumer.types import PartitionCondition as Condition
@@ -36,7 +36,7 @@ def reason(world: World, partition: int = 0, **known: Any) -> str:
 
 def test_every_condition_has_its_row() -> None:
     """The table has each condition once, in the order in which the enum lists them."""
-    assert list(Condition) == [row.condition for row in OUTLOOK]
+    assert list(Condition) == [row.condition for row in STATUS_RULES]
 
 
 # --- a healthy partition ---------------------------------------------------------------------------------
@@ -127,7 +127,8 @@ def test_reset_without_a_leader() -> None:
     world.leaders[0] = -1
     world.update_metadata()
     assert "looking up the earliest offset; no leader is known" == reason(world)
-    assert "looking up the earliest offset; topic t does not exist" == reason(world, hint="topic t does not exist")
+    missing = "topic t does not exist"
+    assert f"looking up the earliest offset; {missing}" == reason(world, topic_problem=missing)
 
 
 def test_awaiting_validation() -> None:
@@ -266,7 +267,7 @@ def test_no_leader() -> None:
         world.wait(20)
     assert (Condition.NO_LEADER, 0.06) == told(world)
     assert "no leader is known; metadata is being asked for again; gone" == reason(world)
-    assert "topic t does not exist; gone" == reason(world, hint="topic t does not exist")
+    assert "topic t does not exist; gone" == reason(world, topic_problem="topic t does not exist")
     world.leaders[0] = 1
     world.update_metadata()
     world.validate()

@@ -56,7 +56,7 @@ class Case:
     def answer(self, **offsets: int | OffsetAndMetadata | None) -> None:
         """Keep the newest promise: `a_0=5`."""
         found = {tp(name.replace("_", "-")): offset for name, offset in offsets.items()}
-        self.commits.promises[-1].keep(
+        self.commits.promises[-1].set_result(
             {key: OffsetAndMetadata(value) if isinstance(value, int) else value for key, value in found.items()}
         )
 
@@ -83,7 +83,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
     case.poll()
     assert [] == case.commits.asked
-    case.manager.ask(tp("a-1"))
+    case.manager.request(tp("a-1"))
     case.poll()
     assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
     case.answer(a_1=7)
@@ -200,7 +200,7 @@ def test_look_up_goes_on_while_the_same_partitions_need_it() -> None:
     """Also for a partition that was asked for by name in on_assign, and that is held back otherwise."""
     case = Case("a-0", "a-1")
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
-    case.manager.ask(tp("a-1"))
+    case.manager.request(tp("a-1"))
     for now in (0.0, 100.0, 200.0, 5000.0):
         case.poll(now)
     assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
@@ -218,7 +218,7 @@ def test_refused_look_up_is_repeated_less_and_less_often() -> None:
         case.poll(now)
         if len(case.commits.asked) > before:
             times.append(now)
-            case.commits.promises[-1].fail(GroupAuthorizationError("no"))
+            case.commits.promises[-1].set_exception(GroupAuthorizationError("no"))
     pauses = [after - before for before, after in pairwise(times)]
     assert 80 <= pauses[0] <= 120
     assert 160 <= pauses[1] <= 240
@@ -284,11 +284,11 @@ def test_failed_look_up(timed_out: bool) -> None:
     case = Case("a-0")
     case.poll()
     error = TimeoutError("late") if timed_out else GroupAuthorizationError("no")
-    case.commits.promises[-1].fail(error)
+    case.commits.promises[-1].set_exception(error)
     assert (None if timed_out else error) is case.manager.take_error()
     assert case.manager.take_error() is None
     assert (FetchState.INITIALIZING, None) == case.state("a-0")
-    assert str(error) == case.subscription.get(tp("a-0")).trouble
+    assert str(error) == case.subscription.get(tp("a-0")).last_error
     case.poll(1.0)
     case.poll(6000.0)
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]
@@ -302,13 +302,13 @@ def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
     asked again, less and less often."""
     case = Case("a-0")
     case.poll()
-    case.commits.promises[-1].fail(error_for(code))
+    case.commits.promises[-1].set_exception(error_for(code))
     assert case.manager.take_error() is None
     pause_ms = case.poll(100.0).wait_ms
     assert 80 <= pause_ms <= 120
     case.poll(100.0 + pause_ms)
     assert 2 == len(case.commits.asked)
-    case.commits.promises[-1].fail(error_for(code))
+    case.commits.promises[-1].set_exception(error_for(code))
     assert case.poll(300.0).wait_ms > pause_ms
     assert 2 == len(case.commits.asked)
     case.subscription.assign(tps("b-0"))

@@ -51,7 +51,7 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
     )
     consumer: Any = group
     callbacks = Callbacks(parts)
-    callbacks.belong_to(consumer)
+    callbacks.set_consumer(consumer)
     listener: Any = SimpleNamespace(
         on_partitions_assigned=lambda _, partitions: told.append(("assigned", partitions)),
         on_partitions_revoked=lambda _, partitions: told.append(("revoked", partitions)),

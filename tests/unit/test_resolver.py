@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.net.background import MOST_THREADS
+from kconsumer.net.background import MAX_THREADS
 from kconsumer.net.resolver import Lookup, Resolver
 from kconsumer.net.transport import Address, resolve_canonical
 
@@ -39,9 +39,9 @@ def jobs() -> Jobs:
 def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
     """It is not done before its thread ran, and then wakes who waits."""
     lookup = jobs.resolver.look_up(jobs.resolve, "a", 1)
-    assert (False, False, 0) == (lookup.done, jobs.resolver.ended, jobs.wakes)
+    assert (False, False, 0) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
     jobs.waiting.pop()()
-    assert (True, True, 1) == (lookup.done, jobs.resolver.ended, jobs.wakes)
+    assert (True, True, 1) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
     assert [Address(2, ("10.0.0.1", 1))] == lookup.found
     assert lookup.error is None
 
@@ -66,15 +66,15 @@ def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
 def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
     """It is done at once."""
-    assert jobs.resolver.look_up(jobs.resolve, host, 1).done
+    assert jobs.resolver.look_up(jobs.resolve, host, 1).completed
     assert [] == jobs.waiting
 
 
 def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> None:
     """A thread asks for it; who wants the address alone does not wait for that."""
     named = jobs.resolver.look_up(resolve_canonical, "127.0.0.1", 7)
-    assert jobs.resolver.look_up(jobs.resolve, "127.0.0.1", 7).done
-    assert not named.done
+    assert jobs.resolver.look_up(jobs.resolve, "127.0.0.1", 7).completed
+    assert not named.completed
     jobs.waiting.pop()()
     name = socket.getnameinfo(("127.0.0.1", 7), 0)[0]
     assert [Address(socket.AF_INET, ("127.0.0.1", 7), name)] == named.found
@@ -82,13 +82,13 @@ def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> N
 
 def test_threads_are_few(jobs: Jobs) -> None:
     """However many names hang, so many threads wait for them; each goes on with the names that wait."""
-    lookups = [jobs.resolver.look_up(jobs.resolve, f"host{i}", 1) for i in range(3 * MOST_THREADS)]
-    assert MOST_THREADS == len(jobs.waiting)
+    lookups = [jobs.resolver.look_up(jobs.resolve, f"host{i}", 1) for i in range(3 * MAX_THREADS)]
+    assert MAX_THREADS == len(jobs.waiting)
     jobs.waiting.pop()()
-    assert all(lookup.done for lookup in lookups)
-    assert [f"host{i}" for i in range(3 * MOST_THREADS)] == jobs.asked
+    assert all(lookup.completed for lookup in lookups)
+    assert [f"host{i}" for i in range(3 * MAX_THREADS)] == jobs.asked
     jobs.resolver.look_up(jobs.resolve, "another", 1)
-    assert MOST_THREADS == len(jobs.waiting)
+    assert MAX_THREADS == len(jobs.waiting)
 
 
 def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
@@ -110,5 +110,5 @@ def test_without_a_thread_the_caller_asks() -> None:
 
     resolver = Resolver(lambda: None, refuse)
     lookup: Lookup = resolver.look_up(resolve, "a", 1)
-    assert lookup.done
+    assert lookup.completed
     assert not resolver.look_up(resolve, "b", 1).error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kconsumer.net.sasl.gssapi import Gssapi
-from kconsumer.net.sasl.mechanism import Account, MechanismError
+from kconsumer.net.sasl.mechanism import Credentials, MechanismError
 
 
 class GSSError(Exception):
@@ -66,7 +66,7 @@ class Library:
 
 def started(library: Library, monkeypatch: pytest.MonkeyPatch, **account: Any) -> Gssapi:
     monkeypatch.setitem(sys.modules, "gssapi", library)
-    return Gssapi(Account(service="kafka", host="b1.example", **account))
+    return Gssapi(Credentials(service="kafka", host="b1.example", **account))
 
 
 def test_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:

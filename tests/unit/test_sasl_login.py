@@ -106,7 +106,7 @@ def test_refusals(api: Any, answer: Any, code: int, text: str) -> None:
         assert isinstance(error, AuthenticationError)
         assert (code, True) == (error.code, text in str(error))
         assert "hunter2" not in str(error)
-        assert error is world.client.refusal()
+        assert error is world.client.authentication_error()
         waits.append(world.delay())
         assert not world.ready()
         world.clock.advance(world.delay())
@@ -116,7 +116,7 @@ def test_refusals(api: Any, answer: Any, code: int, text: str) -> None:
     world.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response())
     world.broker.on(SASL_AUTHENTICATE, SASL_AUTHENTICATE.response())
     world.log_in()
-    assert None is world.client.refusal()
+    assert None is world.client.authentication_error()
 
 
 def test_a_broker_without_logins() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from kconsumer.net.sasl.credentials import MECHANISMS
 from kconsumer.net.sasl.gssapi import Gssapi
-from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
+from kconsumer.net.sasl.mechanism import Credentials, Mechanism, MechanismError
 from kconsumer.net.sasl.oauthbearer import OAuthBearer
 from kconsumer.net.sasl.plain import Plain
-from kconsumer.net.sasl.scram import MOST_ITERATIONS, ScramSha256, ScramSha512, _Scram
+from kconsumer.net.sasl.scram import MAX_ITERATIONS, ScramSha256, ScramSha512, _Scram
 
-PENCIL = Account("user", "pencil")
+PENCIL = Credentials("user", "pencil")
 
 
 class ScramSha1(_Scram):
@@ -32,7 +32,7 @@ class ScramSha1(_Scram):
 
 def test_plain() -> None:
     """One message, with an empty authorization identity; whatever the broker answers, nothing follows."""
-    mechanism = Plain(Account("alice", "sécret"))
+    mechanism = Plain(Credentials("alice", "sécret"))
     assert b"\0alice\0s\xc3\xa9cret" == mechanism.step(None)
     assert None is mechanism.step(b"")
     assert None is mechanism.step(b"more")
@@ -41,13 +41,13 @@ def test_plain() -> None:
 @pytest.mark.parametrize(
     ("account", "why"),
     [
-        (Account("", "p"), "user name is empty"),
-        (Account("u", ""), "password is empty"),
-        (Account("u\0x", "p"), "user name has a NUL"),
-        (Account("u", "p\0x"), "password has a NUL"),
+        (Credentials("", "p"), "user name is empty"),
+        (Credentials("u", ""), "password is empty"),
+        (Credentials("u\0x", "p"), "user name has a NUL"),
+        (Credentials("u", "p\0x"), "password has a NUL"),
     ],
 )
-def test_plain_refuses_what_it_cannot_carry(account: Account, why: str) -> None:
+def test_plain_refuses_what_it_cannot_carry(account: Credentials, why: str) -> None:
     """A NUL would move the border between user and password; the error has neither."""
     with pytest.raises(MechanismError, match=why):
         Plain(account)
@@ -116,9 +116,9 @@ class Server:
 def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: str, believed: bool) -> None:
     """A server that knows the password believes the proof, and only then; each exchange has a nonce of its own."""
     server = Server(algorithm, "pâss=,wörd".encode())
-    mechanism = kind(Account("user", password))
+    mechanism = kind(Credentials("user", password))
     first = mechanism.step(None)
-    assert first != kind(Account("user", password)).step(None)
+    assert first != kind(Credentials("user", password)).step(None)
     final = mechanism.step(server.first(first or b""))
     answer = server.final(final or b"")
     assert believed is (answer is not None)
@@ -128,7 +128,7 @@ def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: st
 
 def test_scram_escapes_names_and_announces_tokens() -> None:
     """`=` and `,` would end the name; a delegation token says that it is one."""
-    mechanism = ScramSha256(Account("a=b,c", "p", tokenauth=True), "N")
+    mechanism = ScramSha256(Credentials("a=b,c", "p", tokenauth=True), "N")
     assert b"n,,n=a=3Db=2Cc,r=N,tokenauth=true" == mechanism.step(None)
 
 
@@ -151,7 +151,7 @@ GOOD = b"r=NONCEx,s=c2FsdA==,i=4096"
         (b"r=NONCEx,s=,i=4096", "salt is not base 64"),
         (b"r=NONCEx,s=!!!!,i=4096", "salt is not base 64"),
         (b"r=NONCEx,s=c2FsdA==,i=4095", "asks for 4095 iterations"),
-        (b"r=NONCEx,s=c2FsdA==,i=%d" % (MOST_ITERATIONS + 1), "iterations, 4096 to"),
+        (b"r=NONCEx,s=c2FsdA==,i=%d" % (MAX_ITERATIONS + 1), "iterations, 4096 to"),
         (b"r=NONCEx,s=c2FsdA==,i=99999999999", "is not a number"),
         (b"r=NONCEx,s=c2FsdA==,i=-4096", "is not a number"),
         (b"r=NONCEx,s=c2FsdA==,i=0x1000", "is not a number"),
@@ -188,7 +188,7 @@ def test_scram_wants_the_broker_to_know_the_password(server_final: bytes, why: s
 @given(st.binary(max_size=60) | st.from_regex(rb"r=NONCE.{0,5},s=[A-Za-z=]{0,9},i=[0-9]{1,4}", fullmatch=True))
 def test_any_challenge_ends_in_a_token_or_the_one_error(challenge: bytes) -> None:
     """Hostile bytes never end in another exception, in any mechanism that needs no library."""
-    mechanisms: list[Mechanism] = [ScramSha256(PENCIL, "NONCE"), Plain(PENCIL), OAuthBearer(Account(token="t"))]
+    mechanisms: list[Mechanism] = [ScramSha256(PENCIL, "NONCE"), Plain(PENCIL), OAuthBearer(Credentials(token="t"))]
     for mechanism in mechanisms:
         mechanism.step(None)
         for _ in range(2):
@@ -203,10 +203,10 @@ def test_any_challenge_ends_in_a_token_or_the_one_error(challenge: bytes) -> Non
 
 def test_oauthbearer_as_in_its_rfc() -> None:
     """The token, then the extensions; an empty answer is success."""
-    mechanism = OAuthBearer(Account(token="vF9dft4qmTc2==", extensions={"logicalCluster": "lkc-1", "a": "b c"}))
+    mechanism = OAuthBearer(Credentials(token="vF9dft4qmTc2==", extensions={"logicalCluster": "lkc-1", "a": "b c"}))
     assert b"n,,\x01auth=Bearer vF9dft4qmTc2==\x01logicalCluster=lkc-1\x01a=b c\x01\x01" == mechanism.step(None)
     assert None is mechanism.step(b"")
-    assert "" == mechanism.complaint
+    assert "" == mechanism.broker_error
 
 
 @pytest.mark.parametrize(
@@ -221,26 +221,26 @@ def test_oauthbearer_as_in_its_rfc() -> None:
 )
 def test_oauthbearer_refused(challenge: bytes, complaint: str) -> None:
     """The broker's reason is answered with one byte, as it wants, and kept for the error; once."""
-    mechanism = OAuthBearer(Account(token="t"))
+    mechanism = OAuthBearer(Credentials(token="t"))
     mechanism.step(None)
     assert b"\x01" == mechanism.step(challenge)
-    assert complaint == mechanism.complaint
+    assert complaint == mechanism.broker_error
     assert None is mechanism.step(challenge)
 
 
 @pytest.mark.parametrize(
     ("account", "why"),
     [
-        (Account(token=""), "is empty"),
-        (Account(token="a\x01auth=x"), "cannot have"),
-        (Account(token="t", extensions={"auth": "x"}), "not auth"),
-        (Account(token="t", extensions={"Auth": "x"}), "not auth"),
-        (Account(token="t", extensions={"a1": "x"}), "letters alone"),
-        (Account(token="t", extensions={"a": "x\x01"}), "not printable"),
-        (Account(token="t", extensions={"a": ""}), "empty"),
+        (Credentials(token=""), "is empty"),
+        (Credentials(token="a\x01auth=x"), "cannot have"),
+        (Credentials(token="t", extensions={"auth": "x"}), "not auth"),
+        (Credentials(token="t", extensions={"Auth": "x"}), "not auth"),
+        (Credentials(token="t", extensions={"a1": "x"}), "letters alone"),
+        (Credentials(token="t", extensions={"a": "x\x01"}), "not printable"),
+        (Credentials(token="t", extensions={"a": ""}), "empty"),
     ],
 )
-def test_oauthbearer_refuses_what_it_cannot_carry(account: Account, why: str) -> None:
+def test_oauthbearer_refuses_what_it_cannot_carry(account: Credentials, why: str) -> None:
     """A separator in a token or an extension would make another message of it."""
     with pytest.raises(MechanismError, match=why):
         OAuthBearer(account)
@@ -253,10 +253,10 @@ def test_gssapi_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(MechanismError, match="needs the package gssapi: pip install gssapi"):
-        Gssapi(Account(service="kafka", host="b1"))
+        Gssapi(Credentials(service="kafka", host="b1"))
 
 
 def test_every_mechanism_says_what_to_change() -> None:
     """Errors end in advice; an account shows nothing of itself."""
-    assert all(kind.advice for kind in MECHANISMS.values())
-    assert "<Account>" == repr(Account("u", "hunter2", token="t"))
+    assert all(kind.hint for kind in MECHANISMS.values())
+    assert "<Credentials>" == repr(Credentials("u", "hunter2", token="t"))

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from kconsumer.errors import BrokerConnectionError, StateError
-from kconsumer.net.background import MOST_THREADS, Errands
+from kconsumer.net.background import MAX_THREADS, BackgroundExecutor
 from kconsumer.net.sasl import token_endpoint
 from kconsumer.net.sasl.mechanism import MechanismError
-from kconsumer.net.sasl.token_endpoint import Endpoint
-from kconsumer.net.sasl.tokens import Tokens, Window
+from kconsumer.net.sasl.token_endpoint import TokenEndpointClient
+from kconsumer.net.sasl.tokens import RefreshWindow, Tokens
 from kconsumer.testing.clock import VirtualClock
 
 MINUTE_MS = 60_000.0
-JAVAS_DEFAULTS = Window(0.8, 0.05, MINUTE_MS, 5 * MINUTE_MS)
+JAVAS_DEFAULTS = RefreshWindow(0.8, 0.05, MINUTE_MS, 5 * MINUTE_MS)
 
 
 def jwt(**claims: Any) -> str:
@@ -108,7 +108,7 @@ def test_a_refused_token_is_not_shown_again() -> None:
     """The next login asks for another one."""
     source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
     source.tokens.token()
-    source.tokens.drop()
+    source.tokens.invalidate()
     assert "t2" == source.tokens.token()
 
 
@@ -201,7 +201,7 @@ class Issuer:
                 **options,
             }
         )
-        self.endpoint = Endpoint(config, self.clock, self.pause)
+        self.endpoint = TokenEndpointClient(config, self.clock, self.pause)
 
     def pause(self, seconds: float) -> None:
         self.pauses_ms.append(seconds * 1000)
@@ -290,41 +290,41 @@ def test_errands_share_few_threads() -> None:
     """No more threads than the limit begin; each does what waits until nothing does, and tells."""
     started: list[Callable[[], None]] = []
     woken: list[None] = []
-    errands = Errands(lambda: woken.append(None), started.append)
-    begun = [errands.begin(partial(int, number)) for number in range(MOST_THREADS + 2)]
-    assert MOST_THREADS == len(started)
-    assert not errands.ended
+    errands = BackgroundExecutor(lambda: woken.append(None), started.append)
+    begun = [errands.submit(partial(int, number)) for number in range(MAX_THREADS + 2)]
+    assert MAX_THREADS == len(started)
+    assert not errands.completed_tasks
     started[0]()
-    assert list(range(MOST_THREADS + 2)) == [errand.outcome() for errand in begun]
-    assert (True, MOST_THREADS + 2) == (errands.ended, len(woken))
+    assert list(range(MAX_THREADS + 2)) == [errand.result() for errand in begun]
+    assert (True, MAX_THREADS + 2) == (errands.completed_tasks, len(woken))
     for work in started[1:]:
         work()
-    errands.begin(lambda: None)
-    assert MOST_THREADS + 1 == len(started)
+    errands.submit(lambda: None)
+    assert MAX_THREADS + 1 == len(started)
 
 
 def test_an_errand_keeps_what_went_wrong() -> None:
     """It is raised where the outcome is wanted; a closed collection begins nothing more."""
     started: list[Callable[[], None]] = []
-    errands = Errands(lambda: None, started.append)
-    failing, forgotten = errands.begin(lambda: 1 // 0), errands.begin(lambda: 1)
+    errands = BackgroundExecutor(lambda: None, started.append)
+    failing, forgotten = errands.submit(lambda: 1 // 0), errands.submit(lambda: 1)
     errands._waiting.pop()
     started[0]()
     with pytest.raises(ZeroDivisionError):
-        failing.outcome()
+        failing.result()
     errands.close()
-    assert not forgotten.done
+    assert not forgotten.completed
 
 
 def test_an_errand_that_wants_to_end_the_program() -> None:
     """The thread goes on to what waits behind it."""
     started: list[Callable[[], None]] = []
-    errands = Errands(lambda: None, started.append)
-    leaving, next_ = errands.begin(sys.exit), errands.begin(lambda: 1)
+    errands = BackgroundExecutor(lambda: None, started.append)
+    leaving, next_ = errands.submit(sys.exit), errands.submit(lambda: 1)
     started[0]()
     with pytest.raises(RuntimeError, match="SystemExit was raised"):
-        leaving.outcome()
-    assert 1 == next_.outcome()
+        leaving.result()
+    assert 1 == next_.result()
 
 
 def test_without_threads_nothing_runs_on_the_caller() -> None:
@@ -334,22 +334,22 @@ def test_without_threads_nothing_runs_on_the_caller() -> None:
     def none_left(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    errands = Errands(lambda: None, none_left)
+    errands = BackgroundExecutor(lambda: None, none_left)
     for _ in range(2):
-        failed = errands.begin(lambda: 7)
-        assert (True, True) == (failed.done, errands.ended)
+        failed = errands.submit(lambda: 7)
+        assert (True, True) == (failed.completed, errands.completed_tasks)
         with pytest.raises(BrokerConnectionError, match="can't start new thread"):
-            failed.outcome()
-    assert 7 == Errands(lambda: None, none_left, inline=True).begin(lambda: 7).outcome()
+            failed.result()
+    assert 7 == BackgroundExecutor(lambda: None, none_left, inline=True).submit(lambda: 7).result()
 
 
 def test_who_pauses_is_sent_home_by_close() -> None:
     """An errand that waits to ask again goes on after a pause that is over, and not after close()."""
-    errands = Errands(lambda: None)
-    errands.pause(0.01)
+    errands = BackgroundExecutor(lambda: None)
+    errands.sleep(0.01)
     errands.close()
     with pytest.raises(StateError, match="closed"):
-        errands.pause(3600)
+        errands.sleep(3600)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1000.0])

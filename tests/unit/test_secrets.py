@@ -12,7 +12,7 @@ import pytest
 
 from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError
-from kconsumer.net.sasl.mechanism import Account
+from kconsumer.net.sasl.mechanism import Credentials
 from kconsumer.schema import SASL_AUTHENTICATE
 from support.login_exchange import LoginWorld
 from support.scripted_broker import SILENCE
@@ -63,7 +63,7 @@ def test_an_error_does_not_quote_it(name: str, given: object) -> None:
 
 def test_an_account_shows_nothing() -> None:
     """What mechanisms are given."""
-    shown = repr(Account(PLANTED, PLANTED, token=PLANTED, extensions={"a": PLANTED}))
+    shown = repr(Credentials(PLANTED, PLANTED, token=PLANTED, extensions={"a": PLANTED}))
     assert PLANTED not in shown
 
 
@@ -84,8 +84,10 @@ def test_a_login_tells_nothing(answer: Any, called: bool, caplog: pytest.LogCapt
             world.ready()
             for _ in range(6):
                 world.poll(10_000)
-                told += [*world.client._links.values(), world.client, world.client.report(world.clock.now())]
-                told += [link.connection and link.connection._login for link in world.client._links.values()]
+                told += [*world.client._nodes_by_id.values(), world.client, world.client.report(world.clock.now())]
+                told += [
+                    link.connection and link.connection._authenticator for link in world.client._nodes_by_id.values()
+                ]
             error = world.failed()
             if isinstance(error, KafkaError):
                 told += traceback.format_exception(error)

@@ -71,7 +71,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
 def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause began when `pause` was called, however long ago the last poll was."""
     clock = VirtualClock()
-    monkeypatch.setattr(consumer._engine.parts, "clock", clock)
+    monkeypatch.setattr(consumer._engine.components, "clock", clock)
     clock.advance(60_000)
     consumer.pause(PARTITIONS[0])
     clock.advance(1500)
@@ -84,7 +84,7 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
         ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, ""),
         ConnectionReport("broker 2 at c:9092", "not connected", 0, "", 0.0, "connection refused"),
     ]
-    monkeypatch.setattr(consumer._engine.parts.client, "report", lambda now: found)
+    monkeypatch.setattr(consumer._engine.components.client, "report", lambda now: found)
     lines = full_report(consumer).splitlines()
     assert "3 partitions: 1 initializing, 1 no leader, 1 paused" == lines[0]
     assert ["PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON"] == lines[1].split()

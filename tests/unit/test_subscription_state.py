@@ -369,7 +369,7 @@ def test_backoff_hides_partitions_until_it_ends() -> None:
     assert ([A1], [A0, A1]) == (state.partitions_to_reset(99.0), state.partitions_to_reset(100.0))
     assert 60.0 == state.next_retry(40.0)
     assert float("inf") == state.next_retry(100.0)
-    assert "REQUEST_TIMED_OUT" == state.get(A0).trouble
+    assert "REQUEST_TIMED_OUT" == state.get(A0).last_error
 
 
 # --- validation ------------------------------------------------------------------------------------------
@@ -524,9 +524,9 @@ def test_changes_are_stamped() -> None:
     state = assigned("a-0")
     state.now = 100.0
     state.seek(A0, 1)
-    assert 100.0 == state.get(A0).since
+    assert 100.0 == state.get(A0).state_since
     state.assign([A0, A1])
-    assert (100.0, 100.0) == (state.now, state.get(A1).since)
+    assert (100.0, 100.0) == (state.now, state.get(A1).state_since)
 
 
 def test_repr_counts() -> None:

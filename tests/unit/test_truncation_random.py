@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kconsumer.errors import BrokerConnectionError, LogTruncationError
 from kconsumer.managers import UnsentRequest
-from kconsumer.offsets.reset_manager import OffsetsManager
+from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.fetch import LeaderIdAndEpoch
 from kconsumer.schema.offsets import (
@@ -45,7 +45,7 @@ class AnyMetadata(Metadata):
     def hint(self, _: str) -> str:
         return ""
 
-    def see_epoch(self, *_: Any) -> None:
+    def update_last_seen_epoch(self, *_: Any) -> None:
         self.asked += 1
 
 
@@ -59,7 +59,7 @@ class Cutting(RuleBasedStateMachine):
         self.policy = policy
         world = self.world = World(PARTITIONS, BROKERS, auto_offset_reset=policy, max_partition_fetch_bytes=room)
         metadata: Any = AnyMetadata()
-        self.offsets = OffsetsManager(
+        self.offsets = ResetManager(
             world.config, world.cluster, world.subscription, metadata, lambda: 0, rng=NoJitter()
         )
         self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import EpochState
+from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
@@ -71,7 +71,7 @@ def test_subscribing_back_and_forth_leaves_nothing_unread() -> None:
     group.subscription.subscribe(["t", "u"])
     group.membership.poll(group.now)
     assert (True, True) == fetchable(group)
-    assert EpochState.STABLE is group.state
+    assert MemberState.STABLE is group.state
 
 
 def test_an_unsubscribed_topic_is_not_read_while_a_reconciliation_waits() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kconsumer.net import interest
-from kconsumer.net.interest import READ, WRITE, Watch
-from kconsumer.net.node import Link
+from kconsumer.net.interest import READ, WRITE, SelectorInterest
+from kconsumer.net.node import NodeConnection
 from kconsumer.net.wakeup import Waker
 
 FILES = (interest.__file__, selectors.__file__)
@@ -71,16 +71,16 @@ def interrupted(at: int, call: Callable[..., object], *arguments: object) -> boo
 
 
 @pytest.fixture
-def made() -> Iterator[Watch]:
+def made() -> Iterator[SelectorInterest]:
     waker = Waker()
-    found = Watch(selectors.DefaultSelector, waker)
+    found = SelectorInterest(selectors.DefaultSelector, waker)
     found.open()
     yield found
     found.close()
     waker.close()
 
 
-def reported(made: Watch) -> dict[int, int]:
+def reported(made: SelectorInterest) -> dict[int, int]:
     """What the selector finds: descriptor -> events."""
     assert made.selector is not None
     return {key.fd: events for key, events in made.selector.select(0)}
@@ -95,12 +95,16 @@ def test_a_change_that_is_interrupted_is_made_by_the_next(
     for following in (READ, WRITE, READ | WRITE, 0):
         for at in count():
             waker, transport, other = Waker(), Transport(), Transport()
-            made, link, bystander = Watch(selector, waker), Link("1", "h", 1), Link("2", "h", 2)
+            made, link, bystander = (
+                SelectorInterest(selector, waker),
+                NodeConnection("1", "h", 1),
+                NodeConnection("2", "h", 2),
+            )
             made.open()
-            made.set(bystander, other, READ)
-            made.set(link, transport, before)
-            over = not interrupted(at, made.set, link, transport, after)
-            made.set(link, transport, following)
+            made.set_events(bystander, other, READ)
+            made.set_events(link, transport, before)
+            over = not interrupted(at, made.set_events, link, transport, after)
+            made.set_events(link, transport, following)
             expected = {other.fileno(): READ} | ({transport.fileno(): following} if following else {})
             assert expected == reported(made)
             for one in (transport, other):
@@ -112,20 +116,20 @@ def test_a_change_that_is_interrupted_is_made_by_the_next(
         assert at > 5
 
 
-def test_a_socket_that_was_closed_in_the_middle(made: Watch) -> None:
+def test_a_socket_that_was_closed_in_the_middle(made: SelectorInterest) -> None:
     """Its descriptor is another socket's now, while the selector's map still has it."""
     for at in count():
-        link, transport = Link("1", "h", 1), Transport()
-        made.set(link, transport, READ)
-        over = not interrupted(at, made.set, link, transport, 0)
+        link, transport = NodeConnection("1", "h", 1), Transport()
+        made.set_events(link, transport, READ)
+        over = not interrupted(at, made.set_events, link, transport, 0)
         descriptor = transport.fileno()
         transport.close()
         link.detached()
         again = Transport()
         assert descriptor in (again.near.fileno(), again.far.fileno())
-        made.set(link, again, READ)
+        made.set_events(link, again, READ)
         assert {again.fileno(): READ} == reported(made)
-        made.set(link, again, 0)
+        made.set_events(link, again, 0)
         again.close()
         if over:
             break

@@ -10,9 +10,9 @@ from __future__ import annotations
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
-from kconsumer.coordinator.error_actions import HEARTBEAT_REACTIONS, Reaction, reaction_to
+from kconsumer.coordinator.error_actions import HEARTBEAT_ACTIONS, ErrorAction, action_for
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.membership import Heartbeats
+from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, error_for
@@ -23,7 +23,7 @@ from kconsumer.schema.classic_group import HeartbeatRequest
 log = get_logger(__name__)
 
 
-class HeartbeatManager(Heartbeats[Member]):
+class HeartbeatManager(AbstractHeartbeatManager[Member]):
     """Keeps a joined member alive at the coordinator."""
 
     def __init__(
@@ -45,14 +45,14 @@ class HeartbeatManager(Heartbeats[Member]):
     def joined(self, now: float) -> None:
         """A JoinGroup was answered: all timers start anew."""
         self._next_heartbeat = now + self._config.heartbeat_interval_ms
-        self.session_restarted(now)
+        self.reset_session_timer(now)
         self._backoff.reset()
 
-    def session_restarted(self, now: float) -> None:
+    def reset_session_timer(self, now: float) -> None:
         """The coordinator was found, or answered."""
         self._session_deadline = now + self._config.session_timeout_ms
 
-    def due(self, now: float) -> float:
+    def time_to_next_ms(self, now: float) -> float:
         """How long (ms) until `poll` has something to do."""
         if not self._member.heartbeating:
             return FOREVER
@@ -65,24 +65,24 @@ class HeartbeatManager(Heartbeats[Member]):
         if not self._member.heartbeating:
             return PollResult()
         if now >= self._poll_deadline:
-            return self._leave_idle_caller(now)
-        if self._coordinator.connection is None:
-            self._coordinator.wanted = True
+            return self._leave_on_idle_caller(now)
+        if self._coordinator.connection_id is None:
+            self._coordinator.lookup_requested = True
             return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
         if now >= self._session_deadline:
             self._coordinator.mark_unknown("session_timeout_ms passed without an answered heartbeat", now)
-            self.session_restarted(now)
+            self.reset_session_timer(now)
             return PollResult(wait_ms=0.0)
-        wait_ms = self.due(now)
+        wait_ms = self.time_to_next_ms(now)
         if self._in_flight or wait_ms > 0:
             return PollResult(wait_ms=wait_ms)
         self._in_flight = True
         self._metrics.heartbeat_sent(now)
         self._next_heartbeat = now + self._config.heartbeat_interval_ms
-        return PollResult([self._request()], self.due(now))
+        return PollResult([self._request()], self.time_to_next_ms(now))
 
-    def _leave_idle_caller(self, now: float) -> PollResult:
-        self._caller_is_idle()
+    def _leave_on_idle_caller(self, now: float) -> PollResult:
+        self._on_poll_interval_exceeded()
         leave = leave_request(self._member, self._coordinator, "max_poll_interval_ms passed without a poll()")
         self._member.reset("max_poll_interval_ms passed without a poll()")
         return PollResult([leave] if leave else [])
@@ -96,7 +96,7 @@ class HeartbeatManager(Heartbeats[Member]):
             group_instance_id=self._member.group_instance_id,
         )
         return UnsentRequest(
-            HEARTBEAT, message, lambda reply: self._on_reply(generation, reply), node=self._coordinator.connection
+            HEARTBEAT, message, lambda reply: self._on_reply(generation, reply), node=self._coordinator.connection_id
         )
 
     def _on_reply(self, sent: Generation, reply: Reply) -> None:
@@ -107,31 +107,31 @@ class HeartbeatManager(Heartbeats[Member]):
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry(reply.now)
             return
-        self._metrics.heartbeat_answered(reply.now - reply.sent_at, reply.now)
+        self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         code = reply.message.error_code
         if code == 0:
-            self.session_restarted(reply.now)
+            self.reset_session_timer(reply.now)
             self._backoff.reset()
             return
-        self._react(reaction_to(HEARTBEAT_REACTIONS, code), code, sent, reply.now)
+        self._react(action_for(HEARTBEAT_ACTIONS, code), code, sent, reply.now)
 
-    def _react(self, reaction: Reaction, code: int, sent: Generation, now: float) -> None:
+    def _react(self, reaction: ErrorAction, code: int, sent: Generation, now: float) -> None:
         member = self._member
         unchanged = member.generation == sent
         where = f"heartbeat in group {member.group_id!r}"
-        if reaction is Reaction.COORDINATOR:
+        if reaction is ErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error_for(code), now)
             self._retry(now)
-        elif reaction is Reaction.REJOIN:
-            self.session_restarted(now)
+        elif reaction is ErrorAction.REJOIN:
+            self.reset_session_timer(now)
             if member.state is MemberState.STABLE:
                 member.request_rejoin("the group is rebalancing")
-        elif reaction is Reaction.RAISE:
+        elif reaction is ErrorAction.RAISE:
             self._error = error_for(code, where, operation="Read")
         elif not unchanged:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
-        elif reaction is Reaction.FENCED:
+        elif reaction is ErrorAction.FENCED:
             self._error = error_for(code, where, operation="Read")
             member.reset(str(error_for(code)), fenced=self._error)
         else:
-            member.reset(str(error_for(code)), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+            member.reset(str(error_for(code)), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)

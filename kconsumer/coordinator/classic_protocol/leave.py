@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.coordinator.error_actions import LEAVE_REACTIONS, Reaction, reaction_to
+from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, ErrorAction, action_for
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import error_for
@@ -25,10 +25,10 @@ def leave_request(
     """
     wanted = member.group_instance_id is None if leave_group is None else leave_group
     member_id = member.generation.member_id
-    if not wanted or not member.in_group or coordinator.connection is None:
+    if not wanted or not member.in_group or coordinator.connection_id is None:
         return None
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
-    node = coordinator.connection
+    node = coordinator.connection_id
     if member.rebalancing and coordinator.coordinator is not None:
         # A broker answers in order, a JoinGroup only when all have joined and a SyncGroup only when the leader has said
         # who gets what: leave by its other connection.
@@ -43,5 +43,5 @@ def _on_reply(reply: Reply) -> None:
         log.warning("LeaveGroup failed: %s", reply.error)
         return
     for code in (reply.message.error_code, *(member.error_code for member in reply.message.members)):
-        if code and reaction_to(LEAVE_REACTIONS, code) is Reaction.LOG:
+        if code and action_for(LEAVE_ACTIONS, code) is ErrorAction.LOG:
             log.warning("LeaveGroup failed: %s", error_for(code))

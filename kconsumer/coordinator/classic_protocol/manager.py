@@ -24,7 +24,7 @@ from kconsumer.coordinator.classic_protocol.requests import (
 )
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
 from kconsumer.coordinator.commits import CommitManager
-from kconsumer.coordinator.error_actions import HINTS, JOIN_REACTIONS, SYNC_REACTIONS, Reaction, Table, reaction_to
+from kconsumer.coordinator.error_actions import HINTS, JOIN_ACTIONS, SYNC_ACTIONS, ErrorAction, Table, action_for
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import Membership
 from kconsumer.coordinator.metrics import GroupMetrics
@@ -63,8 +63,8 @@ class ClassicMembership(Membership[Member]):
         self._heartbeat = heartbeat
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._request = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
-        self._requests = 0
+        self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
+        self._last_request_number = 0
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retried_at_once = False  # since the last rebalance that ended well
         self._completed = self._group_metadata_of(Generation())
@@ -110,8 +110,8 @@ class ClassicMembership(Membership[Member]):
             return PollResult()
         if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
             return PollResult()
-        if self._coordinator.connection is None:
-            self._coordinator.wanted = True
+        if self._coordinator.connection_id is None:
+            self._coordinator.lookup_requested = True
             return PollResult()
         pause_ms = self._backoff.remaining_ms(now)
         if pause_ms > 0:
@@ -126,7 +126,7 @@ class ClassicMembership(Membership[Member]):
             self._begin_prepare(now)
             if self._steps:
                 return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
-        if self._request:
+        if self._request_number:
             return PollResult()
         if self._member.state is MemberState.JOINING:
             return self._join(now)
@@ -199,7 +199,7 @@ class ClassicMembership(Membership[Member]):
             JOIN_GROUP,
             message,
             lambda reply: self._on_join(number, sent, reply),
-            node=self._coordinator.connection,
+            node=self._coordinator.connection_id,
             timeout_ms=join_timeout_ms(self._config),
             min_version=STATIC_MEMBERS_FROM if member.group_instance_id is not None else 0,
         )
@@ -211,7 +211,7 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
-        if not self._answers(number):
+        if not self._is_current(number):
             return
         member = self._member
         if reply.error is not None:
@@ -219,12 +219,12 @@ class ClassicMembership(Membership[Member]):
             return
         message = reply.message
         if message.error_code:
-            if reaction_to(JOIN_REACTIONS, message.error_code) is Reaction.ADOPT_ID:
+            if action_for(JOIN_ACTIONS, message.error_code) is ErrorAction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
                 if sent.member_id:  # it was sent with the request: no second response may ask for one
                     self._retry_at_once(reply.now)
             else:
-                self._react(JOIN_REACTIONS, message.error_code, sent, "join", reply.now)
+                self._react(JOIN_ACTIONS, message.error_code, sent, "join", reply.now)
             return
         if member.state is not MemberState.JOINING:
             return  # left or reset meanwhile; the coordinator will drop this generation
@@ -283,7 +283,7 @@ class ClassicMembership(Membership[Member]):
         sent = self._member.generation
         message = sync_message(self._member, self._sync_assignments)
         request = UnsentRequest(
-            SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection
+            SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection_id
         )
         return PollResult([request])
 
@@ -306,7 +306,7 @@ class ClassicMembership(Membership[Member]):
         return True
 
     def _on_sync(self, number: int, sent: Generation, reply: Reply) -> None:
-        if not self._answers(number):
+        if not self._is_current(number):
             return
         member = self._member
         if reply.error is not None:
@@ -317,7 +317,7 @@ class ClassicMembership(Membership[Member]):
         message = reply.message
         if message.error_code:
             member.request_rejoin(f"SyncGroup failed: {error_for(message.error_code).name}")
-            self._react(SYNC_REACTIONS, message.error_code, sent, "sync", reply.now)
+            self._react(SYNC_ACTIONS, message.error_code, sent, "sync", reply.now)
             if member.state is MemberState.SYNCING:
                 member.move(MemberState.JOINING)
             return
@@ -368,10 +368,10 @@ class ClassicMembership(Membership[Member]):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
             self._member.request_rejoin("need to revoke partitions and re-join")
         added = tuple(sorted(assigned - owned))
-        self._steps.add(lambda at: self._take(assigned, added, at))
+        self._steps.add(lambda at: self._apply_assignment(assigned, added, at))
         self._steps.add(lambda _now: self._notify_assignor(assignment))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))
-        self._steps.add(lambda _now: self._announced(added))
+        self._steps.add(lambda _now: self._on_assigned_done(added))
         self._steps.add(self._stable)
 
     def _notify_assignor(self, assignment: Assignment) -> None:
@@ -390,15 +390,15 @@ class ClassicMembership(Membership[Member]):
             self._retried_at_once = False
 
     def _next_request(self) -> int:
-        self._requests += 1
-        self._request = self._requests
-        return self._request
+        self._last_request_number += 1
+        self._request_number = self._last_request_number
+        return self._request_number
 
-    def _answers(self, number: int) -> bool:
+    def _is_current(self, number: int) -> bool:
         """Whether an answer belongs to the request in flight, which it then ends."""
-        if number != self._request:
+        if number != self._request_number:
             return False
-        self._request = 0
+        self._request_number = 0
         return True
 
     # --- failures --------------------------------------------------------------------------------------------------
@@ -414,23 +414,23 @@ class ClassicMembership(Membership[Member]):
         self._backoff.failed(now)
 
     def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
-        reaction = reaction_to(table, code)
+        reaction = action_for(table, code)
         hint = f"; {HINTS[code]}" if code in HINTS and self._member.group_instance_id is not None else ""
         error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}", operation="Read")
         log.info("%s", error)
         self._member.request_rejoin(f"{what} failed: {error.name}")
-        if reaction is Reaction.RAISE:
+        if reaction is ErrorAction.RAISE:
             self._fail(error, now)
             return
         self._metrics.rebalance_failed(now)
-        if reaction in (Reaction.RESET, Reaction.RESET_KEEP_ID):
+        if reaction in (ErrorAction.RESET, ErrorAction.RESET_KEEP_ID):
             if self._member.generation == sent:
-                self._member.reset(str(error), keep_member_id=reaction is Reaction.RESET_KEEP_ID)
+                self._member.reset(str(error), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)
             self._retry_at_once(now)
-        elif reaction is Reaction.RETRY_NOW:
+        elif reaction is ErrorAction.RETRY_NOW:
             self._retry_at_once(now)
         else:
-            if reaction is Reaction.COORDINATOR:
+            if reaction is ErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
             self._backoff.failed(now)
 
@@ -452,7 +452,7 @@ class ClassicMembership(Membership[Member]):
         """The callback to run before leaving: lost when ownership is already gone, else revoked."""
         self._steps.clear()
         gone = not self._member.generation.valid or self._member.rebalancing
-        return self._give_up(self._subscription.assigned(), gone=gone)
+        return self._leave_callback_for(self._subscription.assigned(), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
@@ -460,7 +460,7 @@ class ClassicMembership(Membership[Member]):
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
         self._steps.clear()
-        self._request = 0
+        self._request_number = 0
         self._metrics.left()
         self._member.leave()
         self._completed = self._group_metadata_of(Generation())

@@ -11,9 +11,9 @@ import enum
 from typing import Any, Protocol
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVING_STATES, EpochMember, EpochState
+from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVING_STATES, ConsumerMember, MemberState
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.membership import Heartbeats
+from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_REGEX = 1
 TOPIC_AUTHORIZATION = 29
 
 
-class Reaction(enum.Enum):
+class ErrorAction(enum.Enum):
     """What an error code of ConsumerGroupHeartbeat leads to."""
 
     COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
@@ -42,48 +42,48 @@ class Reaction(enum.Enum):
     FATAL = "raise from every poll: only a new consumer helps"
 
 
-HEARTBEAT_REACTIONS: dict[int, Reaction] = {
-    14: Reaction.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: Reaction.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: Reaction.COORDINATOR,  # NOT_COORDINATOR
-    25: Reaction.FENCED,  # UNKNOWN_MEMBER_ID
-    29: Reaction.REPORT,  # TOPIC_AUTHORIZATION_FAILED
-    30: Reaction.REPORT,  # GROUP_AUTHORIZATION_FAILED
-    35: Reaction.FATAL,  # UNSUPPORTED_VERSION
-    42: Reaction.FATAL,  # INVALID_REQUEST
-    69: Reaction.FATAL,  # GROUP_ID_NOT_FOUND; ignored once the member has left
-    81: Reaction.FATAL,  # GROUP_MAX_SIZE_REACHED
-    82: Reaction.FATAL,  # FENCED_INSTANCE_ID
-    110: Reaction.FENCED,  # FENCED_MEMBER_EPOCH
-    111: Reaction.FATAL,  # UNRELEASED_INSTANCE_ID
-    112: Reaction.FATAL,  # UNSUPPORTED_ASSIGNOR
-    128: Reaction.FATAL,  # INVALID_REGULAR_EXPRESSION
+HEARTBEAT_ACTIONS: dict[int, ErrorAction] = {
+    14: ErrorAction.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
+    15: ErrorAction.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
+    16: ErrorAction.COORDINATOR,  # NOT_COORDINATOR
+    25: ErrorAction.FENCED,  # UNKNOWN_MEMBER_ID
+    29: ErrorAction.REPORT,  # TOPIC_AUTHORIZATION_FAILED
+    30: ErrorAction.REPORT,  # GROUP_AUTHORIZATION_FAILED
+    35: ErrorAction.FATAL,  # UNSUPPORTED_VERSION
+    42: ErrorAction.FATAL,  # INVALID_REQUEST
+    69: ErrorAction.FATAL,  # GROUP_ID_NOT_FOUND; ignored once the member has left
+    81: ErrorAction.FATAL,  # GROUP_MAX_SIZE_REACHED
+    82: ErrorAction.FATAL,  # FENCED_INSTANCE_ID
+    110: ErrorAction.FENCED,  # FENCED_MEMBER_EPOCH
+    111: ErrorAction.FATAL,  # UNRELEASED_INSTANCE_ID
+    112: ErrorAction.FATAL,  # UNSUPPORTED_ASSIGNOR
+    128: ErrorAction.FATAL,  # INVALID_REGULAR_EXPRESSION
 }
 
 
-class Outcome(Protocol):
+class HeartbeatListener(Protocol):
     """What heartbeats tell of."""
 
-    def assigned(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
+    def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         """The coordinator answered well."""
 
-    def fenced(self, reason: str, now: float) -> None:
+    def on_fenced(self, reason: str, now: float) -> None:
         """The coordinator does not know this member, or not with this epoch."""
 
-    def failed(self, error: KafkaError) -> None:
+    def on_fatal(self, error: KafkaError) -> None:
         """The member cannot go on."""
 
-    def heartbeat_left(self) -> None:
+    def on_heartbeat_sent(self) -> None:
         """The heartbeat is on its way: what it says is done."""
 
-    def poll_expired(self) -> None:
+    def on_poll_timer_expired(self) -> None:
         """The caller does not poll any more: leave."""
 
 
 class SentFields:
     """What the coordinator knows of us, so that heartbeats repeat nothing."""
 
-    def __init__(self, config: ConsumerConfig, member: EpochMember, subscription: SubscriptionState) -> None:
+    def __init__(self, config: ConsumerConfig, member: ConsumerMember, subscription: SubscriptionState) -> None:
         self._config = config
         self._member = member
         self._subscription = subscription
@@ -105,16 +105,16 @@ class SentFields:
     def message(self) -> ConsumerGroupHeartbeatRequest:
         """The next heartbeat, and remember what it says."""
         member = self._member
-        full = member.state is EpochState.JOINING
+        full = member.state is MemberState.JOINING
         if full:
             self.forget()
         message = ConsumerGroupHeartbeatRequest(
             group_id=member.group_id,
             member_id=member.member_id,
-            member_epoch=member.epoch,
+            member_epoch=member.member_epoch,
             instance_id=member.group_instance_id,
         )
-        if member.epoch < JOIN_EPOCH:
+        if member.member_epoch < JOIN_EPOCH:
             return message
         if full and self._config.client_rack:
             message.rack_id = self._config.client_rack
@@ -147,16 +147,16 @@ class SentFields:
         return True
 
 
-class EpochHeartbeatManager(Heartbeats[EpochMember]):
+class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
     """Keeps the coordinator and this member informed of each other."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        member: EpochMember,
+        member: ConsumerMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
-        membership: Outcome,
+        membership: HeartbeatListener,
         metrics: GroupMetrics | None = None,
     ) -> None:
         super().__init__(config, member, coordinator, metrics)
@@ -175,15 +175,15 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         """Whether an answer is awaited."""
         return self._in_flight != 0
 
-    def session_restarted(self, now: float) -> None:
+    def reset_session_timer(self, now: float) -> None:
         """The coordinator was found: the session is the coordinator's business in this protocol."""
 
-    def due(self, now: float) -> float:
+    def time_to_next_ms(self, now: float) -> float:
         """How long (ms) until `poll` has something to do."""
         if not self._member.in_group:
             return FOREVER
         wait_ms = self._poll_deadline - now
-        if not self._in_flight and self._coordinator.connection is not None:
+        if not self._in_flight and self._coordinator.connection_id is not None:
             wait_ms = min(wait_ms, self._heartbeat_wait(now))
         return max(0.0, wait_ms)
 
@@ -193,18 +193,18 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         if not member.in_group:
             return PollResult()
         if now >= self._poll_deadline and member.state not in LEAVING_STATES:
-            self._caller_is_idle()
-            self._membership.poll_expired()
-        if self._coordinator.connection is None:
-            if member.state is EpochState.LEAVING:  # nobody can be told: the session will run out there
+            self._on_poll_interval_exceeded()
+            self._membership.on_poll_timer_expired()
+        if self._coordinator.connection_id is None:
+            if member.state is MemberState.LEAVING:  # nobody can be told: the session will run out there
                 self.end_membership()
-                self._membership.heartbeat_left()
+                self._membership.on_heartbeat_sent()
                 return PollResult()
-            self._coordinator.wanted = True
-            return PollResult(wait_ms=self.due(now))
-        if member.state is EpochState.PREPARE_LEAVING or self.due(now) > 0:
-            return PollResult(wait_ms=self.due(now))
-        return PollResult([self.request(now)], self.due(now))
+            self._coordinator.lookup_requested = True
+            return PollResult(wait_ms=self.time_to_next_ms(now))
+        if member.state is MemberState.PREPARE_LEAVING or self.time_to_next_ms(now) > 0:
+            return PollResult(wait_ms=self.time_to_next_ms(now))
+        return PollResult([self.request(now)], self.time_to_next_ms(now))
 
     def end_membership(self) -> None:
         """The member leaves. Responses to heartbeats sent until now do not concern what it joins later."""
@@ -220,20 +220,20 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         message = self._fields.message()
         if message.member_epoch < JOIN_EPOCH:
             self.end_membership()
-        self._membership.heartbeat_left()
+        self._membership.on_heartbeat_sent()
         return UnsentRequest(
             CONSUMER_GROUP_HEARTBEAT,
             message,
             lambda reply: self._on_reply(number, reply, joins=message.member_epoch == JOIN_EPOCH),
-            node=self._coordinator.connection,
+            node=self._coordinator.connection_id,
             min_version=FIRST_VERSION_WITH_REGEX if message.subscribed_topic_regex is not None else 0,
         )
 
     def _heartbeat_wait(self, now: float) -> float:
         backoff_ms = self._backoff.remaining_ms(now)
-        if self._member.state in (EpochState.JOINING, EpochState.ACKNOWLEDGING):
+        if self._member.state in (MemberState.JOINING, MemberState.ACKNOWLEDGING):
             return backoff_ms
-        if self._member.state is EpochState.LEAVING:
+        if self._member.state is MemberState.LEAVING:
             return 0.0
         if self._fields.subscription_changed:  # Java waits for the interval; the group may as well know at once
             return backoff_ms
@@ -248,9 +248,9 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             self._too_late(reply)
             return
         if reply.error is not None:
-            self._not_answered(reply.error, reply.now)
+            self._on_request_failed(reply.error, reply.now)
             return
-        self._metrics.heartbeat_answered(reply.now - reply.sent_at, reply.now)
+        self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         message: ConsumerGroupHeartbeatResponse = reply.message
         if message.error_code:
             self._fields.forget()
@@ -261,7 +261,7 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             self._repeats = False
         self._interval_ms = float(message.heartbeat_interval_ms)
         self._next_heartbeat = self._sent_at + self._interval_ms
-        self._membership.assigned(message, reply.now)
+        self._membership.on_heartbeat_success(message, reply.now)
 
     def _too_late(self, reply: Reply) -> None:
         """A response to a heartbeat of a membership that has ended: the leave, or one sent before it. It says nothing
@@ -273,13 +273,13 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
             return
         log.info("%s", error)
         lost = reply.error is not None and reply.error.retriable
-        if lost or HEARTBEAT_REACTIONS.get(getattr(error, "code", 0)) is Reaction.COORDINATOR:
+        if lost or HEARTBEAT_ACTIONS.get(getattr(error, "code", 0)) is ErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, reply.now)
 
-    def _not_answered(self, error: KafkaError, now: float) -> None:
+    def _on_request_failed(self, error: KafkaError, now: float) -> None:
         self._fields.forget()
         if isinstance(error, UnsupportedVersionError):
-            self._membership.failed(self._unsupported(error))
+            self._membership.on_fatal(self._unsupported(error))
         elif not error.retriable:
             # The next heartbeat may do: a password is corrected, a response can be parsed again. Java ends the member.
             self._error = error
@@ -292,20 +292,20 @@ class EpochHeartbeatManager(Heartbeats[EpochMember]):
         code = message.error_code
         needed = "Describe" if code == TOPIC_AUTHORIZATION else "Read"
         error = error_for(code, self._where(message.error_message), operation=needed)
-        reaction = HEARTBEAT_REACTIONS.get(code, Reaction.FATAL)  # even if the error would pass, as in Java
+        reaction = HEARTBEAT_ACTIONS.get(code, ErrorAction.FATAL)  # even if the error would pass, as in Java
         log.info("%s", error)
-        if reaction in (Reaction.RETRY, Reaction.REPORT):
-            self._error = error if reaction is Reaction.REPORT else self._error
+        if reaction in (ErrorAction.RETRY, ErrorAction.REPORT):
+            self._error = error if reaction is ErrorAction.REPORT else self._error
             self._retry(now)
-        elif reaction is Reaction.FATAL:
+        elif reaction is ErrorAction.FATAL:
             told = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
-            self._membership.failed(told)  # ignored by a member that has left meanwhile
+            self._membership.on_fatal(told)  # ignored by a member that has left meanwhile
         else:
             self._repeat(now)
-            if reaction is Reaction.COORDINATOR:
+            if reaction is ErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
             else:
-                self._membership.fenced(str(error), now)
+                self._membership.on_fenced(str(error), now)
 
     def _repeat(self, now: float) -> None:
         """Send the next heartbeat at once, as Java does, but only once: a coordinator that gives the same answer again

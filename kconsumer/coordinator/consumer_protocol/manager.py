@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.commits import CommitManager
-from kconsumer.coordinator.consumer_protocol.heartbeat import EpochHeartbeatManager
+from kconsumer.coordinator.consumer_protocol.heartbeat import ConsumerHeartbeatManager
 from kconsumer.coordinator.consumer_protocol.state import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     LEAVING_STATES,
-    EpochMember,
-    EpochState,
+    ConsumerMember,
     LocalAssignment,
+    MemberState,
 )
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
@@ -38,13 +38,13 @@ from kconsumer.types import TopicPartition
 log = get_logger(__name__)
 
 
-class EpochMembership(Membership[EpochMember]):
+class ConsumerMembership(Membership[ConsumerMember]):
     """One member's part in a group whose coordinator assigns."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        member: EpochMember,
+        member: ConsumerMember,
         subscription: SubscriptionState,
         metadata: MetadataManager,
         coordinator: CoordinatorManager,
@@ -54,10 +54,10 @@ class EpochMembership(Membership[EpochMember]):
     ) -> None:
         super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._names = names
-        self.heartbeat = EpochHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
-        self._unannounced: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
+        self.heartbeat = ConsumerHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
+        self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
         # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
-        self._untold: frozenset[TopicPartition] = frozenset()
+        self._unknown_to_listener: frozenset[TopicPartition] = frozenset()
         self._left_idle = False  # leaving because the caller does not poll
 
     # --- what the engine asks --------------------------------------------------------------------------------------
@@ -65,17 +65,17 @@ class EpochMembership(Membership[EpochMember]):
     def callback_began(self, callback: RebalanceCallback) -> None:
         """The listener is about to be called."""
         if callback.kind is CallbackKind.ASSIGNED:
-            self._untold = frozenset()
+            self._unknown_to_listener = frozenset()
         elif callback.kind is CallbackKind.REVOKED:
-            self._untold |= frozenset(callback.partitions)
+            self._unknown_to_listener |= frozenset(callback.partitions)
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
         """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
         again at the next poll."""
         if self._steps.due_callback is not callback:
             return  # fenced meanwhile
-        if error is not None and self._member.state is EpochState.RECONCILING:
-            self._untold -= frozenset(callback.partitions)
+        if error is not None and self._member.state is MemberState.RECONCILING:
+            self._unknown_to_listener -= frozenset(callback.partitions)
             self._steps.clear()
         else:
             self._steps.callback_done(callback, now)
@@ -83,7 +83,7 @@ class EpochMembership(Membership[EpochMember]):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do: `poll` need not be called for its sake."""
-        return self._member.state is EpochState.STABLE and not self._steps
+        return self._member.state is MemberState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
         """What ended the membership. Every call raises it while there is a subscription, because nothing else will
@@ -99,9 +99,9 @@ class EpochMembership(Membership[EpochMember]):
         self._steps.advance(now)
         if self._steps:
             return PollResult()
-        if self._member.state in (EpochState.UNSUBSCRIBED, EpochState.STALE):
+        if self._member.state in (MemberState.UNSUBSCRIBED, MemberState.STALE):
             self._join()
-        if self._member.state is EpochState.RECONCILING and self._reconcile(now):
+        if self._member.state is MemberState.RECONCILING and self._reconcile(now):
             return PollResult(wait_ms=0.0)
         return PollResult()
 
@@ -112,91 +112,91 @@ class EpochMembership(Membership[EpochMember]):
             return
         self._left_idle = False
         self._member.forget_assignment(JOIN_EPOCH)
-        self._member.move(EpochState.JOINING)
+        self._member.move(MemberState.JOINING)
 
     # --- what heartbeats tell --------------------------------------------------------------------------------------
 
-    def assigned(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
+    def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         """The coordinator answered well: note the epoch, and the assignment if there is a new one."""
         member = self._member
         if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
             return  # an answer to what we were
         if message.member_id:  # brokers before KIP-1082 choose it
             member.member_id = message.member_id
-        if message.member_epoch != member.epoch:
+        if message.member_epoch != member.member_epoch:
             log.info("group %s: member %s at epoch %d", member.group_id, member.member_id, message.member_epoch)
-        member.epoch = message.member_epoch
+        member.member_epoch = message.member_epoch
         if message.assignment is not None:
             partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
             member.target = member.target.followed_by({t: ps for t, ps in partitions.items() if ps})
         if not member.reconciled:
-            if member.state is not EpochState.RECONCILING:
+            if member.state is not MemberState.RECONCILING:
                 self._metrics.rebalance_began(now)
-            if member.state is not EpochState.ACKNOWLEDGING:
-                member.move(EpochState.RECONCILING)
-        elif member.state in (EpochState.JOINING, EpochState.RECONCILING):
-            member.move(EpochState.STABLE)
+            if member.state is not MemberState.ACKNOWLEDGING:
+                member.move(MemberState.RECONCILING)
+        elif member.state in (MemberState.JOINING, MemberState.RECONCILING):
+            member.move(MemberState.STABLE)
 
-    def fenced(self, reason: str, now: float) -> None:
+    def on_fenced(self, reason: str, now: float) -> None:
         """The coordinator does not know us: everything owned is lost; then join anew."""
         member = self._member
         if not member.in_group:
             return
         log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
         leaving = member.state in LEAVING_STATES
-        member.move(EpochState.FENCED)
+        member.move(MemberState.FENCED)
         if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
-            self._abandon()
+            self._drop_rebalance()
         member.forget_assignment(JOIN_EPOCH)
         if leaving:
-            member.move(EpochState.UNSUBSCRIBED)
+            member.move(MemberState.UNSUBSCRIBED)
             return
         self._metrics.rebalance_failed(now)
-        self._lose_all(lambda _now: member.move(EpochState.JOINING), now)
+        self._lose_all(lambda _now: member.move(MemberState.JOINING), now)
 
-    def failed(self, error: KafkaError) -> None:
+    def on_fatal(self, error: KafkaError) -> None:
         """The member cannot go on; only a new consumer can."""
         if not self._member.in_group:
             return
         self._error = error
-        self._member.move(EpochState.FATAL)
-        self._abandon()
+        self._member.move(MemberState.FATAL)
+        self._drop_rebalance()
         self._member.forget_assignment(JOIN_EPOCH)
         self._lose_all(None, 0.0)
 
-    def heartbeat_left(self) -> None:
+    def on_heartbeat_sent(self) -> None:
         """A heartbeat is on its way: what it says is done."""
         member = self._member
-        if member.state is EpochState.ACKNOWLEDGING:
-            member.move(EpochState.STABLE if member.reconciled else EpochState.RECONCILING)
-        elif member.state is EpochState.LEAVING:
-            member.move(EpochState.STALE if self._left_idle else EpochState.UNSUBSCRIBED)
+        if member.state is MemberState.ACKNOWLEDGING:
+            member.move(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
+        elif member.state is MemberState.LEAVING:
+            member.move(MemberState.STALE if self._left_idle else MemberState.UNSUBSCRIBED)
             member.forget_assignment(JOIN_EPOCH)
 
-    def poll_expired(self) -> None:
+    def on_poll_timer_expired(self) -> None:
         """The caller does not poll any more: leave first, tell the listener when it comes back."""
         member = self._member
         self._left_idle = True
-        self._abandon()
-        member.move(EpochState.PREPARE_LEAVING)
-        member.move(EpochState.LEAVING)
-        member.epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
+        self._drop_rebalance()
+        member.move(MemberState.PREPARE_LEAVING)
+        member.move(MemberState.LEAVING)
+        member.member_epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
         self._lose_all(None, 0.0)
 
-    def _abandon(self) -> None:
+    def _drop_rebalance(self) -> None:
         self._steps.clear()
-        self._unannounced = frozenset()
+        self._pending_on_assign = frozenset()
         self._metrics.left()
 
-    def _told(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
         """Those of which the listener knows: what it was never given, or gave up, it does not hear to be gone."""
-        return tuple(sorted(set(partitions) - self._untold))
+        return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
         owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
         if owned:
             self._subscription.set_target_assignment(())
-            if told := self._told(owned):
+            if told := self._known_to_listener(owned):
                 self._steps.add(RebalanceCallback(CallbackKind.LOST, told))
             self._steps.add(lambda _now: self._subscription.assign_from_group(()))
         if then is not None:
@@ -212,46 +212,48 @@ class EpochMembership(Membership[EpochMember]):
         goal, wanted = self._names.resolve(member.target)
         # Also when there is nothing else to do: on_revoke has raised before, and now the target is what is owned.
         self._subscription.set_target_assignment(wanted)
-        if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._unannounced:
+        if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._pending_on_assign:
             if goal.epoch == member.current.epoch:
                 return False  # the rest of the target has no name yet
             self._finish(goal, now)
             return True
         owned = frozenset(self._subscription.assigned())
         revoked = sorted(owned - wanted)
-        added = sorted((wanted - owned) | (wanted & self._unannounced))
+        added = sorted((wanted - owned) | (wanted & self._pending_on_assign))
         self._commit_first(now)
-        if told := self._told(revoked):
+        if told := self._known_to_listener(revoked):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))
-        self._steps.add(lambda at: self._take_untold(wanted, added, at))
+        self._steps.add(lambda at: self._apply_before_on_assign(wanted, added, at))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
-        self._steps.add(lambda _now: self._all_announced())
+        self._steps.add(lambda _now: self._on_assign_done())
         self._steps.add(lambda at: self._finish(goal, at))
         self._steps.advance(now)
         return True
 
-    def _take_untold(self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float) -> None:
-        self._take(wanted, added, now)
-        self._unannounced = self._untold = frozenset(added)
+    def _apply_before_on_assign(
+        self, wanted: frozenset[TopicPartition], added: list[TopicPartition], now: float
+    ) -> None:
+        self._apply_assignment(wanted, added, now)
+        self._pending_on_assign = self._unknown_to_listener = frozenset(added)
 
-    def _all_announced(self) -> None:
-        self._announced(self._unannounced)
-        self._unannounced = frozenset()
+    def _on_assign_done(self) -> None:
+        self._on_assigned_done(self._pending_on_assign)
+        self._pending_on_assign = frozenset()
 
     def _finish(self, goal: LocalAssignment, now: float) -> None:
         self._member.current = goal
-        self._member.move(EpochState.ACKNOWLEDGING)
+        self._member.move(MemberState.ACKNOWLEDGING)
         self._metrics.rebalanced(now)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
         """Begin to leave. The callback to run first: lost when ownership is already gone, else revoked."""
-        self._abandon()
+        self._drop_rebalance()
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
-            self._member.move(EpochState.PREPARE_LEAVING)
-        return self._give_up(self._told(self._subscription.assigned()), gone=gone)
+            self._member.move(MemberState.PREPARE_LEAVING)
+        return self._leave_callback_for(self._known_to_listener(self._subscription.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment; the heartbeat that leaves, if the coordinator should know.
@@ -263,17 +265,17 @@ class EpochMembership(Membership[EpochMember]):
         self._steps.clear()
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
-        if member.state is not EpochState.PREPARE_LEAVING:
-            if member.state is EpochState.FENCED:
-                member.move(EpochState.UNSUBSCRIBED)
+        if member.state is not MemberState.PREPARE_LEAVING:
+            if member.state is MemberState.FENCED:
+                member.move(MemberState.UNSUBSCRIBED)
             return None
         static = member.group_instance_id is not None
-        if self._coordinator.connection is None or (leave_group is False and not static):
+        if self._coordinator.connection_id is None or (leave_group is False and not static):
             self.heartbeat.end_membership()
-            member.move(EpochState.UNSUBSCRIBED)
+            member.move(MemberState.UNSUBSCRIBED)
             member.forget_assignment(JOIN_EPOCH)
             return None
         log.info("group %s: member %s leaves: %s", member.group_id, member.member_id, reason)
-        member.epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
-        member.move(EpochState.LEAVING)
+        member.member_epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
+        member.move(MemberState.LEAVING)
         return self.heartbeat.request(now)

@@ -23,7 +23,7 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
-class EpochState(enum.Enum):
+class MemberState(enum.Enum):
     """Where the member stands with its coordinator."""
 
     UNSUBSCRIBED = "unsubscribed"
@@ -38,9 +38,9 @@ class EpochState(enum.Enum):
     FATAL = "fatal"
 
 
-S = EpochState
+S = MemberState
 # From which states each one may be entered; everything else is an internal error.
-PREDECESSORS: Mapping[EpochState, frozenset[EpochState]] = {
+PREDECESSORS: Mapping[MemberState, frozenset[MemberState]] = {
     S.UNSUBSCRIBED: frozenset({S.PREPARE_LEAVING, S.LEAVING, S.FENCED}),
     S.JOINING: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE}),
     S.RECONCILING: frozenset({S.STABLE, S.JOINING, S.ACKNOWLEDGING, S.RECONCILING}),
@@ -56,7 +56,7 @@ PREDECESSORS: Mapping[EpochState, frozenset[EpochState]] = {
         {S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.PREPARE_LEAVING, S.LEAVING, S.UNSUBSCRIBED},
     ),
 }
-OUTSIDE = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # not in the group as far as heartbeats go
+NOT_IN_GROUP = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # not in the group as far as heartbeats go
 LEAVING_STATES = frozenset({S.PREPARE_LEAVING, S.LEAVING})
 
 TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
@@ -76,10 +76,10 @@ class LocalAssignment:
         return LocalAssignment(self.epoch + 1, partitions)
 
 
-class EpochMember:
+class ConsumerMember:
     """The member's id, epoch, state and assignment; `move` is the only way to change state."""
 
-    __slots__ = ("current", "epoch", "group_id", "group_instance_id", "member_id", "state", "target")
+    __slots__ = ("current", "group_id", "group_instance_id", "member_epoch", "member_id", "state", "target")
 
     rebalancing = False  # an epoch stays good for commits while others rebalance
     rejoin_reason = None  # the coordinator decides when to rebalance
@@ -88,12 +88,12 @@ class EpochMember:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
         self.member_id = member_id or str(uuid.uuid4())  # kept through every fence and rejoin (KIP-1082)
-        self.epoch = JOIN_EPOCH
-        self.state = EpochState.UNSUBSCRIBED
+        self.member_epoch = JOIN_EPOCH
+        self.state = MemberState.UNSUBSCRIBED
         self.target = LocalAssignment()  # what the coordinator wants us to own
         self.current = LocalAssignment()  # what we own, and have told or will tell
 
-    def move(self, state: EpochState) -> None:
+    def move(self, state: MemberState) -> None:
         """Change state; an illegal change raises and changes nothing."""
         if self.state not in PREDECESSORS[state]:
             raise StateError(f"member cannot go from {self.state.name} to {state.name}")
@@ -108,33 +108,33 @@ class EpochMember:
     @property
     def in_group(self) -> bool:
         """Whether the coordinator expects, or is to be told of, this member."""
-        return self.state not in OUTSIDE
+        return self.state not in NOT_IN_GROUP
 
     @property
     def heartbeating(self) -> bool:
         """Whether heartbeats are to be sent."""
-        return self.state not in OUTSIDE
+        return self.state not in NOT_IN_GROUP
 
     @property
     def generation(self) -> Generation:
         """Epoch and member id in the form that commits use; -1 and "" outside the group."""
-        if self.epoch <= JOIN_EPOCH:
+        if self.member_epoch <= JOIN_EPOCH:
             return Generation()
-        return Generation(self.epoch, self.member_id)
+        return Generation(self.member_epoch, self.member_id)
 
     @property
     def may_commit(self) -> bool:
         """Whether the coordinator would take a commit with the member's epoch."""
-        return self.epoch > JOIN_EPOCH
+        return self.member_epoch > JOIN_EPOCH
 
     def request_rejoin(self, reason: str) -> None:
         """Nothing: the coordinator decides when to rebalance (Java logs the same)."""
         log.warning("group %s: a rebalance cannot be asked for with group_protocol='consumer'", self.group_id)
 
     def forget_assignment(self, epoch: int) -> None:
-        """Own nothing, be assigned nothing; the next heartbeat says `epoch`."""
-        self.epoch = epoch
+        """Own nothing, be assigned nothing; the next heartbeat says `member_epoch`."""
+        self.member_epoch = epoch
         self.target = self.current = LocalAssignment()
 
     def __repr__(self) -> str:
-        return f"<EpochMember {self.group_id!r} {self.state.name} epoch={self.epoch} id={self.member_id}>"
+        return f"<ConsumerMember {self.group_id!r} {self.state.name} epoch={self.member_epoch} id={self.member_id}>"

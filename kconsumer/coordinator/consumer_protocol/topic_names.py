@@ -26,7 +26,7 @@ class TopicNames:
             topic_id: self._cluster.topic_name(topic_id) or self._names.get(topic_id) for topic_id in target.partitions
         }
         self._names = {topic_id: name for topic_id, name in known.items() if name}
-        self._metadata.watch_ids(frozenset(target.partitions))
+        self._metadata.add_topic_ids(frozenset(target.partitions))
         partitions = {t: numbers for t, numbers in target.partitions.items() if t in self._names}
         wanted = frozenset(TopicPartition(self._names[t], n) for t, numbers in partitions.items() for n in numbers)
         return LocalAssignment(target.epoch, partitions), wanted
@@ -34,4 +34,4 @@ class TopicNames:
     def forget(self) -> None:
         """Nothing is assigned any more."""
         self._names.clear()
-        self._metadata.watch_ids(frozenset())
+        self._metadata.add_topic_ids(frozenset())

@@ -1,7 +1,7 @@
 """Who logs in, as the options say: for each login anew, so that a password, ticket or token that changes is picked up.
 
-Decides which mechanism a login runs and what it is given. Reading secrets and getting tokens may take a while: `waits`
-says so, and logins then do it as an errand.
+Decides which mechanism an authentication runs and with which credentials. If reading them may block (`blocking`), that
+is done as a background task.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.net.background import Errands
+from kconsumer.net.background import BackgroundExecutor
 from kconsumer.net.sasl.gssapi import Gssapi
-from kconsumer.net.sasl.mechanism import Account, Mechanism
+from kconsumer.net.sasl.mechanism import Credentials, Mechanism
 from kconsumer.net.sasl.oauthbearer import OAuthBearer
 from kconsumer.net.sasl.plain import Plain
 from kconsumer.net.sasl.scram import ScramSha256, ScramSha512
@@ -30,44 +30,44 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
 }
 
 
-class Accounts:
+class CredentialsProvider:
     """The credentials of one client. `mechanism` may be called from several threads."""
 
-    def __init__(self, config: ConsumerConfig, clock: Clock, errands: Errands) -> None:
+    def __init__(self, config: ConsumerConfig, clock: Clock, errands: BackgroundExecutor) -> None:
         self.name = config.sasl_mechanism
-        self.errands = errands
+        self.background = errands
         self._kind = MECHANISMS[self.name]
         self._config = config
         self._tokens = self._token_source(config, clock, errands) if self.name == "OAUTHBEARER" else None
         secrets = ("sasl_plain_username", "sasl_plain_password", "sasl_jaas_config")
-        self.waits = self._tokens is not None or self._kind.blocks or any(map(config.refers, secrets))
+        self.blocking = self._tokens is not None or self._kind.blocking or any(map(config.refers, secrets))
 
     @staticmethod
-    def _token_source(config: ConsumerConfig, clock: Clock, errands: Errands) -> Tokens:
+    def _token_source(config: ConsumerConfig, clock: Clock, errands: BackgroundExecutor) -> Tokens:
         from kconsumer.net.sasl.tokens import Tokens
 
-        return Tokens(config, clock, errands.pause)
+        return Tokens(config, clock, errands.sleep)
 
     @property
-    def advice(self) -> str:
+    def hint(self) -> str:
         """What a user may change when the broker refuses."""
-        return self._kind.advice
+        return self._kind.hint
 
     def mechanism(self, host: str) -> Mechanism:
         """The mechanism of a new login. Raises ConfigError or MechanismError."""
-        return self._kind(self._account(host))
+        return self._kind(self._credentials(host))
 
-    def refused(self) -> None:
+    def invalidate(self) -> None:
         """A broker did not take the last login."""
         if self._tokens is not None:
-            self._tokens.drop()
+            self._tokens.invalidate()
 
-    def _account(self, host: str) -> Account:
+    def _credentials(self, host: str) -> Credentials:
         config = self._config
         if self._tokens is not None:
-            return Account(token=self._tokens.token(), extensions=config.sasl_oauth_extensions)
+            return Credentials(token=self._tokens.token(), extensions=config.sasl_oauth_extensions)
         entry = self._jaas()
-        return Account(
+        return Credentials(
             entry.get("sasl_plain_username", config.secret("sasl_plain_username")) or "",
             entry.get("sasl_plain_password", config.secret("sasl_plain_password")) or "",
             tokenauth=config.sasl_scram_tokenauth or entry.get("sasl_scram_tokenauth") == "true",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
+from kconsumer.net.sasl.mechanism import Credentials, Mechanism, MechanismError
 
 NO_SECURITY_LAYER = 1
 MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
@@ -18,13 +18,13 @@ MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
 class Gssapi(Mechanism):
     """One exchange: the context's tokens, then the agreement about the security layer."""
 
-    blocks = True
-    advice = (
+    blocking = True
+    hint = (
         "check sasl_kerberos_service_name, the ticket (klist) or sasl_kerberos_keytab, and that bootstrap_servers has "
         "the name that the broker's principal has"
     )
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Credentials) -> None:
         try:
             self._library: Any = importlib.import_module("gssapi")
         except ImportError as error:
@@ -42,7 +42,7 @@ class Gssapi(Mechanism):
                 usage="initiate",
             )
         except self._library.exceptions.GSSError as error:
-            raise MechanismError(_told(error)) from None
+            raise MechanismError(_error_text(error)) from None
 
     def _credentials(self, principal: str | None, keytab: str | None) -> Any:
         """Those of the keytab, kept in memory; else whatever ticket the system has (None), or that principal's."""
@@ -64,7 +64,7 @@ class Gssapi(Mechanism):
                 return None
             return self._agree(challenge or b"")
         except self._library.exceptions.GSSError as error:
-            raise MechanismError(_told(error)) from None
+            raise MechanismError(_error_text(error)) from None
 
     def _agree(self, challenge: bytes) -> bytes:
         """The broker offers security layers and says how long our messages may be: take none."""
@@ -77,6 +77,6 @@ class Gssapi(Mechanism):
         return wrapped
 
 
-def _told(error: Any) -> str:
+def _error_text(error: Any) -> str:
     """What the library says, on one line."""
     return " ".join(str(error).split())

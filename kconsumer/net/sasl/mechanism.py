@@ -15,7 +15,7 @@ class MechanismError(Exception):
     """The exchange cannot go on; the text says why, without a secret."""
 
 
-class Account:
+class Credentials:
     """Who logs in, as read anew for each login. Mechanisms take what they need of it; never shown, never kept."""
 
     __slots__ = ("extensions", "host", "keytab", "password", "principal", "service", "token", "tokenauth", "user")
@@ -39,23 +39,23 @@ class Account:
         self.service, self.host, self.principal, self.keytab = service, host, principal, keytab
 
     def __repr__(self) -> str:
-        return "<Account>"
+        return "<Credentials>"
 
 
 class Mechanism(ABC):
     """One login, from this client's side. Raises MechanismError for an account that it cannot carry."""
 
-    blocks: ClassVar[bool] = False
+    blocking: ClassVar[bool] = False
     """Whether making one and `step` may wait for others than the broker."""
 
-    advice: ClassVar[str]
+    hint: ClassVar[str]
     """What a user may change when the broker refuses."""
 
-    complaint = ""
+    broker_error = ""
     """What the broker said inside the exchange before it refused; empty if nothing."""
 
     @abstractmethod
-    def __init__(self, account: Account) -> None: ...
+    def __init__(self, account: Credentials) -> None: ...
 
     @abstractmethod
     def step(self, challenge: bytes | None) -> bytes | None:
@@ -65,4 +65,4 @@ class Mechanism(ABC):
         """
 
 
-USER_ADVICE = "check sasl_plain_username, sasl_plain_password and sasl_mechanism"
+USER_HINT = "check sasl_plain_username, sasl_plain_password and sasl_mechanism"

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from kconsumer.net.sasl.mechanism import Account, Mechanism, MechanismError
+from kconsumer.net.sasl.mechanism import Credentials, Mechanism, MechanismError
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _KEY = re.compile(r"[A-Za-z]+")
@@ -20,26 +20,26 @@ _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 class OAuthBearer(Mechanism):
     """One exchange."""
 
-    advice = (
+    hint = (
         "check that the broker trusts who issued the token, its audience and its expiry (sasl_oauth_token_provider or "
         "the sasl_oauthbearer options)"
     )
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Credentials) -> None:
         if not _TOKEN.fullmatch(account.token):
             raise MechanismError("the token has characters that a bearer token cannot have, or is empty")
         check_extensions(account.extensions)
         pairs = {"auth": f"Bearer {account.token}", **account.extensions}
         self._first = ("n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs.items()) + "\x01").encode()
-        self.complaint = ""
+        self.broker_error = ""
 
     def step(self, challenge: bytes | None) -> bytes | None:
         """See the exchange above."""
         if challenge is None:
             return self._first
-        if not challenge or self.complaint:
+        if not challenge or self.broker_error:
             return None
-        self.complaint = _reason(challenge)
+        self.broker_error = _reason(challenge)
         return b"\x01"
 
 

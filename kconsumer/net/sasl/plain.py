@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kconsumer.net.sasl.mechanism import USER_ADVICE, Account, Mechanism, MechanismError
+from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, MechanismError
 
 
 class Plain(Mechanism):
     """authorization identity (empty) NUL user NUL password."""
 
-    advice = USER_ADVICE
+    hint = USER_HINT
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Credentials) -> None:
         for what, text in (("user name", account.user), ("password", account.password)):
             if not text:
                 raise MechanismError(f"the {what} is empty")

@@ -19,12 +19,12 @@ import re
 import secrets
 from typing import ClassVar
 
-from kconsumer.net.sasl.mechanism import USER_ADVICE, Account, Mechanism, MechanismError
+from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, MechanismError
 
-FEWEST_ITERATIONS = 4096
+MIN_ITERATIONS = 4096
 """What RFC 7677 demands; a broker that asks for fewer makes guessing cheap."""
 
-MOST_ITERATIONS = 1 << 18
+MAX_ITERATIONS = 1 << 18
 """16 times Kafka's own maximum, a fifth of a second of work; more would only keep us busy."""
 
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")  # printable, no comma
@@ -35,12 +35,12 @@ class _Scram(Mechanism):
     """One exchange. `nonce` is for tests."""
 
     algorithm: ClassVar[str]
-    advice = USER_ADVICE
+    hint = USER_HINT
 
-    def __init__(self, account: Account, nonce: str | None = None) -> None:
+    def __init__(self, account: Credentials, nonce: str | None = None) -> None:
         if not account.user:
             raise MechanismError("the user name is empty")
-        self.complaint = ""
+        self.broker_error = ""
         self._password = account.password.encode()
         self._nonce = nonce or secrets.token_urlsafe(24)
         name = account.user.replace("=", "=3D").replace(",", "=2C")
@@ -54,12 +54,12 @@ class _Scram(Mechanism):
         if challenge is None:
             return (_GS2_HEADER + self._first).encode()
         if self._signature is None:
-            return self._answer(challenge)
+            return self._client_final(challenge)
         if not self._verified:
             self._verify(challenge)
         return None
 
-    def _answer(self, challenge: bytes) -> bytes:
+    def _client_final(self, challenge: bytes) -> bytes:
         """client-final for server-first."""
         found = _attributes(challenge)
         if "e" in found:
@@ -136,9 +136,9 @@ def _iterations(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
         raise MechanismError("the broker's number of iterations is not a number")
     count = int(text)
-    if not FEWEST_ITERATIONS <= count <= MOST_ITERATIONS:
+    if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
         raise MechanismError(
-            f"the broker asks for {count} iterations, {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are accepted"
+            f"the broker asks for {count} iterations, {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
         )
     return count
 

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.config.options import ConsumerConfig
 
-LONGEST_ANSWER = 1 << 20
-PATIENCE_S = 10.0
+MAX_RESPONSE_BYTES = 1 << 20
+HTTP_TIMEOUT_S = 10.0
 """For connecting, and for the answer, unless the options say otherwise. (Java waits for ever.)"""
 
-PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
+RETRIABLE_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Answers after which the same question may succeed."""
 
 log = get_logger("kconsumer.net")
 
 
-class _Trouble(Exception):
+class _RetriableTokenError(Exception):
     """The endpoint gave no token; asking again may help."""
 
 
-class Endpoint:
+class TokenEndpointClient:
     """One endpoint with one client's credentials. `pause` waits so many seconds, or raises when nobody wants a token
     any more."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> None:
         self._config = config
         self._clock = clock
-        self._pause = pause
+        self._sleep = pause
         self._rng = random.Random()
         url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
         self._secure = url.scheme == "https"
@@ -64,19 +64,19 @@ class Endpoint:
         attempt = 0
         while True:
             try:
-                return self._understood(*self._ask())
+                return self._parse_token(*self._request())
             except (OSError, http.client.HTTPException) as error:
-                reason = f"{self._shown} cannot be asked: {_told(error)}"
-            except _Trouble as error:
+                reason = f"{self._shown} cannot be asked: {_error_text(error)}"
+            except _RetriableTokenError as error:
                 reason = str(error)
             pause_ms = exponential_ms(first_ms, longest_ms, attempt, self._rng)
             if self._clock.now() + pause_ms >= until:
                 raise MechanismError(reason)
             log.info("no token yet: %s; asking again in %.0f ms", reason, pause_ms)
-            self._pause(pause_ms / 1000)
+            self._sleep(pause_ms / 1000)
             attempt += 1
 
-    def _ask(self) -> tuple[int, bytes]:
+    def _request(self) -> tuple[int, bytes]:
         """One request: status and body."""
         config = self._config
         connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
@@ -94,7 +94,7 @@ class Endpoint:
             }
             connection.request("POST", self._path, urllib.parse.urlencode(fields), headers)
             response = connection.getresponse()
-            return response.status, response.read(LONGEST_ANSWER)
+            return response.status, response.read(MAX_RESPONSE_BYTES)
         finally:
             connection.close()
 
@@ -121,13 +121,13 @@ class Endpoint:
             pair = [urllib.parse.quote_plus(part) for part in pair]
         return "Basic " + base64.b64encode(":".join(pair).encode()).decode()
 
-    def _understood(self, status: int, body: bytes) -> tuple[str, float | None]:
+    def _parse_token(self, status: int, body: bytes) -> tuple[str, float | None]:
         """The token in the answer. Raises _Trouble if asking again may help, else MechanismError."""
         answer = _json(body)
         if status != http.client.OK:
             told = ", ".join(str(answer[key])[:200] for key in ("error", "error_description") if answer.get(key))
             text = f"{self._shown} answered {status}" + (f": {told}" if told else "")
-            raise (_Trouble if status in PASSING else MechanismError)(text)
+            raise (_RetriableTokenError if status in RETRIABLE_STATUSES else MechanismError)(text)
         token, lifetime_s = answer.get("access_token"), answer.get("expires_in")
         if not isinstance(token, str) or not token:
             raise MechanismError(f"{self._shown} answered without an access_token")
@@ -139,7 +139,7 @@ class Endpoint:
 
 
 def _seconds(timeout_ms: int | None) -> float:
-    return PATIENCE_S if timeout_ms is None else timeout_ms / 1000
+    return HTTP_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _json(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message} (ssl_cafile)"
     if isinstance(error, TimeoutError):

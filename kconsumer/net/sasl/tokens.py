@@ -39,7 +39,7 @@ class Token(NamedTuple):
         return "<Token>"
 
 
-class Window(NamedTuple):
+class RefreshWindow(NamedTuple):
     """When a token is to be replaced: Java's `sasl.login.refresh.*`, in ms."""
 
     factor: float
@@ -69,7 +69,7 @@ class Tokens:
         self._clock = clock
         self._rng = rng or random.Random()
         self._issue = config.sasl_oauth_token_provider or _endpoint(config, clock, pause)
-        self._window = Window(
+        self._window = RefreshWindow(
             config.sasl_login_refresh_window_factor,
             config.sasl_login_refresh_window_jitter,
             config.sasl_login_refresh_min_period_seconds * 1000,
@@ -94,7 +94,7 @@ class Tokens:
                 return kept.text
             return issued.text
 
-    def drop(self) -> None:
+    def invalidate(self) -> None:
         """A broker refused it: the next login asks for another one."""
         self._token = None
 
@@ -135,6 +135,6 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _endpoint(config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> Callable[[], object]:
-    from kconsumer.net.sasl.token_endpoint import Endpoint
+    from kconsumer.net.sasl.token_endpoint import TokenEndpointClient
 
-    return Endpoint(config, clock, pause).issue
+    return TokenEndpointClient(config, clock, pause).issue

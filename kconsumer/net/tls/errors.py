@@ -86,7 +86,7 @@ def peer_name(host: str, address: Address) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{port} ({address})"
 
 
-def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> str:
+def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> str:
     """What to change after a handshake that failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         known = VERIFICATIONS.get(error.verify_code)
@@ -95,10 +95,10 @@ def handshake_advice(error: ssl.SSLError, config: ConsumerConfig, host: str) -> 
         if known is not None:
             return known.format(host=host, trust=trust)
         return f"the broker's certificate is not accepted: {error.verify_message}"
-    return alert_advice(error, config) or REASONS.get(_reason(error)) or f"the handshake ended with {words(error)}"
+    return alert_hint(error, config) or REASONS.get(_reason(error)) or f"the handshake ended with {words(error)}"
 
 
-def alert_advice(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
+def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
     """What to change after an alert of the broker; None for an error that says nothing of the kind."""
     reason = (_reason(error) or str(error)).upper().replace(" ", "_")
     _, alert, name = reason.partition("ALERT_")

@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.tls.context import make_context, watched_files
-from kconsumer.net.tls.errors import alert_advice, handshake_advice, peer_name, words
+from kconsumer.net.tls.errors import alert_hint, handshake_hint, peer_name, words
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
 
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
 
-HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)  # the last is how Python's ssl finds a reset connection
-MOST_AT_ONCE = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
-LAST_WORDS_BYTES = 1 << 16  # read after a failed write, for the alert that says why
+DISCONNECTED_ERRORS = (
+    errno.ECONNRESET,
+    errno.EPIPE,
+    errno.ENOTCONN,
+)  # the last is how Python's ssl finds a reset connection
+MAX_READ_BYTES = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
+MAX_ALERT_BYTES = 1 << 16  # read after a failed write, for the alert that says why
 CLOSED_IN_HANDSHAKE = (
     "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without one, or a "
     "PLAINTEXT or SASL_PLAINTEXT listener)"
@@ -45,18 +49,18 @@ class TlsConnector:
         """ConfigError if an option of TLS, or what it names, cannot be used."""
         self._config = config
         self._files = watched_files(config)
-        self._seen = self._look()
+        self._seen = self._read_files()
         self._context = make_context(config)
 
     def __call__(self, host: str, address: Address, config: ConsumerConfig) -> Transport:
         """Start a connection; the certificate must be for `host`."""
-        return TlsTransport(host, address, self._context_of_now(), buffer_sizes(config), config)
+        return TlsTransport(host, address, self._current_context(), buffer_sizes(config), config)
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_files(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._files]
 
-    def _context_of_now(self) -> ssl.SSLContext:
-        seen = self._look()
+    def _current_context(self) -> ssl.SSLContext:
+        seen = self._read_files()
         if seen != self._seen:
             try:
                 self._context, self._seen = make_context(self._config), seen
@@ -89,8 +93,8 @@ class TlsTransport(TcpTransport):
     """A TLS connection that never blocks. The GIL is released while OpenSSL works."""
 
     __slots__ = (
-        "_advice",
         "_end",
+        "_hint",
         "_host",
         "_peer",
         "_ssl",
@@ -112,7 +116,7 @@ class TlsTransport(TcpTransport):
         """Start connecting; raises OSError if that fails at once. `advice`: the options that errors speak of."""
         self._host = host
         self._peer = peer_name(host, address)
-        self._advice = advice
+        self._hint = advice
         self._tcp_connected = False
         self._waits_for_write = True
         self._end: BaseException | bool = False  # how reading ended, if bytes that came before were given first
@@ -147,11 +151,11 @@ class TlsTransport(TcpTransport):
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
             raise HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         except ssl.SSLError as error:
-            raise self._refused(handshake_advice(error, self._advice, self._host)) from error
+            raise self._refused(handshake_hint(error, self._hint, self._host)) from error
         except OSError as error:
-            if error.errno not in HUNG_UP:
+            if error.errno not in DISCONNECTED_ERRORS:
                 raise
-            raise self._last_words() or HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
+            raise self._read_alert() or HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         return True
 
     def recv_into(self, view: memoryview) -> int:
@@ -163,7 +167,7 @@ class TlsTransport(TcpTransport):
             self.crossed = False
         receive = self._ssl.recv_into
         size, filled = len(view), 0
-        enough = min(size, MOST_AT_ONCE)
+        enough = min(size, MAX_READ_BYTES)
         while filled < enough:
             try:
                 count = receive(view[filled:], size - filled)
@@ -197,7 +201,7 @@ class TlsTransport(TcpTransport):
             self.crossed, self._waits_for_write = True, False
             return 0
         except OSError as error:
-            raise self._last_words() or error from None
+            raise self._read_alert() or error from None
 
     def _ended(self) -> int:
         """Say how reading ended: 0 for a peer that closed, with or without saying goodbye."""
@@ -206,16 +210,16 @@ class TlsTransport(TcpTransport):
             if isinstance(error, BaseException):
                 raise error
             return 0
-        advice = alert_advice(error, self._advice)
+        advice = alert_hint(error, self._hint)
         if advice is None:
             raise ConnectionError(f"TLS ended with {words(error)}") from error
         raise self._refused(advice) from error
 
-    def _last_words(self) -> AuthenticationError | None:
+    def _read_alert(self) -> AuthenticationError | None:
         """A broker that refuses us says so and hangs up. We may be writing meanwhile, always in TLS 1.3, and find the
         connection reset before we read the alert."""
         try:
-            while self.recv_into(memoryview(bytearray(LAST_WORDS_BYTES))) > 0:
+            while self.recv_into(memoryview(bytearray(MAX_ALERT_BYTES))) > 0:
                 pass
         except AuthenticationError as error:
             return error
