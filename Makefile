@@ -22,7 +22,7 @@ WORKERS ?= auto
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
 # A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
 SANITIZED := build/sanitized
-SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*.py)
+SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*/*.py)
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
@@ -51,13 +51,13 @@ $(STAMPS)/extensions: $(STAMPS)/package $(CORE)
 	$(BIN)/python setup.py -q build_ext --inplace
 	touch $@
 
-$(STAMPS)/jars: tests/support/kafka_jars.py
+$(STAMPS)/jars: tests/support/brokers/kafka_jars.py
 	$(BIN)/python $<
 	touch $@
 
 $(STAMPS)/bench: $(STAMPS)/package
 	$(BIN)/python -m pip install --quiet --group bench
-	$(BIN)/python tests/support/kafka_jars.py 4.4.0 tools
+	$(BIN)/python tests/support/brokers/kafka_jars.py 4.4.0 tools
 	touch $@
 
 build: system $(STAMPS)/extensions  ## compile the extensions whose sources changed
@@ -98,7 +98,7 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
 threads: $(STAMPS)/extensions  ## tests of the network thread with threads that switch every microsecond, and every second; no broker
-	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*.py tests/brokerless/*.py) -n $(WORKERS)
+	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(WORKERS)
 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
@@ -114,8 +114,8 @@ $(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package
 kerberos: setup $(STAMPS)/kerberos  ## logins by Kerberos, with a key distribution centre of MIT (installs it)
 	$(PYTEST) tests/kerberos -q
 
-$(STAMPS)/spark-jars: tests/support/spark_jars.py tests/support/SparkKafkaStandIn.scala $(STAMPS)/package
-	PYTHONPATH=tests $(BIN)/python -m support.spark_jars >/dev/null
+$(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/SparkKafkaStandIn.scala $(STAMPS)/package
+	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_jars >/dev/null
 	touch $@
 
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)

@@ -13,8 +13,8 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from support.kafka import Kafka, kafka_tools_jars
-from support.kafka_jars import program
+from support.brokers.kafka import Kafka, kafka_tools_jars
+from support.brokers.kafka_jars import program
 
 PARTITIONS = 6
 QUICK_RECORDS = 200_000

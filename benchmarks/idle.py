@@ -132,7 +132,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.member is not None:
         member(args.member, args.servers, args.topic, args.seconds)
-    from support.kafka import KafkaCluster
+    from support.brokers.kafka import KafkaCluster
 
     print(f"load before: {os.getloadavg()[0]:.1f}; worst of {MEMBERS} members")
     heads = ("idle CPU %", "switches/s", "thread us", "process us", "p50 us", "p99 us")

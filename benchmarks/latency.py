@@ -25,7 +25,7 @@ from benchmarks.compare import report
 from benchmarks.compare.catalog import SCRIPTS, Reading, run
 from benchmarks.compare.run import machine
 from benchmarks.data import compile_sources
-from support.kafka import JVM_FULL, Kafka, KafkaCluster
+from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 
 RATE = 200
 REFERENCE = "kconsumer"

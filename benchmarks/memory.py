@@ -45,7 +45,7 @@ def run(servers: str, topic: str, buffer_memory: int, pause_s: float) -> dict[st
 
 def main() -> int:
     """Start a broker, fill it, read each topic with each buffer."""
-    from support.kafka import JVM_FULL, KafkaCluster
+    from support.brokers.kafka import JVM_FULL, KafkaCluster
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=1000, help="uncompressed, of each topic")

@@ -34,8 +34,8 @@ from benchmarks.compare.catalog import SCRIPTS
 from benchmarks.compare.run import machine
 from benchmarks.data import compile_sources, java_command
 from benchmarks.latency import Pulse
-from support.kafka import JVM_FULL, Kafka, KafkaCluster
-from support.kafka_jars import TOOLS_VERSION
+from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
+from support.brokers.kafka_jars import TOOLS_VERSION
 
 PARTITIONS, RATE = 6, 100
 HEARTBEAT_MS, SESSION_MS = 500, 6000

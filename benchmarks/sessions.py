@@ -20,7 +20,7 @@ from kconsumer.schema import FETCH
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.kafka import KafkaCluster
+from support.brokers.kafka import KafkaCluster
 
 sizes: list[int] = []
 """Bytes of each Fetch request sent."""

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.data import Corpus, compile_sources, load
-from support.kafka import JVM_FULL, Kafka, KafkaCluster
-from support.spark_jars import spark_kafka_jars
+from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
+from support.spark.spark_jars import spark_kafka_jars
 
 SOURCES = ("kafka", "kconsumer")
 OUT = Path(tempfile.mkdtemp(prefix="kconsumer-bench-spark-"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.kafka_run import Run
+from support.brokers.kafka_run import Run
 
 RUN_FOLDER = pytest.StashKey[Path]()
 RUN = pytest.StashKey[Run]()

@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "assignors")]
 from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, load, validate
 from kconsumer.testing.assignors import cluster
 from kconsumer.types import GroupMetadata
-from support.assignor_oracle import AssignorOracle
+from support.oracles.assignor_oracle import AssignorOracle
 
 GENERATION = 5
 MAX_EVENT_S = 10.0  # after two rounds of one event

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data import PARTITIONS, Corpus
-from support.kafka import KafkaCluster
+from support.brokers.kafka import KafkaCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "clients"

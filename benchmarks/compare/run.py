@@ -34,8 +34,8 @@ from benchmarks.compare.catalog import (
     reads,
 )
 from benchmarks.data import CORPORA, Corpus, compile_sources, load
-from support.certificates import Authority, broker_properties
-from support.kafka import JVM_FULL, KafkaCluster
+from support.brokers.certificates import Authority, broker_properties
+from support.brokers.kafka import JVM_FULL, KafkaCluster
 
 SETTLING_READINGS = 2
 

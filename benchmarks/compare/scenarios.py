@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.compare.catalog import SCRIPTS, Reading, run
 from benchmarks.data import PARTITIONS, java_command
-from support.kafka import Kafka
+from support.brokers.kafka import Kafka
 
 OURS = ("kconsumer", "kconsumer-threaded", "kconsumer-consumer-protocol")
 PEERS = (*OURS, "confluent", "confluent-tuned", "aiokafka", "kafka-python")

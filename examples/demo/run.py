@@ -137,7 +137,7 @@ def own_topic(display: Screen, count: int) -> Iterator[str]:
     sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
     from load import load
 
-    from support.kafka import KafkaCluster
+    from support.brokers.kafka import KafkaCluster
 
     display.working("starting Apache Kafka (the first time Maven fetches it) …")
     with KafkaCluster() as kafka:

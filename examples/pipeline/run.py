@@ -89,7 +89,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so everything is stopped
     logging.basicConfig(level=logging.ERROR)
     sys.path.append(str(HERE.parents[1] / "tests"))
-    from support.kafka import KafkaCluster
+    from support.brokers.kafka import KafkaCluster
 
     shutil.rmtree(OUT, ignore_errors=True)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.assignors import assign, load
-from support.assignor_golden import cases
+from support.oracles.assignor_golden import cases
 
 CASES = list(cases())
 

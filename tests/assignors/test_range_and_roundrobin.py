@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer.assignors import ClusterView, RebalanceProtocol, Subscription, assign, load
 from kconsumer.types import PartitionInfo
-from support.assignor_groups import plain_view, view_of
+from support.oracles.assignor_groups import plain_view, view_of
 
 
 def table(name: str, view: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, str]:

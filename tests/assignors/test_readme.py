@@ -8,7 +8,7 @@ from typing import Any
 
 from kconsumer.assignors import Assignor, Subscription, assign
 from kconsumer.testing.assignors import AssignorCompliance
-from support.assignor_groups import plain_view
+from support.oracles.assignor_groups import plain_view
 
 TEXT = (Path(__file__).parents[2] / "assignors" / "README.md").read_text()
 BLOCK = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "(Assignor)" in block)

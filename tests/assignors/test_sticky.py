@@ -6,7 +6,7 @@ import pytest
 
 from kconsumer.assignors import ClusterView, RebalanceProtocol, load
 from kconsumer.types import PartitionInfo
-from support.assignor_groups import member, plain_view, table, view_of
+from support.oracles.assignor_groups import member, plain_view, table, view_of
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

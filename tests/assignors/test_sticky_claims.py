@@ -11,7 +11,7 @@ import pytest
 from kconsumer.assignors import Assignment, Subscription, load
 from kconsumer.types import GroupMetadata, TopicPartition
 from kconsumer_assignors._user_data import decode_sticky
-from support.assignor_groups import lists, member, partitions, plain_view, table
+from support.oracles.assignor_groups import lists, member, partitions, plain_view, table
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 

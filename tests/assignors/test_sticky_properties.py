@@ -14,9 +14,9 @@ import pytest
 from kconsumer.assignors import Subscription
 from kconsumer.testing.assignors import SimulatedGroup
 from kconsumer.types import TopicPartition
-from support.assignor_cases import conflicting_case
-from support.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
-from support.assignor_optimum import improvement
+from support.oracles.assignor_cases import conflicting_case
+from support.oracles.assignor_groups import Given, Members, imbalance, lists, plain_view, random_group
+from support.oracles.assignor_optimum import improvement
 
 BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
@@ -153,7 +153,7 @@ def every_assignment(members: Members) -> Iterator[dict[str, list[TopicPartition
 
 SCRIPT = """
 import random
-from support.assignor_groups import Members, lists, random_group
+from support.oracles.assignor_groups import Members, lists, random_group
 for seed in range(12):
     rng = random.Random(seed)
     members = Members(rng, *random_group(rng, racks=seed % 2 * 3, equal=seed % 3 == 0))

@@ -24,8 +24,8 @@ from kconsumer.testing.batches import (
     encode_record,
     frame_batch,
 )
-from support.log_broker import LogBroker
-from support.polling import read
+from support.fakes.log_broker import LogBroker
+from support.harnesses.polling import read
 
 BAD, AFTER = 5, 8  # the corrupt batch has offsets 5 to 7
 THREE = b"".join(encode_record(Rec(b"%d" % (BAD + i)), offset_delta=i) for i in range(3))

@@ -13,7 +13,7 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.testing.batches import Rec, build_batch
-from support.log_broker import LogBroker
+from support.fakes.log_broker import LogBroker
 
 TP = TopicPartition("t", 0)
 BATCHES = 100

@@ -16,8 +16,8 @@ import pytest
 
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.errors import KafkaError, StateError
-from support.group_broker import GroupBroker
-from support.interruptions import at_point, handler, no_thread_left
+from support.fakes.group_broker import GroupBroker
+from support.harnesses.interruptions import at_point, handler, no_thread_left
 
 pytestmark = pytest.mark.network_thread
 

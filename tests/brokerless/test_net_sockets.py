@@ -20,7 +20,7 @@ from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
-from support.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
+from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
 
 
 class Driver:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.kafka_admin import wait_until
-from support.processes import local_ports
-from support.proxy import CALM, HOST, STALLED, Conditions, Proxy
+from support.brokers.kafka_admin import wait_until
+from support.brokers.processes import local_ports
+from support.brokers.proxy import CALM, HOST, STALLED, Conditions, Proxy
 
 WAIT_S = 20
 SOON_S = 0.3

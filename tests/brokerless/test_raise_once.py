@@ -23,7 +23,7 @@ from kconsumer.net import connection
 from kconsumer.net.messages import ClientResponse
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
-from support.coordinator_broker import INTERVAL_MS, CoordinatorBroker
+from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
 
 TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
 LIMIT_S = 20

@@ -19,8 +19,8 @@ from kconsumer.errors import StateError
 from kconsumer.ranges import Gap, RangeClient, RangeReader, TopicReader, scan_topic
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import build_batch
-from support.interrupting import Calls, Interruption, handler_installed
-from support.log_broker import LogBroker
+from support.fakes.log_broker import LogBroker
+from support.harnesses.interrupting import Calls, Interruption, handler_installed
 
 BATCHES, SIZE, SPAN = 8, 10, 13  # records of a batch, and its offsets: the last three were compacted
 OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]

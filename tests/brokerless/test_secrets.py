@@ -21,9 +21,9 @@ from kconsumer.engine.state_dump import full_report
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.groups import GroupClient
 from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from support.certificates import Authority, Certificate
-from support.scripted_broker import ScriptedBroker
-from support.tls_peer import server_context
+from support.brokers.certificates import Authority, Certificate
+from support.fakes.scripted_broker import ScriptedBroker
+from support.fakes.tls_peer import server_context
 
 AUTHORITY = Authority()
 SECRET = "planted-4711-opensesame"

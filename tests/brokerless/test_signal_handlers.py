@@ -16,9 +16,9 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
-from support.group_broker import GroupBroker
-from support.interruptions import at_point, handler, no_thread_left, signal_after
-from support.scripted_broker import SILENCE
+from support.fakes.group_broker import GroupBroker
+from support.fakes.scripted_broker import SILENCE
+from support.harnesses.interruptions import at_point, handler, no_thread_left, signal_after
 
 pytestmark = pytest.mark.network_thread
 

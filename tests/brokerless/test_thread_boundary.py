@@ -20,9 +20,9 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import UnsupportedVersionError, WakeupError
 from kconsumer.schema import API_VERSIONS
-from support.log_broker import LogBroker
-from support.scripted_broker import api_versions
-from support.threads import elsewhere, eventually
+from support.fakes.log_broker import LogBroker
+from support.fakes.scripted_broker import api_versions
+from support.harnesses.threads import elsewhere, eventually
 
 pytestmark = pytest.mark.network_thread
 

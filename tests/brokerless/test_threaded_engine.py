@@ -20,8 +20,8 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.metrics.registry import Metrics
 from kconsumer.types import SubscriptionPattern
-from support.stopwatch import Stopwatch
-from support.threads import eventually
+from support.harnesses.stopwatch import Stopwatch
+from support.harnesses.threads import eventually
 
 pytestmark = pytest.mark.network_thread
 

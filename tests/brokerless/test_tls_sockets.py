@@ -28,9 +28,9 @@ from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from kconsumer.types import Node
-from support.certificates import DAY, Authority
-from support.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
-from support.tls_peer import server_context, serving
+from support.brokers.certificates import DAY, Authority
+from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
+from support.fakes.tls_peer import server_context, serving
 
 AUTHORITY, STRANGER, NAMESAKE = Authority(), Authority("a stranger"), Authority()
 

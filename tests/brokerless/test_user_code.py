@@ -14,9 +14,9 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.schema import OFFSET_FETCH
-from support.group_broker import GroupBroker
-from support.interruptions import no_thread_left
-from support.threads import elsewhere
+from support.fakes.group_broker import GroupBroker
+from support.harnesses.interruptions import no_thread_left
+from support.harnesses.threads import elsewhere
 
 pytestmark = pytest.mark.network_thread
 

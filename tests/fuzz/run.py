@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from support.hostile_targets import TARGETS, Report, chunks, run_chunk
+from support.oracles.hostile_targets import TARGETS, Report, chunks, run_chunk
 
 HANG_SECONDS = 300  # a chunk takes about 50 ms
 

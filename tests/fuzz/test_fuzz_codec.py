@@ -10,7 +10,7 @@ from random import Random
 
 from kconsumer._core.codec import decode_response
 from kconsumer.errors import ProtocolError
-from support.hostile_inputs import RESPONSES, damage, pick
+from support.oracles.hostile_inputs import RESPONSES, damage, pick
 
 # An array's elements take at least a byte each; the smallest structs are about four bytes and a hundred in memory.
 MEMORY_PER_BYTE = 400

@@ -1,7 +1,7 @@
 """Hostile bytes, for a moment: everything ends in records or in the errors that are allowed, and nothing else happens.
 
-Targets are in `support.hostile_targets`, what they are fed in `support.hostile_inputs`. Inputs are the same in every
-run; `tests/fuzz/run.py` goes on where these end.
+The targets are in `support.oracles.hostile_targets`, their inputs in `support.oracles.hostile_inputs`. Inputs are the
+same in every run; `tests/fuzz/run.py` continues where these end.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections import Counter
 import pytest
 
 from kconsumer.testing.batches import Rec, build_batch
-from support.hostile_inputs import NASTY
-from support.hostile_targets import CORRUPT, LATE, NOTHING, RECORDS, TARGETS, read_records, run_chunk
+from support.oracles.hostile_inputs import NASTY
+from support.oracles.hostile_targets import CORRUPT, LATE, NOTHING, RECORDS, TARGETS, read_records, run_chunk
 
 COUNT = 3000
 # What may be added by caches that fill up while a chunk runs; one object left behind an input would be 300.

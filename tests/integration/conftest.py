@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
-from support.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
-from support.kafka_shared import shared_kafka
-from support.ordering import longest_first
+from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
+from support.brokers.kafka_shared import shared_kafka
+from support.harnesses.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION

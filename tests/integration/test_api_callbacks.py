@@ -11,9 +11,9 @@ import pytest
 
 from kconsumer import Consumer, RebalanceListener, TopicPartition
 from kconsumer.errors import StateError, WakeupError
-from support.kafka import Kafka
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+from support.harnesses.stopwatch import Stopwatch
 
 # A coordinator of KIP-848 may assign nothing at first and the topic later; test_consumer_protocol.py allows for that.
 pytestmark = pytest.mark.classic_protocol

@@ -12,9 +12,9 @@ import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TimeoutError, WakeupError
-from support.kafka import Kafka
-from support.polling import Recorder, await_assignment, later, numbered, poll_until, read, tps, values
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import Recorder, await_assignment, later, numbered, poll_until, read, tps, values
+from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
 

@@ -10,9 +10,9 @@ from itertools import groupby
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from support.kafka import Kafka
-from support.polling import numbered, read, tps, values
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered, read, tps, values
+from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
 

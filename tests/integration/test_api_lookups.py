@@ -11,9 +11,9 @@ import pytest
 from kconsumer import Consumer, OffsetAndTimestamp, TopicPartition
 from kconsumer.errors import InvalidTopicError, StateError, TimeoutError
 from kconsumer.types import PartitionCondition
-from support.kafka import Kafka, KafkaCluster
-from support.polling import await_assignment, numbered, poll_until, read, tps, values
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka, KafkaCluster
+from support.harnesses.polling import await_assignment, numbered, poll_until, read, tps, values
+from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
 

@@ -11,9 +11,9 @@ import pytest
 from kconsumer import Consumer, OffsetAndMetadata, OffsetAndTimestamp, groups
 from kconsumer.errors import BrokerError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from kconsumer.groups import GroupClient
-from support.java_groups import GROUPS, ask
-from support.kafka import Kafka
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+from support.members.java_groups import GROUPS, ask
 
 pytestmark = pytest.mark.classic_protocol
 

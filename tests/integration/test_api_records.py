@@ -12,8 +12,8 @@ from confluent_kafka.serialization import SerializationContext, StringDeserializ
 
 from kconsumer import Consumer, ConsumerRecords, OffsetAndMetadata, TimestampType, TopicPartition
 from kconsumer.errors import RecordDeserializationError
-from support.kafka import Kafka
-from support.polling import numbered, poll_until, read, tps, values
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered, poll_until, read, tps, values
 
 New = Callable[..., Consumer]
 

@@ -11,10 +11,10 @@ import pytest
 from kconsumer import Assignment, Assignor, ClusterView, Consumer, Subscription, TopicPartition
 from kconsumer.assignors import load
 from kconsumer.errors import FencedInstanceIdError
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, polled, read, tps
+from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.classic_protocol
 

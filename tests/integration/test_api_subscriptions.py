@@ -9,10 +9,10 @@ import pytest
 
 from kconsumer import Consumer, SubscriptionPattern, TopicPartition
 from kconsumer.errors import InvalidTopicError, StateError
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps, values
+from support.harnesses.stopwatch import Stopwatch
 
 New = Callable[..., Consumer]
 

@@ -14,8 +14,8 @@ import pytest
 from kconsumer import Consumer
 from kconsumer.arrow import COLUMNS, RecordBatch
 from kconsumer.errors import StateError, WakeupError
-from support.kafka import Kafka
-from support.polling import later, numbered, read, tps
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import later, numbered, read, tps
 
 New = Callable[..., Consumer]
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from support import kafka_run
-from support.kafka import Kafka, KafkaCluster
-from support.kafka_admin import java_hash, wait_until
+from support.brokers import kafka_run
+from support.brokers.kafka import Kafka, KafkaCluster
+from support.brokers.kafka_admin import java_hash, wait_until
 
 TESTS = Path(__file__).parent.parent
 
 OWNER = """
 import sys
 import tempfile
-from support.kafka import KafkaCluster
+from support.brokers.kafka import KafkaCluster
 cluster = KafkaCluster()
 cluster.start()
 print(cluster.nodes[0].pid, cluster.root, flush=True)

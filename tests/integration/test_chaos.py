@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from support.chaos import Chaos
+from support.soak.chaos import Chaos
 
 SECONDS = float(os.environ.get("KCONSUMER_CHAOS_SECONDS", "60"))
 SEED = os.environ.get("KCONSUMER_CHAOS_SEED")

@@ -26,10 +26,10 @@ from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.consumer_protocol.state import MemberState as ConsumerMemberState
 from kconsumer.errors import BrokerError, StateError, WakeupError
 from kconsumer.groups import GroupClient
-from support.kafka import Kafka, KafkaCluster, KafkaNode
-from support.kafka_admin import wait_until
-from support.leaving import remove_static_member
-from support.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+from support.brokers.kafka import Kafka, KafkaCluster, KafkaNode
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
+from support.members.remove_member import remove_static_member
 
 ENGINES: dict[str, dict[str, Any]] = {
     "classic": {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000},

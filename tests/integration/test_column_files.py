@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from kconsumer.arrow import COLUMNS
 from kconsumer.cli import main
-from support.kafka import Kafka
-from support.polling import numbered
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
 
 
 def rows(path: Path) -> pa.Table:

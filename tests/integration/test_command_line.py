@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
 
 ROOT = Path(__file__).parents[2]
 # The tree itself comes first, also when the package is not installed.

@@ -8,9 +8,9 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES
 from kconsumer.errors import KafkaError
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import read, values
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import read, values
 
 pytestmark = pytest.mark.consumer_protocol
 

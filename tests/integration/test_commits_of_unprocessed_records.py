@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
-from support.kafka import Kafka
-from support.polling import numbered, polled, tps
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered, polled, tps
 
 New = Callable[..., Consumer]
 COUNT = 2000

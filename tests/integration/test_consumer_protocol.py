@@ -15,18 +15,18 @@ import pytest
 
 from kconsumer import Consumer, ConsumerRecords, SubscriptionPattern, TopicPartition
 from kconsumer.errors import GroupError, UnsupportedVersionError
-from support.clients import settings
-from support.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.leaving import remove_static_member
-from support.members import (
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.stopwatch import Stopwatch
+from support.members.clients import settings
+from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
+from support.members.members import (
     MemberProcess,
     assert_all_seen,
     shared_out,
     wait_for,
 )
-from support.stopwatch import Stopwatch
+from support.members.remove_member import remove_static_member
 
 pytestmark = [pytest.mark.consumer_protocol, pytest.mark.network_thread]
 

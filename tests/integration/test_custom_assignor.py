@@ -13,8 +13,8 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition, assignors
 from kconsumer.errors import AssignorError
-from support.kafka import Kafka
-from support.polling import numbered, poll_until, tps
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered, poll_until, tps
 
 pytestmark = pytest.mark.classic_protocol
 

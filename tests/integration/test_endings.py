@@ -19,8 +19,8 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, WakeupError
-from support.kafka import Kafka
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.harnesses.stopwatch import Stopwatch
 
 Options = dict[str, Any]
 

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from support.kafka import Kafka
+from support.brokers.kafka import Kafka
 
 RECORDS = 3_000_000
 PARTITIONS = 6

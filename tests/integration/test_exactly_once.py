@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 
 from kconsumer import Consumer, GroupMetadata, TopicPartition
-from support.kafka import Kafka
+from support.brokers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "exactly_once.py"

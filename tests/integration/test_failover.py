@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from support import clients
-from support.kafka import KafkaCluster
-from support.kafka_admin import wait_until
-from support.members import (
+from support.brokers.kafka import KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.threads import meanwhile
+from support.members import clients
+from support.members.members import (
     MemberProcess,
     Partition,
     assert_all_seen,
     shared_out,
     wait_for,
 )
-from support.threads import meanwhile
 
 PARTITIONS = 6
 DURABLE = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 60_000}

@@ -15,8 +15,8 @@ from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
-from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
-from support.polling import tps
+from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.harnesses.polling import tps
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 SLOTS = 8

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.clients import settings
-from support.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
-from support.kafka import Kafka
-from support.members import (
+from support.brokers.kafka import Kafka
+from support.members.clients import settings
+from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load, one_three_two
+from support.members.members import (
     MemberProcess,
     Partition,
     assert_all_seen,

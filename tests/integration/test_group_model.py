@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from support.group_model import CALM_S, GroupModel
-from support.kafka_admin import Kafka
+from support.brokers.kafka_admin import Kafka
+from support.model.group_model import CALM_S, GroupModel
 
 SECONDS = float(os.environ.get("KCONSUMER_MODEL_SECONDS", "20"))
 SEED = int(os.environ.get("KCONSUMER_MODEL_SEED", "2026"))

@@ -21,10 +21,10 @@ import kconsumer
 from kconsumer import Consumer, TopicPartition, cli
 from kconsumer.errors import BrokerError, ConfigError, StateError
 from kconsumer.groups import GroupClient, GroupDescription, GroupOffset
-from support.java_groups import GROUPS, SHARE_GROUPS, Row, ask, share_consumer
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered, poll_until, tps
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered, poll_until, tps
+from support.members.java_groups import GROUPS, SHARE_GROUPS, Row, ask, share_consumer
 
 pytestmark = pytest.mark.classic_protocol
 

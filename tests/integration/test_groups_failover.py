@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.groups import GroupClient
-from support.kafka import KafkaCluster
-from support.kafka_admin import wait_until
+from support.brokers.kafka import KafkaCluster
+from support.brokers.kafka_admin import wait_until
 
 GROUPS = 8
 

@@ -18,8 +18,8 @@ from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
 from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.net.wakeup import Waker
-from support.kafka import Kafka
-from support.polling import poll_until
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import poll_until
 
 ENGINES: dict[str, dict[str, Any]] = {
     "classic": {"heartbeat_interval_ms": 500},

@@ -15,9 +15,9 @@ import pytest
 
 from kconsumer.assignors import Assignment, Subscription
 from kconsumer.types import GroupMetadata, TopicPartition
-from support.assignor_golden import FILE, entry, questions
-from support.assignor_groups import Given, Members, imbalance, kind, lists, partitions, plain_view, random_group
-from support.assignor_oracle import AssignorOracle
+from support.oracles.assignor_golden import FILE, entry, questions
+from support.oracles.assignor_groups import Given, Members, imbalance, kind, lists, partitions, plain_view, random_group
+from support.oracles.assignor_oracle import AssignorOracle
 
 Lists = dict[str, list[TopicPartition]]
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from kconsumer.testing.batches import Rec, build_batch, build_message_set
-from support import reference
-from support.decoding import compiled
-from support.java_records import JavaRecords
+from support.harnesses.decoding import compiled
+from support.oracles import reference
+from support.oracles.java_records import JavaRecords
 
 FUZZ_SECONDS = float(os.environ.get("KCONSUMER_FUZZ_SECONDS", 0))
 CODECS = {0: ("none", "gzip", "snappy", "lz4"), 1: ("none", "gzip", "snappy", "lz4")}

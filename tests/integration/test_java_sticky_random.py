@@ -17,10 +17,10 @@ import pytest
 
 from kconsumer.assignors import Subscription
 from kconsumer.types import TopicPartition
-from support.assignor_cases import Case, Outcome, random_case
-from support.assignor_groups import lists
-from support.assignor_optimum import improvement
-from support.assignor_oracle import AssignorOracle
+from support.oracles.assignor_cases import Case, Outcome, random_case
+from support.oracles.assignor_groups import lists
+from support.oracles.assignor_optimum import improvement
+from support.oracles.assignor_oracle import AssignorOracle
 
 SHORT = range(500)
 LONG = range(500, 10_000)

@@ -14,8 +14,8 @@ from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, e
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import NEWEST, Array, Field, Message, Scalar, Versions, plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from support.java_wire import Java, as_json, message_definitions, random_message
-from support.wire_strategies import CASE_IDS, CASES, message_class
+from support.oracles.java_wire import Java, as_json, message_definitions, random_message
+from support.oracles.wire_strategies import CASE_IDS, CASES, message_class
 
 MESSAGES = [
     (message_class(api, direction), f"{api.name}{direction.capitalize()}")

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer
-from support.kafka import KafkaCluster
+from support.brokers.kafka import KafkaCluster
 
 TOPICS, PARTITIONS, MEMBERS = 30, 100, 3
 EVERYTHING = TOPICS * PARTITIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.kafka import Kafka
+from support.brokers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 READER = ROOT / "tests" / "support" / "memory_reader.py"

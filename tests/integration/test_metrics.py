@@ -23,10 +23,10 @@ from kconsumer import (
     TopicPartition,
 )
 from kconsumer.errors import TimeoutError
-from support.kafka import Kafka
-from support.kafka_jars import DEFAULT_VERSION, kafka_jars, program
-from support.polling import numbered, poll_until, read, tps
-from support.threads import meanwhile
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
+from support.harnesses.polling import numbered, poll_until, read, tps
+from support.harnesses.threads import meanwhile
 
 New = Callable[..., Consumer]
 Name = tuple[str, str, str]  # group, name, keys of the tags

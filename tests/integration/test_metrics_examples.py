@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.clients import Assignors
-from support.kafka import Kafka
-from support.mixed_group import MixedGroup
+from support.brokers.kafka import Kafka
+from support.members.clients import Assignors
+from support.members.mixed_group import MixedGroup
 
 THREE = ("kconsumer", "java", "confluent")
 # librdkafka has no eager sticky assignor; a second kconsumer takes its place there.

@@ -16,8 +16,8 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.types import PartitionCondition as Condition
 from kconsumer.types import PartitionStatus
-from support.kafka import KafkaCluster
-from support.polling import numbered, poll_until, tps, values
+from support.brokers.kafka import KafkaCluster
+from support.harnesses.polling import numbered, poll_until, tps, values
 
 pytestmark = pytest.mark.classic_protocol  # there is no group
 

@@ -17,9 +17,9 @@ import pytest
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
 from kconsumer.errors import CommitFailedError, ConcurrentAccessError, ConfigError, OffsetOutOfRangeError, StateError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
 
 
 def offsets(reader: RangeReader) -> list[int]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from kconsumer import RangeClient, TopicPartition, read_range
 from kconsumer.ranges import EARLIEST, LATEST, RangeReader
-from support.compaction import END, write_compacted
-from support.kafka import Kafka, KafkaCluster
-from support.kafka_admin import wait_until
+from support.brokers.compaction import END, write_compacted
+from support.brokers.kafka import Kafka, KafkaCluster
+from support.brokers.kafka_admin import wait_until
 
 
 def offsets(reader: RangeReader) -> list[int]:

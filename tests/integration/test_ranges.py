@@ -10,8 +10,8 @@ import pytest
 from kconsumer import read_range, read_topic
 from kconsumer.errors import ConfigError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import Gap, RangeReader
-from support.kafka import Kafka
-from support.polling import numbered
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
 
 
 def offsets(reader: RangeReader) -> list[int]:

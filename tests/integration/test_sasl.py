@@ -27,10 +27,10 @@ from kconsumer.errors import (
     TopicAuthorizationError,
 )
 from kconsumer.net.sasl.authenticator import SaslAuthenticator
-from support.certificates import Authority
-from support.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
-from support.kafka_admin import wait_until
-from support.sasl import (
+from support.brokers.certificates import Authority
+from support.brokers.kafka import DEFAULT_VERSION, Kafka, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.sasl import (
     MODULES,
     SCRAM,
     Issuer,
@@ -42,7 +42,7 @@ from support.sasl import (
     unsecured_token,
     write_secret,
 )
-from support.stopwatch import Stopwatch
+from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.broker
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from kconsumer import Consumer, TopicPartition
-from support.kafka import Kafka
-from support.polling import read
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import read
 
 MAX_WAIT_MS = 20_000
 ENGINES = [{"engine": "classic"}, {"engine": "threaded"}]

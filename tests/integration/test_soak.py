@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from support.soak import Soak
+from support.soak.soak import Soak
 
 SECONDS = float(os.environ.get("KCONSUMER_SOAK_SECONDS", "40"))
 SEED = os.environ.get("KCONSUMER_SOAK_SEED")

@@ -16,8 +16,8 @@ from kconsumer.spark.loss import DataLossError
 from kconsumer.spark.options import SourceConfig, parse
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.schema import default_projection
-from support.kafka import Kafka, KafkaCluster
-from support.polling import numbered
+from support.brokers.kafka import Kafka, KafkaCluster
+from support.harnesses.polling import numbered
 
 TOPIC = "damaged"
 

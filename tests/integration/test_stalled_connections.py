@@ -9,10 +9,10 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
-from support.kafka import DEFAULT_VERSION, KafkaCluster
-from support.kafka_admin import wait_until
-from support.polling import Recorder, poll_until, polled, tps
-from support.proxy import STALLED, Link, Proxy
+from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.proxy import STALLED, Link, Proxy
+from support.harnesses.polling import Recorder, poll_until, polled, tps
 
 WAIT_S = 60
 

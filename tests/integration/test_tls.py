@@ -22,11 +22,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.groups import GroupClient
-from support.certificates import DAY, Authority, Certificate, broker_properties
-from support.kafka import DEFAULT_VERSION, KafkaCluster
-from support.kafka_admin import wait_until
-from support.proxy import Conditions, Proxy
-from support.stopwatch import Stopwatch
+from support.brokers.certificates import DAY, Authority, Certificate, broker_properties
+from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.proxy import Conditions, Proxy
+from support.harnesses.stopwatch import Stopwatch
 
 
 class Secured:

@@ -13,8 +13,8 @@ import pytest
 from kconsumer import read_topic
 from kconsumer.errors import OffsetOutOfRangeError, StateError
 from kconsumer.ranges import scan_topic
-from support.kafka import Kafka
-from support.polling import numbered
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
 
 
 def reading_threads() -> list[str]:

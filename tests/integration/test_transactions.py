@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, IsolationLevel, TopicPartition
-from support.confluent_reader import Row, read_to_end
-from support.kafka import Kafka
-from support.kafka_admin import ADMIN_TIMEOUT_S, wait_until
-from support.stopwatch import Stopwatch
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import ADMIN_TIMEOUT_S, wait_until
+from support.harnesses.stopwatch import Stopwatch
+from support.oracles.confluent_reader import Row, read_to_end
 
 New = Callable[..., Consumer]
 READ_TIMEOUT_S = 60

@@ -23,8 +23,8 @@ from kconsumer.errors import LogTruncationError
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.session import FetchSession, RequestedPartition
 from kconsumer.state.partition import FETCHING, FetchPosition, PartitionState
-from support.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
-from support.kafka_admin import wait_until
+from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, KafkaCluster
+from support.brokers.kafka_admin import wait_until
 
 TOPIC = "cut"
 LONG, SHORT = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -15,9 +15,9 @@ from confluent_kafka import TopicPartition as ElectedPartition
 from confluent_kafka.admin import NewTopic
 
 from kconsumer import Consumer, TopicPartition
-from support.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
-from support.kafka_admin import wait_until
-from support.request_log import REQUEST_LOG, Served, counts, served
+from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.request_log import REQUEST_LOG, Served, counts, served
 
 pytestmark = pytest.mark.classic_protocol  # there is no group
 

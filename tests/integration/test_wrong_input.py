@@ -18,8 +18,8 @@ from kconsumer.errors import (
     TimeoutError,
     UnknownAssignorError,
 )
-from support.kafka import Kafka
-from support.polling import read
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import read
 
 Options = dict[str, Any]
 

@@ -13,8 +13,8 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.errors import AuthenticationError
-from support.kafka import DEFAULT_VERSION, HOST, JVM_LIGHT, Kafka, KafkaCluster
-from support.kerberos import REALM, KeyCentre
+from support.brokers.kafka import DEFAULT_VERSION, HOST, JVM_LIGHT, Kafka, KafkaCluster
+from support.brokers.kerberos import REALM, KeyCentre
 
 pytestmark = pytest.mark.broker
 

@@ -21,8 +21,8 @@ from kconsumer.errors import ProtocolError
 from kconsumer.schema import APIS, Api
 from kconsumer.schema.dsl import plan
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from support.wire_reference import reference_decode, reference_encode
-from support.wire_strategies import CASE_IDS, CASES, message_class, messages
+from support.oracles.wire_reference import reference_decode, reference_encode
+from support.oracles.wire_strategies import CASE_IDS, CASES, message_class, messages
 
 quick = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 every_message = pytest.mark.parametrize(("api", "version", "direction"), CASES, ids=CASE_IDS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kconsumer._core.compression_frames import lz4_block, zstd_most
 from kconsumer.compression import DecompressionError, decompress
 from kconsumer.testing.batches import CODECS
-from support.packed import lz4_frame, zstd_frame
+from support.harnesses.packed import lz4_frame, zstd_frame
 
 LIMIT = 1 << 26
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.testing.batches import CODECS, Rec, build_batch, build_message, build_message_set
-from support import reference
-from support.decoding import assert_same, compiled
-from support.hostile_inputs import without_codecs
+from support.harnesses.decoding import assert_same, compiled
+from support.oracles import reference
+from support.oracles.hostile_inputs import without_codecs
 
 optional_bytes = st.none() | st.binary(max_size=40) | st.binary(min_size=100, max_size=300)
 header = st.tuples(st.text(max_size=5) | st.binary(max_size=5), optional_bytes)

@@ -20,8 +20,8 @@ from kconsumer.testing.batches import (
     control_batch,
     empty_batch,
 )
-from support import reference
-from support.decoding import TP, assert_same, compiled
+from support.harnesses.decoding import TP, assert_same, compiled
+from support.oracles import reference
 
 PRODUCERS = 4
 

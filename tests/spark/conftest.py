@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from support.kafka import DEFAULT_VERSION, Kafka
-from support.kafka_shared import shared_kafka
-from support.ordering import longest_first
-from support.spark_jars import spark_kafka_jars
+from support.brokers.kafka import DEFAULT_VERSION, Kafka
+from support.brokers.kafka_shared import shared_kafka
+from support.harnesses.ordering import longest_first
+from support.spark.spark_jars import spark_kafka_jars
 
 LONGEST = (
     "test_pipeline_kill.py",

@@ -12,7 +12,7 @@ import pytest
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, run
 from kconsumer.spark.pipeline.runner import PipelineError
-from support.kafka import Kafka
+from support.brokers.kafka import Kafka
 
 GOOD = 300
 OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from support import processes
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
+from support.brokers import processes
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "1"))  # the long form: 20

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.kafka_jars import Artifact, resolve
-from support.spark_jars import NOTHING_ELSE
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_jars import Artifact, resolve
+from support.spark.spark_jars import NOTHING_ELSE
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 500

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.kafka import Kafka
-from support.spark_parity import OURS, Stream, failure, has_words
+from support.brokers.kafka import Kafka
+from support.spark.spark_parity import OURS, Stream, failure, has_words
 
 
 def test_a_stream_that_stopped_goes_on(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:

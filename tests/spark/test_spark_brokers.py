@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from support.kafka import KafkaCluster
-from support.kafka_admin import wait_until
-from support.polling import numbered
-from support.spark_live import running, wait_for_all, wait_for_count
-from support.spark_parity import OURS, THEIRS, Options, Stream, failure, has_words
+from support.brokers.kafka import KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
+from support.spark.spark_live import running, wait_for_all, wait_for_count
+from support.spark.spark_parity import OURS, THEIRS, Options, Stream, failure, has_words
 
 pytestmark = pytest.mark.long
 DAMAGED = "damaged"

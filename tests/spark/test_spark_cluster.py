@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.spark_jars import pyspark_folder
-from support.spark_standalone import standalone
+from support.brokers.kafka import Kafka
+from support.spark.spark_jars import pyspark_folder
+from support.spark.spark_standalone import standalone
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {

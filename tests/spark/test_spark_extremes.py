@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from support.compaction import write_compacted
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered
-from support.spark_parity import OURS, THEIRS, Options, Outcome, Stream, read_batch
+from support.brokers.compaction import write_compacted
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, THEIRS, Options, Outcome, Stream, read_batch
 
 MANY = 2000  # partitions
 EVERY = 40  # of them one in so many has records

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.spark_parity import OURS, THEIRS, Stream, failure
+from support.brokers.kafka import Kafka
+from support.spark.spark_parity import OURS, THEIRS, Stream, failure
 
 SCHEMA = (
     "id long, amount double, price decimal(10,2), name string, tags array<string>, at timestamp, day date,"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.polling import numbered
-from support.spark_parity import OURS, THEIRS, Outcome, read_batch
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, THEIRS, Outcome, read_batch
 
 T0 = 1_700_000_000_000  # the time of the first record
 KEEP = {"retention.ms": "-1"}  # records as old as that would be deleted

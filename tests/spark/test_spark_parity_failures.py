@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.polling import numbered
-from support.spark_parity import OURS, THEIRS, failure, has_words
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, THEIRS, failure, has_words
 
 T = {"subscribe": "failing"}
 T0 = 1_700_000_000_000  # the time of the first record that is left

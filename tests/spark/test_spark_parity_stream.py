@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.polling import numbered
-from support.spark_parity import OURS, THEIRS, Stream
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, THEIRS, Stream
 
 T0 = 1_700_000_000_000
 Script = Callable[[Kafka, str, list[Stream]], None]

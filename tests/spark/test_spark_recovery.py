@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from support import processes
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered
-from support.spark_driver import options
-from support.spark_parity import OURS, Stream
+from support.brokers import processes
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
+from support.spark.spark_driver import options
+from support.spark.spark_parity import OURS, Stream
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "2"))  # the long form: 20

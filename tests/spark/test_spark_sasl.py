@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from support.kafka import KafkaCluster
-from support.polling import numbered
-from support.sasl import MODULES, sasl_properties, set_password, write_secret
-from support.spark_parity import OURS, failure
-from support.spark_progress import plan_of, run_stream
+from support.brokers.kafka import KafkaCluster
+from support.brokers.sasl import MODULES, sasl_properties, set_password, write_secret
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, failure
+from support.spark.spark_progress import plan_of, run_stream
 
 PASSWORD = "sesame-4711"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import kconsumer.spark
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.polling import numbered
-from support.spark_parity import OURS, THEIRS, Stream, failure, plain
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, THEIRS, Stream, failure, plain
 
 
 @pytest.fixture

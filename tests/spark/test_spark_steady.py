@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from support import processes
-from support.kafka import Kafka
-from support.kafka_admin import wait_until
-from support.spark_again import newest
+from support.brokers import processes
+from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
+from support.spark.spark_again import newest
 
 ROOT = Path(__file__).parents[2]
 SECONDS = int(os.environ.get("KCONSUMER_SPARK_SECONDS", "120"))  # the long form: 1800

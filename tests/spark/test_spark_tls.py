@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from support.certificates import Authority, broker_properties
-from support.kafka import KafkaCluster
-from support.polling import numbered
-from support.spark_parity import OURS, failure
-from support.spark_progress import plan_of, run_stream
+from support.brokers.certificates import Authority, broker_properties
+from support.brokers.kafka import KafkaCluster
+from support.harnesses.polling import numbered
+from support.spark.spark_parity import OURS, failure
+from support.spark.spark_progress import plan_of, run_stream
 
 PASSWORD = "sesame-4711"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from support.kafka import Kafka
-from support.polling import numbered
-from support.spark_again import undo_last
-from support.spark_live import running, wait_for_all
-from support.spark_parity import OURS, THEIRS, Stream, failure, has_words
+from support.brokers.kafka import Kafka
+from support.harnesses.polling import numbered
+from support.spark.spark_again import undo_last
+from support.spark.spark_live import running, wait_for_all
+from support.spark.spark_parity import OURS, THEIRS, Stream, failure, has_words
 
 Change = Callable[[Kafka, str], object]
 LOST = "Some data may have been lost because they are not available in Kafka any more"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data import java_command
-from support.kafka_jars import TOOLS_VERSION
+from support.brokers.kafka_jars import TOOLS_VERSION
 
 PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 POLL_LOOP = str(Path(__file__).with_name("PollLoop.java"))

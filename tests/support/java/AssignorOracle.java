@@ -28,7 +28,7 @@ import org.apache.kafka.common.TopicPartition;
 
 /**
  * Runs Kafka's own assignors on cases read from standard input, one answer for each; the other side is
- * tests/support/assignor_oracle.py. Words are separated by spaces, "-" stands for nothing:
+ * tests/support/oracles/assignor_oracle.py. Words are separated by spaces, "-" stands for nothing:
  *
  *   topic NAME RACKS...          racks of each partition's replicas, comma-separated, in partition order
  *   member ID INSTANCE RACK GENERATION USERDATA(hex)

@@ -1,0 +1,386 @@
+"""A real Apache Kafka in KRaft mode for tests, benchmarks and the demo.
+
+Decides ports, configuration, start, stop and kill of nodes.  What one does to a running cluster from
+outside (topics, records, who leads what) is kafka_admin.py; where the jars come from is kafka_jars.py; what
+ends a JVM whose owner was killed is kafka_guard.py; one broker for all parallel test workers is
+kafka_shared.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from support.brokers.kafka_admin import Kafka, wait_until
+from support.brokers.kafka_jars import DEFAULT_VERSION, OLD_VERSION, kafka_jars, kafka_tools_jars, program
+from support.brokers.kafka_run import hold_lifeline
+
+__all__ = [
+    "DEFAULT_VERSION",
+    "OLD_VERSION",
+    "Kafka",
+    "KafkaCluster",
+    "KafkaNode",
+    "kafka_jars",
+    "kafka_tools_jars",
+]
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 30
+STARTED = "Kafka Server started"
+GUARD = Path(__file__).with_name("kafka_guard.py")
+
+# Below Linux's range for outgoing connections (32768 and up): no client's own port can take a listener's.
+PORTS = range(20_000, 32_000)
+
+JVM_LIGHT = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+JVM_FULL = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.server=info",
+)
+
+
+def broker_properties(nodes: int) -> dict[str, str]:
+    """What every test broker is told: quick groups and failover, small internal topics, no surprises."""
+    replication, in_sync = str(min(3, nodes)), str(min(2, nodes))
+    return {
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": "1",
+        "offsets.topic.num.partitions": "5",
+        "offsets.topic.replication.factor": replication,
+        "transaction.state.log.num.partitions": "5",
+        "transaction.state.log.replication.factor": replication,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.state.topic.replication.factor": replication,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "200",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.session.timeout.ms": "6000",
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "controlled.shutdown.enable": "true",
+        "log.cleaner.backoff.ms": "500",
+        "log.cleaner.dedupe.buffer.size": "2097152",
+        "log.cleaner.io.buffer.size": "131072",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "2",
+        "log.segment.delete.delay.ms": "1000",
+        "log.retention.ms": "-1",  # tests write records of long ago, and read them when the broker has looked for such
+    }
+
+
+def random_uuid() -> str:
+    """A Kafka uuid: 16 random bytes in URL-safe base 64 without padding, not starting with a dash."""
+    while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on at this moment."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+class KafkaNode:
+    """One JVM of a cluster."""
+
+    def __init__(self, cluster: KafkaCluster, node_id: int, port: int, controller_port: int) -> None:
+        self.cluster, self.node_id, self.port, self.controller_port = cluster, node_id, port, controller_port
+        self.behind_port: int | None = None  # of the listener behind a proxy,
+        self.proxied_port: int | None = None  # and the proxy's port before it
+        self.more_ports: dict[str, int] = {}  # of the cluster's further listeners
+        self.folder = cluster.folder / f"node-{node_id}"
+        self.log = cluster.folder / f"node-{node_id}.log"
+        self.pid: int | None = None
+        self._guard: subprocess.Popen[str] | None = None
+        self._log_read_from = 0
+
+    def __repr__(self) -> str:
+        return f"KafkaNode({self.node_id}, port={self.port}, pid={self.pid})"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the JVM runs."""
+        return self._guard is not None and self._guard.poll() is None
+
+    @property
+    def guard_pid(self) -> int | None:
+        """The process that keeps the JVM."""
+        return self._guard.pid if self._guard else None
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of this node's listener."""
+        return f"{HOST}:{self.port}"
+
+    def write_configuration(self, voters: str, properties: Mapping[str, str]) -> None:
+        """Write server.properties."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        listeners = f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}"
+        advertised = f"PLAINTEXT://{HOST}:{self.port}"
+        if self.behind_port:
+            listeners += f",PROXIED://{HOST}:{self.behind_port}"
+            advertised += f",PROXIED://{HOST}:{self.proxied_port}"
+        protocols = properties["listener.security.protocol.map"]
+        for name, port in self.more_ports.items():
+            listeners += f",{name}://{HOST}:{port}"
+            advertised += f",{name}://{HOST}:{port}"
+            protocols += f",{name}:{self.cluster.listeners[name]}"
+        options = {
+            "node.id": str(self.node_id),
+            "listeners": listeners,
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": voters,
+            "log.dirs": str(self.folder / "data"),
+            **{key: value.replace("{node}", str(self.node_id)) for key, value in properties.items()},
+            "listener.security.protocol.map": protocols,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in options.items())
+        (self.folder / "server.properties").write_text(text)
+
+    def format(self) -> None:
+        """Prepare the storage folder as `kafka-storage.sh format` does."""
+        main = ("kafka.tools.StorageTool", "format", "-t", self.cluster.cluster_id)
+        command = self.cluster.java(*main, "-c", str(self.folder / "server.properties"))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise RuntimeError(f"formatting storage failed:\n{(done.stdout + done.stderr)[-4000:]}")
+
+    def copy_format(self, other: KafkaNode) -> None:
+        """Take another node's fresh storage folder; only who it belongs to differs; saves a JVM."""
+        shutil.copytree(other.folder / "data", self.folder / "data")
+        file = self.folder / "data" / "meta.properties"
+        own = {"node.id": str(self.node_id), "directory.id": random_uuid()}
+        pairs = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
+        file.write_text("".join(f"{key}={value}\n" for key, value in {**pairs, **own}.items()))
+
+    def launch(self) -> None:
+        """Start the JVM under its guard, without waiting for the broker."""
+        self._log_read_from = self.log.stat().st_size if self.log.exists() else 0
+        command = self.cluster.java("kafka.Kafka", str(self.folder / "server.properties"))
+        guard = [sys.executable, "-I", "-S", str(GUARD), str(self.cluster.lifeline), str(self.cluster.root)]
+        self._guard = subprocess.Popen(
+            [*guard, str(self.log), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C in the terminal must not reach the broker before its owner
+        )
+        assert self._guard.stdout is not None
+        with self._guard.stdout as out:
+            self.pid = int(out.readline() or 0)
+
+    def wait_ready(self) -> None:
+        """Wait until the broker serves requests; RuntimeError with the end of its log if it ends instead."""
+
+        def ready() -> bool:
+            if not self.alive:
+                raise RuntimeError(f"broker {self.node_id} did not start:\n{self.log_text()[-4000:]}")
+            return STARTED in self.log_text()
+
+        wait_until(ready, START_TIMEOUT_S, f"start of broker {self.node_id} (log: {self.log})")
+
+    def log_text(self) -> str:
+        """What the JVM wrote since its last start."""
+        with self.log.open(errors="replace") as file:
+            file.seek(self._log_read_from)
+            return file.read()
+
+    def kill(self) -> None:
+        """End the JVM at once, as a power cut would (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Controlled shutdown; a JVM that does not end in time is killed."""
+        try:
+            self._end(signal.SIGTERM)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def pause(self) -> None:
+        """Freeze the JVM: its sockets stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused JVM continue."""
+        self._signal(signal.SIGCONT)
+
+    def start(self) -> None:
+        """Start again on the same port and storage, and wait until it serves."""
+        if not self.alive:
+            self.launch()
+            self.wait_ready()
+
+    def restart(self) -> None:
+        """Controlled shutdown if it runs, then start."""
+        self.stop()
+        self.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.alive and self.pid:
+            os.kill(self.pid, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._guard is not None:
+            self._signal(number)
+            if number == signal.SIGTERM:
+                self._signal(signal.SIGCONT)  # a paused JVM would never see the request
+            self._guard.wait(STOP_TIMEOUT_S)
+            self.pid = None
+
+
+class KafkaCluster(Kafka):
+    """One or more nodes, each broker and controller at once; a context manager.
+
+    `properties` override the brokers' options, with `{node}` for the broker's id; `jvm` are options of the JVM
+    (JVM_LIGHT starts fast, JVM_FULL is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second
+    listener for clients: it is told the listener's port and says which port to advertise in its place. Nodes talk to
+    each other past it. `listeners` are further ones, by name, with their security protocols; what these need is in
+    `properties` (`listener.name.<name in small letters>.…`), and `servers(name)` is where they are.
+    """
+
+    def __init__(
+        self,
+        version: str = DEFAULT_VERSION,
+        nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        *,
+        jvm: Sequence[str] = JVM_LIGHT,
+        proxy: Callable[[int], int] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        root: Path | None = None,
+        lifeline: Path | None = None,
+    ) -> None:
+        super().__init__("", version)
+        self.count, self.properties, self.jvm = nodes, dict(properties or {}), tuple(jvm)
+        self.cluster_id = random_uuid()
+        self.nodes: list[KafkaNode] = []
+        self.listeners = dict(listeners or {})
+        self._proxy = proxy
+        self._given_root, self._given_lifeline = root, lifeline
+        self._lifeline_fd: int | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start all nodes and wait until each sees all; tries other ports when one was taken meanwhile."""
+        self._class_path = os.pathsep.join(map(str, kafka_jars(self.version)))
+        self._make_folders()
+        for attempt in range(3):
+            try:
+                self._start_nodes()
+                return
+            except RuntimeError as error:
+                self._kill_all()
+                if "BindException" not in str(error) or attempt == 2:
+                    self.close()
+                    raise
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Kill every node (nothing is worth keeping) and remove the folder."""
+        self._kill_all()
+        self._admin = None
+        if self._lifeline_fd is not None:
+            os.close(self._lifeline_fd)
+            self._lifeline_fd = None
+        if self._given_root is None:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def node(self, node_id: int) -> KafkaNode:
+        """The node with this broker id, such as the one `leader_of` names."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    @property
+    def proxied_servers(self) -> str:
+        """host:port of the proxies' listeners before all nodes."""
+        return ",".join(f"{HOST}:{node.proxied_port}" for node in self.nodes)
+
+    def servers(self, listener: str) -> str:
+        """host:port of this listener of all nodes."""
+        return ",".join(f"{HOST}:{node.more_ports[listener]}" for node in self.nodes)
+
+    def java(self, *arguments: str) -> list[str]:
+        """The command line of a JVM with this version's class path."""
+        return [program("java"), *self.jvm, *LOGGING, "-cp", self._class_path, *arguments]
+
+    def _make_folders(self) -> None:
+        """The folder of this cluster and the lifeline its guards watch; this process holds the write end."""
+        self.root = self._given_root or Path(tempfile.mkdtemp(prefix="kconsumer-kafka-"))
+        self.folder = self.root / f"kafka-{self.version}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lifeline = self._given_lifeline or self.root / "lifeline"
+        if self._given_lifeline is None:
+            self._lifeline_fd = hold_lifeline(self.lifeline)
+
+    def _start_nodes(self) -> None:
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        ports = free_ports((3 + len(self.listeners)) * self.count)
+        self.nodes = [KafkaNode(self, i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(self.count)]
+        if self._proxy is not None:
+            for node, port in zip(self.nodes, ports[2 * self.count :], strict=False):
+                node.behind_port, node.proxied_port = port, self._proxy(port)
+        more = iter(ports[3 * self.count :])
+        for node in self.nodes:
+            node.more_ports = {name: next(more) for name in self.listeners}
+        self.bootstrap_servers = ",".join(node.bootstrap for node in self.nodes)
+        voters = ",".join(f"{node.node_id}@{HOST}:{node.controller_port}" for node in self.nodes)
+        for node in self.nodes:
+            node.write_configuration(voters, {**broker_properties(self.count), **self.properties})
+        self.nodes[0].format()
+        for node in self.nodes[1:]:
+            node.copy_format(self.nodes[0])
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait_ready()
+        wait_until(self._complete, START_TIMEOUT_S, "registration of all brokers")
+
+    def _complete(self) -> bool:
+        return len(self.metadata().brokers) == self.count
+
+    def _kill_all(self) -> None:
+        for node in self.nodes:
+            node.kill()

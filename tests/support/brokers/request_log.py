@@ -1,0 +1,52 @@
+"""What a broker says of the requests it served: Kafka's own request log, one line for each.
+
+A cluster writes it when its JVMs are given `REQUEST_LOG`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from support.brokers.kafka import KafkaCluster, KafkaNode
+
+REQUEST_LOG = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
+MARK = "Completed request:"
+
+
+class Served(NamedTuple):
+    """One request and its response, as the broker's JSON."""
+
+    api: str
+    request: dict[str, Any]
+    response: dict[str, Any]
+
+    @property
+    def partitions(self) -> list[dict[str, Any]]:
+        """The partitions of a Fetch response."""
+        return [row for topic in self.response.get("responses", []) for row in topic["partitions"]]
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of records in a Fetch response."""
+        return sum(row["recordsSizeInBytes"] for row in self.partitions)
+
+
+def served(node: KafkaNode, client_id: str) -> list[Served]:
+    """The requests of a client that a broker has answered since its start, oldest first."""
+    found = []
+    for line in node.log_text().splitlines(keepends=True):
+        _, mark, text = line.partition(MARK)
+        if mark and line.endswith("\n") and f'"clientId":"{client_id}"' in text:
+            entry = json.loads(text)
+            found.append(Served(entry["requestHeader"]["requestApiKeyName"], entry["request"], entry["response"]))
+    return found
+
+
+def counts(cluster: KafkaCluster, client_id: str, api: str) -> dict[int, int]:
+    """How many requests of this kind each running broker has answered."""
+    return {
+        node.node_id: sum(1 for entry in served(node, client_id) if entry.api == api)
+        for node in cluster.nodes
+        if node.alive
+    }

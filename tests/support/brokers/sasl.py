@@ -1,0 +1,165 @@
+"""Brokers that want a login, users for them, tokens, and an issuer of tokens over TLS."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import subprocess
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from support.brokers.kafka import KafkaCluster
+from support.brokers.kafka_admin import ADMIN_TIMEOUT_S, Kafka
+from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
+
+MODULES = "org.apache.kafka.common.security."
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def sasl_properties(listener: str, mechanisms: Iterable[str], users: dict[str, str]) -> dict[str, str]:
+    """What a broker is told of a listener: `users` are those of PLAIN; SCRAM's are made by `set_password`."""
+    prefix = f"listener.name.{listener.lower()}."
+    known = "".join(f' user_{name}="{password}"' for name, password in users.items())
+    entries = {
+        "PLAIN": f"{MODULES}plain.PlainLoginModule required{known};",
+        **dict.fromkeys(SCRAM, f"{MODULES}scram.ScramLoginModule required;"),
+        "OAUTHBEARER": f'{MODULES}oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";',
+    }
+    chosen = list(mechanisms)
+    found = {f"{prefix}sasl.enabled.mechanisms": ",".join(chosen)}
+    return found | {f"{prefix}{name.lower()}.sasl.jaas.config": entries[name] for name in chosen if name in entries}
+
+
+def set_password(kafka: Kafka, user: str, password: str, mechanisms: Iterable[str] = SCRAM) -> None:
+    """Make a user of SCRAM, or change the password."""
+    for mechanism in mechanisms:
+        info = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
+        kafka.admin.alter_user_scram_credentials([change])[user].result(ADMIN_TIMEOUT_S)
+
+
+def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: str = "") -> None:
+    """Let a user do something."""
+    kind, name = (ResourceType.TOPIC, topic) if topic else (ResourceType.GROUP, group)
+    acl = AclBinding(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        AclOperation[operation.upper()],
+        AclPermissionType.ALLOW,
+    )
+    for future in kafka.admin.create_acls([acl]).values():
+        future.result(ADMIN_TIMEOUT_S)
+
+
+def forbid(kafka: Kafka, user: str) -> None:
+    """Take back everything that `allow` has allowed."""
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for future in kafka.admin.delete_acls([everything]).values():
+        future.result(ADMIN_TIMEOUT_S)
+
+
+def unsecured_token(user: str, lifetime_s: float = 60.0, **claims: Any) -> str:
+    """A JWT without a signature, which a broker believes unless it is told where keys are."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_s, **claims})
+    encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join(encoded) + "."
+
+
+def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: str) -> tuple[str, str]:
+    """The id and the HMAC of a new token of the user whose JAAS entry this is; Kafka's own admin client asks for it."""
+    source = Path(__file__).parents[1] / "java" / "DelegationToken.java"
+    command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION))), str(source)]
+    command += [kafka.servers(listener), mechanism, entry]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"no delegation token:\n{done.stdout}{done.stderr}")
+    token_id, hmac = done.stdout.split()
+    return token_id, hmac
+
+
+class Issuer:
+    """An endpoint of the client-credentials flow over TLS. `answers` go first, as (status, body); then every client
+    that shows its secret gets a token. A context manager."""
+
+    def __init__(self, certificate: str, user: str, client_id: str, secret: str, lifetime_s: float = 60.0) -> None:
+        """`certificate`: path of the key and the certificate."""
+        self.user, self.lifetime_s = user, lifetime_s
+        self.answers: list[tuple[int, bytes]] = []
+        self.asked: list[dict[str, str]] = []
+        self._expected = "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status, answer = issuer.answer(body, self.headers.get("Authorization", ""))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"https://localhost:{self._server.server_address[1]}/oauth2/token"
+
+    def answer(self, body: bytes, authorization: str) -> tuple[int, bytes]:
+        """Status and body for one request."""
+        self.asked.append(dict(urllib.parse.parse_qsl(body.decode())))
+        if self.answers:
+            return self.answers.pop(0)
+        if authorization != self._expected:
+            return 401, b'{"error":"invalid_client","error_description":"no such client"}'
+        token = unsecured_token(self.user, self.lifetime_s)
+        return 200, json.dumps({"access_token": token, "expires_in": int(self.lifetime_s)}).encode()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+
+def write_secret(path: Path, text: str) -> str:
+    """A file with a secret; the reference to it."""
+    path.write_text(text)
+    return f"file:{path}"

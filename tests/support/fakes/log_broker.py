@@ -1,0 +1,80 @@
+"""A scripted broker that leads one topic whose partitions are logs of any bytes, served as they are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kconsumer.schema import FETCH, LIST_OFFSETS, METADATA
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from support.fakes.scripted_broker import Received, ScriptedBroker
+from support.harnesses.fetching import TOPIC_ID, Log
+
+EARLIEST = -2  # the timestamp that ListOffsets takes for it
+IDLE_S = 0.01  # how long a fetch waits that finds nothing, in place of what it asks for
+
+
+class LogBroker(ScriptedBroker):
+    """Broker 0, leader of all partitions of topic `t`. A context manager."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        super().__init__()
+        self.logs = [Log() for _ in range(partitions)]
+        self.on(METADATA, self._metadata)
+        self.on(FETCH, self._fetch)
+        self.on(LIST_OFFSETS, self._list_offsets)
+
+    @property
+    def address(self) -> str:
+        """For `bootstrap_servers`."""
+        return f"{self.host}:{self.port}"
+
+    def _metadata(self, _: Received) -> MetadataResponse:
+        partitions = [
+            MetadataResponsePartition(partition_index=p, leader_id=0, replica_nodes=[0], isr_nodes=[0])
+            for p in range(len(self.logs))
+        ]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=0, host=self.host, port=self.port)],
+            topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=partitions)],
+        )
+
+    def _list_offsets(self, request: Received) -> ListOffsetsResponse:
+        """The start of a log for timestamp -2 (earliest), otherwise its end."""
+        topics = []
+        for topic in request.message.topics:
+            found = [
+                ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index,
+                    timestamp=-1,
+                    offset=log.start if asked.timestamp == EARLIEST else log.end,
+                )
+                for asked in topic.partitions
+                for log in [self.logs[asked.partition_index]]
+            ]
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
+
+    def _fetch(self, request: Received) -> FetchResponse:
+        asked = [partition for topic in request.message.topics for partition in topic.partitions]
+        answers = [self._read(partition) for partition in asked]
+        if not any(answer.records for answer in answers):
+            time.sleep(IDLE_S)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=answers)])
+
+    def _read(self, asked: Any) -> FetchPartitionData:
+        log = self.logs[asked.partition]
+        return FetchPartitionData(
+            partition_index=asked.partition,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=log.read(asked.fetch_offset, asked.partition_max_bytes),
+        )

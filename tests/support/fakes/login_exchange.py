@@ -1,0 +1,68 @@
+"""A client that logs in, its broker, network and clock: see `fake_network.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from support.fakes.fake_network import World
+
+
+class LoginWorld(World):
+    """A client that logs in as alice by PLAIN, and a broker that lets her in."""
+
+    def __init__(self, lifetime_ms: int = 0, **options: Any) -> None:
+        given = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "hunter2",
+            "sasl_jaas_config": None,
+            "sasl_scram_tokenauth": False,
+            "sasl_kerberos_service_name": None,
+            "sasl_kerberos_principal": None,
+            "sasl_kerberos_keytab": None,
+            **options,
+        }
+
+        def secret(name: str) -> Any:
+            value = given[name]
+            return value() if callable(value) else value
+
+        super().__init__(**given, secret=secret, refers=lambda name: callable(given[name]))
+        self.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response(mechanisms=["PLAIN"]))
+        self.broker.on(SASL_AUTHENTICATE, SASL_AUTHENTICATE.response(session_lifetime_ms=lifetime_ms))
+        self.broker.on(METADATA, METADATA.response())
+
+    @property
+    def link(self) -> Any:
+        return self.client._nodes_by_id["-1"]
+
+    def log_in(self) -> LoginWorld:
+        self.ready()
+        for _ in range(8):
+            self.poll()
+        assert self.ready()
+        return self
+
+    def until_failed(self, polls: int = 12) -> Any:
+        """Let time pass, a second a poll, until the connection fails; with which error."""
+        for _ in range(polls):
+            self.poll(1_000)
+            if self.failed() is not None:
+                break
+        return self.failed()
+
+    def take_bare_tokens(self, answer: bytes | None) -> list[bytes]:
+        """The broker takes what follows each handshake for a token and answers so; what it took."""
+        taken: list[bytes] = []
+        ordinary = self.broker.answer
+
+        def answers(frame: bytes) -> bytes | None:
+            if len(taken) == self.broker.names().count("SaslHandshake"):
+                return ordinary(frame)
+            taken.append(frame)
+            return answer
+
+        self.broker.answer = answers  # type: ignore[method-assign]
+        return taken

@@ -1,0 +1,186 @@
+"""A member of a KIP-848 group without network or clock: tests give answers and look at heartbeats and callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.manager import CallbackKind
+from kconsumer.coordinator.commit_messages import TopicIds
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
+from kconsumer.coordinator.consumer_protocol.state import ConsumerMember, MemberState
+from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.errors import KafkaError
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metrics.registry import Metrics
+from kconsumer.schema.consumer_group import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from kconsumer.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, TopicPartition
+from support.harnesses.group_harness import committed
+
+INTERVAL_MS = 5000
+EVERYTHING: dict[str, int] = {"t": 4, "u": 2}
+
+
+def topic_id(name: str) -> bytes:
+    """The id of a topic in these tests."""
+    return name.encode().ljust(16, b"\x01")
+
+
+class EpochHarness:
+    """The managers of one member, wired as an engine wires them; `now` moves by hand."""
+
+    def __init__(self, *topics: str, subscribe: bool = True, **options: Any) -> None:
+        options = {"enable_auto_commit": False} | options
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
+        self.now = 1000.0
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.member = ConsumerMember("g", self.config.group_instance_id, "me")
+        self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
+        self.coordinator = CoordinatorManager(self.config, "g")
+        measured = GroupMetrics(Metrics())
+        ids = TopicIds(self.cluster, self.subscription, self.metadata)
+        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured, ids)
+        self.membership = ConsumerMembership(
+            self.config,
+            self.member,
+            self.subscription,
+            self.metadata,
+            self.coordinator,
+            self.commits,
+            TopicNames(self.cluster, self.metadata),
+            measured,
+        )
+        self.heartbeat = self.membership.heartbeat
+        self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        self.coordinator.coordinator = Node(1, "broker", 9092)
+        if subscribe:
+            self.subscription.subscribe(topics or ("t",))
+        self.learn(EVERYTHING)
+
+    def learn(self, topics: Mapping[str, int], ids: Mapping[str, bytes] | None = None) -> None:
+        """Metadata says that these topics have so many partitions, and these ids if not the usual ones."""
+        response = MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
+            topics=[
+                MetadataResponseTopic(
+                    name=name,
+                    topic_id=(ids or {}).get(name, topic_id(name)),
+                    partitions=[
+                        MetadataResponsePartition(partition_index=i, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                        for i in range(count)
+                    ],
+                )
+                for name, count in topics.items()
+            ],
+        )
+        self.cluster.update(response, 12, full=True, keep=lambda _topic, _internal: True)
+
+    # --- driving ---
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state."""
+        return self.member.state
+
+    def poll(self) -> list[UnsentRequest]:
+        """What the managers send when the caller polls; callbacks are not run."""
+        self.heartbeat.poll_started(self.now)
+        result = self.membership.poll(self.now)
+        assert result.requests == []
+        return self.background()
+
+    def background(self) -> list[UnsentRequest]:
+        """What heartbeats and commits send without the caller."""
+        return [r for manager in (self.heartbeat, self.commits) for r in manager.poll(self.now).requests]
+
+    def beat(self) -> UnsentRequest:
+        """The one heartbeat of a poll."""
+        requests = self.poll()
+        assert ["ConsumerGroupHeartbeat"] == [r.api.name for r in requests], (requests, self.member)
+        return requests[0]
+
+    def run_callbacks(self, *, raising: Exception | None = None) -> None:
+        """Run what callbacks are due, as the engine does between steps."""
+        while (callback := self.membership.due_callback) is not None:
+            self.calls.append((callback.kind.value, callback.partitions))
+            self.membership.callback_began(callback)
+            self.membership.callback_done(callback, self.now, raising)
+
+    def reply(self, request: UnsentRequest, message: Any) -> None:
+        """The broker answers."""
+        request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", self.now))
+
+    def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
+        """The request fails without an answer."""
+        request.handler(Reply(None, error, self.now, node=request.node or "1"))
+
+    def answer(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
+        """A good answer to a heartbeat: this epoch, and this assignment if any."""
+        self.reply(request, answered(epoch, assigned))
+
+    def refuse(self, request: UnsentRequest, code: int, text: str | None = None) -> None:
+        """An error code for a heartbeat."""
+        self.reply(request, ConsumerGroupHeartbeatResponse(error_code=code, error_message=text))
+
+    # --- whole steps ---
+
+    def until_stable(self, limit: int = 10) -> list[UnsentRequest]:
+        """Poll, run callbacks, answer commits and acknowledgements until stable; the heartbeats sent."""
+        sent = []
+        for _ in range(limit):
+            for request in self.poll():
+                if request.api.name == "OffsetCommit":
+                    self.reply(request, committed(request))
+                else:
+                    sent.append(request)
+                    self.answer(request, self.member.member_epoch)
+            self.run_callbacks()
+            if self.state is MemberState.STABLE:
+                return sent
+        raise AssertionError(f"not stable: {self.member!r}")
+
+    def joined(self, assigned: Mapping[str, list[int]] | None = None, epoch: int = 1) -> None:
+        """Join and own this."""
+        self.answer(self.beat(), epoch, {} if assigned is None else assigned)
+        self.until_stable()
+
+    def target(self, assigned: Mapping[str, list[int]], epoch: int) -> None:
+        """The next regular heartbeat brings a new assignment."""
+        self.now += INTERVAL_MS
+        self.answer(self.beat(), epoch, assigned)
+
+
+def answered(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
+    """A good answer."""
+    assignment = None
+    if assigned is not None:
+        assignment = ConsumerGroupHeartbeatAssignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id(topic), partitions=partitions)
+                for topic, partitions in assigned.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id="me", member_epoch=epoch, heartbeat_interval_ms=INTERVAL_MS, assignment=assignment
+    )
+
+
+LOST, REVOKED, ASSIGNED = CallbackKind.LOST.value, CallbackKind.REVOKED.value, CallbackKind.ASSIGNED.value

@@ -1,0 +1,252 @@
+"""A cluster for tests of fetching: real state and managers on one side, partition logs that answer on the
+other."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.errors import KafkaError
+from kconsumer.fetching.buffer import FetchBuffer
+from kconsumer.fetching.collector import Collector
+from kconsumer.fetching.manager import FetchManager
+from kconsumer.fetching.partition_status import explain
+from kconsumer.fetching.session import FetchSession
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.metrics.registry import Metrics
+from kconsumer.net.messages import broker_id
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
+from kconsumer.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.testing.batches import build_batch
+from kconsumer.types import PartitionStatus, TopicPartition
+from support.fakes.fetch_sessions import Key, SessionCache, View
+
+TOPIC_ID = bytes(range(16))
+
+
+@dataclass
+class Log:
+    """A partition as a broker has it: batches by base offset."""
+
+    starts: list[int] = field(default_factory=list)
+    batches: list[bytes] = field(default_factory=list)
+    end: int = 0
+    start: int = 0
+
+    def append(self, count: int, *, epoch: int = 0, **options: Any) -> None:
+        """One batch of `count` records whose values are their offsets."""
+        values = [b"%d" % offset for offset in range(self.end, self.end + count)]
+        self.add(build_batch(values, base_offset=self.end, leader_epoch=epoch, **options), self.end + count)
+
+    def add(self, batch: bytes, end: int) -> None:
+        """Any bytes as the next batch; the log then ends at `end`."""
+        self.starts.append(self.end)
+        self.batches.append(batch)
+        self.end = end
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one with `offset` on, `max_bytes` of them but at least one."""
+        if offset >= self.end:
+            return b""
+        first = bisect_right(self.starts, offset) - 1
+        out = self.batches[first]
+        for batch in self.batches[first + 1 :]:
+            if len(out) + len(batch) > max_bytes:
+                break
+            out += batch
+        return out
+
+
+class Metadata:
+    """Counts how often new metadata was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def request_update(self) -> None:
+        self.asked += 1
+
+
+class World:
+    """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
+
+    `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it tells all
+    that is asked for.
+    """
+
+    def __init__(
+        self, partitions: int = 1, brokers: int = 1, *, assign: bool = True, sessions: int = 0, **options: Any
+    ) -> None:
+        options.setdefault("auto_offset_reset", "earliest")
+        self.config = ConsumerConfig(bootstrap_servers="localhost:9092", **options)
+        self.now = 1000.0
+        self.brokers = brokers
+        self.topic_id: bytes | None = TOPIC_ID
+        self.version = 17
+        self.epochs = dict.fromkeys(range(partitions), 0)
+        self.leaders = {p: p % brokers for p in range(partitions)}
+        self.tps = [TopicPartition("t", p) for p in range(partitions)]
+        self.logs = {tp: Log() for tp in self.tps}
+        self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.subscription.now = self.now
+        self.metadata = Metadata()
+        self.metrics = Metrics()
+        self.buffer = FetchBuffer(self.config.buffer_memory)
+        self.manager = FetchManager(
+            self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
+        )
+        self.collector = Collector(self.config, self.subscription, self.buffer)
+        self.update_metadata()
+        if assign:
+            self.subscription.assign(set(self.tps))
+            for tp in self.tps:
+                self.seek(tp, 0)
+
+    def wait(self, ms: float) -> None:
+        """Let time go by, for the states, too."""
+        self.now += ms
+        self.subscription.now = self.now
+
+    def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
+        """The partition's row of `partition_states()`. `known`: what else the engine would say of its situation."""
+        situation = self.manager.context(tp, self.subscription.get(tp), self.now)
+        for name, value in known.items():
+            setattr(situation, name, value)
+        return explain(situation, read_committed=self.config.read_committed)
+
+    def update_metadata(self) -> None:
+        """A full metadata response with the present leaders, and what the offsets manager does with it."""
+        partitions = [
+            MetadataResponsePartition(
+                partition_index=p,
+                leader_id=leader,
+                leader_epoch=self.epochs[p],
+                replica_nodes=list(range(self.brokers)),
+                isr_nodes=list(range(self.brokers)),
+            )
+            for p, leader in self.leaders.items()
+        ]
+        topic = MetadataResponseTopic(name="t", partitions=partitions)
+        if self.topic_id is not None:
+            topic.topic_id = self.topic_id
+        brokers = [MetadataResponseBroker(node_id=n, host=f"b{n}", port=9092) for n in range(self.brokers)]
+        self.cluster.update(MetadataResponse(brokers=brokers, topics=[topic]), 12, full=True)
+        self.subscription.validate_all(self.cluster)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """What `Consumer.seek` does."""
+        self.subscription.seek(tp, offset)
+        self.subscription.validate_all(self.cluster)
+
+    def validate(self) -> None:
+        """Positions that wait for it are found good."""
+        for tp in self.subscription.partitions_to_validate(self.now):
+            self.subscription.get(tp).complete_validation()
+
+    def poll(self) -> list[UnsentRequest]:
+        """The fetches to send now."""
+        return self.manager.poll(self.now).requests
+
+    def answer(self, request: UnsentRequest, **changes: Any) -> None:
+        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
+        version = min(self.version, request.max_version)
+        view = self.caches[(request.node or "").lstrip("*")].read(request.message, version)
+        if view.error:
+            self.reply(request, FetchResponse(error_code=view.error))
+            return
+        self.check_agreement(request, view)
+        topics: dict[str | bytes, FetchableTopicResponse] = {}
+        left = request.message.max_bytes
+        for key, asked in view.rows.items():
+            data = self._read(
+                asked, changes.get(f"p{asked.partition}", {}), left, first=left == request.message.max_bytes
+            )
+            left -= len(data.records or b"")
+            if view.incremental and not self._is_news(view, key, data):
+                continue
+            out = topics.get(key[0])
+            if out is None:
+                field_name = "topic_id" if version > 12 else "topic"
+                out = topics[key[0]] = FetchableTopicResponse(**{field_name: key[0]})
+            out.partitions.append(data)
+        response = FetchResponse(responses=list(topics.values()), session_id=view.session_id)
+        for name in ("error_code", "node_endpoints", "throttle_time_ms", "session_id"):
+            if name in changes:
+                setattr(response, name, changes[name])
+        self.reply(request, response)
+
+    def check_agreement(self, request: UnsentRequest, view: View) -> None:
+        """Broker and client must mean the same by an incremental request."""
+        session = self.session(broker_id(request.node or ""))
+        if request.message.session_epoch > 0:
+            assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
+                tp.partition: asked.offset for tp, asked in session.requested.items()
+            }
+
+    def session(self, node: int = 0) -> FetchSession:
+        """The client's session with a broker."""
+        return next(target.session for target in self.manager.planner if target.node.id == node)
+
+    def _read(self, asked: FetchPartition, changes: dict[str, Any], left: int, *, first: bool) -> FetchPartitionData:
+        """`left`: bytes that still fit in the response; the first batch of all comes whole."""
+        log = self.logs[TopicPartition("t", asked.partition)]
+        records = log.read(asked.fetch_offset, min(left, asked.partition_max_bytes))
+        data = FetchPartitionData(
+            partition_index=asked.partition,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=records if first or len(records) <= left else b"",
+        )
+        for name, value in changes.items():
+            setattr(data, name, value)
+        return data
+
+    @staticmethod
+    def _is_news(view: View, key: Key, data: FetchPartitionData) -> bool:
+        """Whether an incremental response names the partition; one with records goes to the end of the session."""
+        session = view.session
+        assert session is not None
+        news = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
+        news |= session.told.get(key, -1) != data.high_watermark
+        session.told[key] = data.high_watermark
+        if data.records:
+            session.partitions[key] = session.partitions.pop(key)
+        return news
+
+    def reply(self, request: UnsentRequest, message: Any = None, error: KafkaError | None = None) -> None:
+        """End a request."""
+        version = min(self.version, request.max_version)
+        request.handler(Reply(message, error, self.now, version, request.node or ""))
+
+    def fetch(self) -> int:
+        """Send and answer whatever the manager wants once; how many requests."""
+        requests = self.poll()
+        for request in requests:
+            self.answer(request)
+        return len(requests)
+
+    def collect(self, max_records: int = 500) -> dict[TopicPartition, list[int]]:
+        """The offsets a poll returns, after checking that the values are theirs."""
+        out: dict[TopicPartition, list[int]] = {}
+        for record in self.collector.collect(max_records):
+            assert b"%d" % record.offset == record.value
+            out.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        return out
+
+
+def offsets(request: UnsentRequest) -> dict[int, int]:
+    """Partition to fetch offset of a request."""
+    return {p.partition: p.fetch_offset for topic in request.message.topics for p in topic.partitions}

@@ -1,0 +1,99 @@
+"""An OffsetsManager with its surroundings, and ListOffsets questions and answers in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.managers import UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.reset_manager import ResetManager
+from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.partition import FetchPosition
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetReset
+from support.harnesses.manager_driver import NoJitter, answer, config, led_by, tp, tps
+
+WALL_MS = 1_700_000_000_000
+
+
+class OffsetsCase:
+    """A manager over partitions that await a reset, with leaders known unless told otherwise."""
+
+    def __init__(
+        self,
+        *names: str,
+        leaders: Mapping[str, int] | None = None,
+        reset: OffsetReset = OffsetReset.LATEST,
+        **options: Any,
+    ) -> None:
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(reset)
+        self.subscription.assign(tps(*names))
+        settings = config(**options)
+        self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
+        self.wall_ms = WALL_MS
+        self.manager = ResetManager(
+            settings, self.cluster, self.subscription, self.metadata, lambda: self.wall_ms, NoJitter()
+        )
+        self.lead(dict.fromkeys(names, 1) if leaders is None else leaders)
+        if reset != OffsetReset.NONE:
+            self.subscription.reset_initializing()
+
+    def lead(self, leaders: Mapping[str, int], epoch: int = 3) -> None:
+        self.cluster.update(led_by(leaders, epoch), 12, full=True)
+
+    def asks(self, now: float) -> list[UnsentRequest]:
+        return self.manager.poll(now).requests
+
+    def ask(self, now: float) -> UnsentRequest:
+        """The one request sent at `now`."""
+        requests = self.asks(now)
+        assert 1 == len(requests)
+        return requests[0]
+
+    def waits(self, now: float) -> float:
+        """How long to wait at `now`, with nothing sent."""
+        result = self.manager.poll(now)
+        assert [] == result.requests
+        return result.wait_ms
+
+    def wants_metadata(self, now: float = 1000.0) -> bool:
+        """Whether metadata would be asked for."""
+        return bool(self.metadata.poll(now).requests)
+
+    def position(self, name: str) -> FetchPosition | None:
+        return self.subscription.position(tp(name))
+
+    def settle_metadata(self, now: float = 0.0) -> None:
+        """Have the metadata manager's own first update answered."""
+        topics = {str(p): self.cluster.leader(p).leader.id for p in self.subscription.assigned()}  # type: ignore[union-attr]
+        answer(self.metadata.poll(now).requests[0], led_by(topics, 3), now)
+
+
+def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:
+    """What a request asks: partition -> (timestamp, leader epoch)."""
+    return {
+        f"{t.name}-{row.partition_index}": (row.timestamp, row.current_leader_epoch)
+        for t in request.message.topics
+        for row in t.partitions
+    }
+
+
+def offsets(found: Mapping[str, Any]) -> Any:
+    """An answer: partition -> offset, or (offset, timestamp, epoch), or {"error": code}."""
+    topics: dict[str, list[Any]] = {}
+    for name, value in found.items():
+        partition = tp(name)
+        if isinstance(value, dict):
+            row = ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=value["error"])
+        else:
+            offset, timestamp, epoch = value if isinstance(value, tuple) else (value, -1, -1)
+            row = ListOffsetsPartitionResponse(
+                partition_index=partition.partition, offset=offset, timestamp=timestamp, leader_epoch=epoch
+            )
+        topics.setdefault(partition.topic, []).append(row)
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(name=name, partitions=listed) for name, listed in topics.items()]
+    )

@@ -1,0 +1,124 @@
+"""What black-box tests of `Consumer` share: polling until something is true, and a listener that remembers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any
+
+from kconsumer import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
+from kconsumer.errors import KafkaError
+from support.harnesses.threads import meanwhile
+
+Hook = Callable[[Consumer, tuple[TopicPartition, ...]], object]
+
+
+def tps(topic: str, *partitions: int) -> tuple[TopicPartition, ...]:
+    """Partitions of one topic."""
+    return tuple(TopicPartition(topic, partition) for partition in partitions)
+
+
+def poll_until(
+    consumers: Consumer | Iterable[Consumer], condition: Callable[[], Any], timeout_s: float = 20
+) -> list[ConsumerRecord]:
+    """Poll the consumers in turn until the condition holds; all records returned meanwhile."""
+    members = [consumers] if isinstance(consumers, Consumer) else list(consumers)
+    pause_s = 0.1 if len(members) == 1 else 0.02
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + timeout_s
+    for consumer in cycle(members):
+        if condition():
+            return records
+        assert time.monotonic() < deadline, f"did not come true in {timeout_s} s; {members}, {len(records)} records"
+        records.extend(consumer.poll(pause_s))
+    raise AssertionError("no consumers")
+
+
+@contextmanager
+def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
+    """Poll the consumers from another thread while the block runs; the errors they raised."""
+    errors: list[KafkaError] = []
+
+    def poll_on(ended: threading.Event) -> None:
+        while not ended.is_set():
+            for consumer in consumers:
+                try:
+                    consumer.poll(0.02)
+                except KafkaError as error:
+                    errors.append(error)
+
+    with meanwhile(poll_on):
+        yield errors
+
+
+def read(consumer: Consumer, count: int, timeout_s: float = 20, **poll: Any) -> list[ConsumerRecord]:
+    """Poll until there are `count` records; fails if there are more."""
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + timeout_s
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records; {consumer.partition_states()}"
+        records.extend(consumer.poll(0.5, **poll))
+    assert count == len(records), "more records than expected"
+    return records
+
+
+def await_assignment(consumer: Consumer, *partitions: TopicPartition) -> list[ConsumerRecord]:
+    """Poll until exactly these partitions are assigned; records returned meanwhile."""
+    wanted = frozenset(partitions)
+    return poll_until(consumer, lambda: consumer.assignment() == wanted)
+
+
+def values(records: Iterable[ConsumerRecord]) -> list[bytes | None]:
+    """The records' values."""
+    return [record.value for record in records]
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    """Values b"0", b"1", …"""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def later(delay_s: float, action: Callable[[], object]) -> threading.Timer:
+    """Do something from another thread a little later."""
+    timer = threading.Timer(delay_s, action)
+    timer.start()
+    return timer
+
+
+class Recorder(RebalanceListener):
+    """Remembers each callback as (kind, partitions); `during` runs more code inside one kind of callback."""
+
+    def __init__(self, **during: Hook) -> None:
+        self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        self.threads: set[int] = set()
+        self.during = during
+
+    def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Remember it as "assigned"."""
+        self._note("assigned", consumer, partitions)
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Remember it as "revoked"."""
+        self._note("revoked", consumer, partitions)
+
+    def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        """Remember it as "lost"."""
+        self._note("lost", consumer, partitions)
+
+    def _note(self, kind: str, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+        self.calls.append((kind, partitions))
+        self.threads.add(threading.get_ident())
+        if kind in self.during:
+            self.during[kind](consumer, partitions)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The callbacks' kinds in order."""
+        return [kind for kind, _ in self.calls]
+
+    def count(self, kind: str) -> int:
+        """How often one kind of callback ran."""
+        return self.kinds.count(kind)

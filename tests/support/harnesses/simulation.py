@@ -1,0 +1,328 @@
+"""All managers of one consumer on virtual time, driven as a network thread does, against a cluster of one broker.
+
+Every request is answered after `LATENCY_MS`; a `Fault` takes the place of the answers of one API. What is counted are
+requests and rounds per simulated second: a manager that retries without a backoff is seen at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.components import Components
+from kconsumer.errors import KafkaError
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema.classic_group import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+from kconsumer.schema.dsl import Message
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
+from kconsumer.schema.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.types import TopicPartition
+from support.harnesses.consumer_harness import answered, topic_id
+from support.harnesses.group_harness import FirstTakesAll, committed
+from support.harnesses.manager_driver import metadata, partition, topic
+
+LATENCY_MS = 1.0
+HEARTBEAT_MS = 500
+TOPIC = "t"
+PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+COMMITTED = {0: 5, 1: -1}  # the first position of one comes from a commit, of the other from the reset policy
+
+
+class Fault(NamedTuple):
+    """What is wrong with every answer of one API: an error code, in the messages at this depth (0: the response itself,
+    1: in its lists, …), or an error in place of the answer."""
+
+    api: str
+    depth: int = 0
+    code: int = 0
+    error: KafkaError | None = None
+
+
+class Simulation:
+    """A consumer that polls without pause, and asks a question of each kind as soon as the last one was answered."""
+
+    def __init__(self, fault: Fault | None = None, *, subscribe: bool = True, **options: Any) -> None:
+        options = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
+        if options.get("group_protocol") == "classic":
+            options["heartbeat_interval_ms"] = HEARTBEAT_MS
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
+        self.clock = VirtualClock(1000.0)
+        self.parts = Components(self.config, self.clock, [FirstTakesAll()])
+        self.fault = fault
+        self.depths: dict[str, set[int]] = {}  # at which error codes are found in the answers of each API
+        self.sent: list[tuple[float, str]] = []
+        self.rounds: Counter[int] = Counter()  # by second
+        self._pending: list[tuple[float, UnsentRequest, Any]] = []
+        self._questions: dict[str, Any] = {}
+        self._began = self.clock.now()
+        subscription = self.parts.subscription
+        if subscribe:
+            subscription.subscribe([TOPIC])
+        else:
+            subscription.assign(PARTITIONS)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, seconds: int) -> Simulation:
+        """Let this much time pass."""
+        end = self.clock.now() + 1000.0 * seconds
+        try:
+            while self.clock.now() < end:
+                self._round()
+        finally:
+            self.parts.client.abandon()
+        return self
+
+    def requests(self, second: int) -> Counter[str]:
+        """How many requests of each API were sent in this second, counted from 0."""
+        start = self._began + 1000.0 * second
+        return Counter(api for at, api in self.sent if start <= at < start + 1000.0)
+
+    def _round(self) -> None:
+        """One iteration of the network thread, and of a caller who polls."""
+        parts, group, now = self.parts, self.parts.group, self.clock.now()
+        assert group is not None
+        self.rounds[int((now - self._began) // 1000)] += 1
+        parts.subscription.now = now
+        group.heartbeat.poll_started(now)
+        group.commits.maybe_auto_commit(now)
+        self._ask(now)
+        wait_ms = 1000.0
+        for manager in (*parts.managers, group.membership, parts.fetch):
+            result = manager.poll(now)
+            if result.disconnect is not None:
+                self._pending = [entry for entry in self._pending if entry[1].node != result.disconnect]
+            for request in result.requests:
+                self._send(request, now)
+            wait_ms = min(wait_ms, result.wait_ms)
+        if parts.metadata.wants_rebootstrap:
+            parts.metadata.rebootstrapped()
+        if self._call_back(now):
+            wait_ms = 0.0
+        self._take_errors()
+        due = min((at for at, _, _ in self._pending), default=now + wait_ms)
+        self.clock.advance(max(0.2, min(due, now + wait_ms) - now))
+        self._deliver()
+
+    def _call_back(self, now: float) -> bool:
+        """Run what callbacks are due. Returns whether there were any."""
+        group, ran = self.parts.group, False
+        assert group is not None
+        while (callback := group.membership.due_callback) is not None:
+            group.membership.callback_began(callback)
+            group.membership.callback_done(callback, now)
+            ran = True
+        return ran
+
+    def _take_errors(self) -> None:
+        """The caller catches what is raised, and polls again."""
+        parts, group = self.parts, self.parts.group
+        assert group is not None
+        raising = (parts.metadata, parts.offsets, parts.positions, group.coordinator, group.heartbeat, group.commits)
+        for manager in (*raising, group.membership):
+            manager.take_error()
+        with suppress(KafkaError):
+            parts.collector.collect(500)
+
+    def _ask(self, now: float) -> None:
+        """Questions as a user asks them; the next of a kind half a second after the last."""
+        parts, group, deadline = self.parts, self.parts.group, now + 60_000
+        assert group is not None
+        kinds: dict[str, Callable[[], Any]] = {
+            "committed": lambda: group.commits.committed(PARTITIONS, deadline),
+            "list offsets": lambda: parts.offsets.list_offsets(dict.fromkeys(PARTITIONS, -1), deadline),
+            "topics": lambda: parts.metadata.fetch(None, deadline),
+        }
+        for kind, ask in kinds.items():
+            promise, asked_at = self._questions.get(kind, (None, -1000.0))
+            if (promise is None or promise.done) and now >= asked_at + 500.0:
+                self._questions[kind] = ask(), now
+
+    # --- the network -------------------------------------------------------------------------------------------------
+
+    def _send(self, request: UnsentRequest, now: float) -> None:
+        self.sent.append((now, request.api.name))
+        answer = self._answer(request)
+        took = LATENCY_MS
+        if request.api.name == "Fetch" and (self.fault is None or self.fault.api != "Fetch"):
+            took = float(self.config.fetch_max_wait_ms)
+        self._pending.append((now + took, request, answer))
+
+    def _deliver(self) -> None:
+        now = self.clock.now()
+        due = [entry for entry in self._pending if entry[0] <= now]
+        self._pending = [entry for entry in self._pending if entry[0] > now]
+        for at, request, answer in due:
+            message, error = (None, answer) if isinstance(answer, KafkaError) else (answer, None)
+            version = min(request.api.max_version, request.max_version)
+            request.handler(Reply(message, error, now, version, request.node or "1", at - LATENCY_MS))
+
+    def _answer(self, request: UnsentRequest) -> Any:
+        name, fault = request.api.name, self.fault
+        message = ANSWERS[name](request.message)
+        levels = list(coded(message))
+        self.depths.setdefault(name, set()).update(depth for depth, _ in levels)
+        if fault is None or fault.api != name:
+            return message
+        if fault.error is not None:
+            return copy.copy(fault.error)
+        for depth, part in levels:
+            if depth == fault.depth:
+                part.error_code = fault.code
+        return message
+
+
+def coded(message: Message, depth: int = 0) -> Iterator[tuple[int, Any]]:
+    """The messages in a response that have an error code, and how deep they are."""
+    if hasattr(message, "error_code"):
+        yield depth, message
+    for field in type(message).__slots__:
+        value = getattr(message, field)
+        for part in value if isinstance(value, list) else ():
+            if isinstance(part, Message):
+                yield from coded(part, depth + 1)
+
+
+# --- the broker -------------------------------------------------------------------------------------------------------
+
+
+def _metadata(request: Any) -> Any:
+    rows = [partition(tp.partition, 1, 0, replica_nodes=[1], isr_nodes=[1]) for tp in PARTITIONS]
+    return metadata(topic(TOPIC, *rows, topic_id=topic_id(TOPIC)), nodes=(1,))
+
+
+def _coordinator(request: Any) -> FindCoordinatorResponse:
+    found = Coordinator(key="g", node_id=1, host="host1", port=9092)
+    return FindCoordinatorResponse(node_id=1, host="host1", port=9092, coordinators=[found])
+
+
+def _epoch_heartbeat(request: Any) -> Any:
+    joins = request.member_epoch == 0
+    response = answered(max(1, request.member_epoch), {TOPIC: [0, 1]} if joins else None)
+    response.heartbeat_interval_ms = HEARTBEAT_MS
+    return response
+
+
+def _join(request: Any) -> JoinGroupResponse:
+    (protocol,) = request.protocols
+    return JoinGroupResponse(
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name=protocol.name,
+        leader="me",
+        member_id="me",
+        members=[JoinGroupResponseMember(member_id="me", metadata=protocol.metadata)],
+    )
+
+
+def _sync(request: Any) -> SyncGroupResponse:
+    (own,) = request.assignments
+    return SyncGroupResponse(
+        protocol_type="consumer", protocol_name=request.protocol_name, assignment=bytes(own.assignment)
+    )
+
+
+def _offset_fetch(request: Any) -> OffsetFetchResponse:
+    topics = [
+        OffsetFetchResponseTopics(
+            name=row.name,
+            topic_id=row.topic_id,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=COMMITTED[index], committed_leader_epoch=0
+                )
+                for index in row.partition_indexes
+            ],
+        )
+        for row in request.groups[0].topics
+    ]
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+
+
+def _list_offsets(request: Any) -> ListOffsetsResponse:
+    topics = [
+        ListOffsetsTopicResponse(
+            name=row.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=10, leader_epoch=0)
+                for p in row.partitions
+            ],
+        )
+        for row in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _leader_epochs(request: Any) -> OffsetForLeaderEpochResponse:
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=row.topic,
+            partitions=[EpochEndOffset(partition=p.partition, leader_epoch=0, end_offset=10) for p in row.partitions],
+        )
+        for row in request.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _fetch(request: Any) -> FetchResponse:
+    responses = [
+        FetchableTopicResponse(
+            topic=row.topic,
+            topic_id=row.topic_id,
+            partitions=[
+                FetchPartitionData(
+                    partition_index=p.partition,
+                    high_watermark=10,
+                    last_stable_offset=10,
+                    log_start_offset=0,
+                    records=b"",
+                )
+                for p in row.partitions
+            ],
+        )
+        for row in request.topics
+    ]
+    return FetchResponse(responses=responses)
+
+
+class _Request(NamedTuple):
+    """What `committed` reads of a request."""
+
+    message: Any
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "Metadata": _metadata,
+    "FindCoordinator": _coordinator,
+    "ConsumerGroupHeartbeat": _epoch_heartbeat,
+    "JoinGroup": _join,
+    "SyncGroup": _sync,
+    "Heartbeat": lambda request: HeartbeatResponse(),
+    "OffsetFetch": _offset_fetch,
+    "OffsetCommit": lambda request: committed(_Request(request)),  # type: ignore[arg-type]
+    "ListOffsets": _list_offsets,
+    "OffsetForLeaderEpoch": _leader_epochs,
+    "Fetch": _fetch,
+}

@@ -1,0 +1,89 @@
+"""A group whose members are processes of several clients, while records flow; and what holds for any of its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Self
+
+from support.brokers.kafka_admin import Kafka
+from support.members import clients
+from support.members.group_load import PARTITIONS, all_offsets, drained, everything, load
+from support.members.group_watch import GroupWatch
+from support.members.members import MemberProcess, assert_all_seen, assert_one_owner_at_a_time, shared_out, wait_for
+
+SETTLE_S = 120  # on a busy machine a JVM alone takes a minute to start
+
+
+class MixedGroup:
+    """Members come and go by its methods; `finish` checks the whole story."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._kafka = kafka
+        self.topic = kafka.create_topic(topic, PARTITIONS)
+        self.watch = GroupWatch(kafka, topic)
+        self.everyone: list[MemberProcess] = []
+        self.live: list[MemberProcess] = []
+        self.last_leave = 0.0  # when the latest member to leave was told to
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.watch.running())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Records flow while the block runs."""
+        with load(self._kafka, self.topic):
+            yield
+
+    def join(self, client: str, assignors: clients.Assignors) -> MemberProcess:
+        """Another member; it may take a while until it joins."""
+        name = f"{client} {len(self.everyone) + 1}"
+        member = clients.start(client, name, self._kafka, self.topic, assignors)
+        self.everyone.append(self._stack.enter_context(member))
+        self.live.append(member)
+        return member
+
+    def settle(self) -> None:
+        """Wait until the live members share all partitions and each has read something since."""
+        live = self.live
+        wait_for(lambda: shared_out(live, everything(self.topic)), "the members to share", live, SETTLE_S)
+        before = {member.name: member.consumed() for member in live}
+        wait_for(lambda: all(m.consumed() > before[m.name] for m in live), "everybody to read", live, SETTLE_S)
+
+    def leader(self) -> MemberProcess:
+        """The leader of the newest generation of a classic group."""
+        return max(self.everyone, key=lambda member: max(member.generations_led(), default=0))
+
+    def leave(self, member: MemberProcess) -> None:
+        """It closes."""
+        self.live.remove(member)
+        self.last_leave = time.monotonic()
+        member.stop()
+
+    def kill(self, member: MemberProcess) -> None:
+        """The coordinator notices by its silence."""
+        self.live.remove(member)
+        member.kill()
+
+    def finish(self, *, once: bool = False, lost_after: float = float("inf")) -> None:
+        """Read to the end and leave. Nothing is lost (`once`: nor read twice, but for what a member lost after the
+        given moment), owners are single, all is committed."""
+        ends = drained(self._kafka, self.topic, self.everyone)
+        wait_for(lambda: all_offsets(self.everyone, ends), "every record to be read by someone", self.live)
+        for member in self.live:
+            member.stop()
+        assert_all_seen(self.everyone, ends, once=once, lost_after=lost_after)
+        assert_one_owner_at_a_time(self.everyone)
+        self.watch.assert_one_owner()
+        leaders = [generation for member in self.everyone for generation in member.generations_led()]
+        assert len(leaders) == len(set(leaders)), "a generation has one leader"
+        assert {p[1]: end for p, end in ends.items()} == self._kafka.committed(self.topic, self.topic)

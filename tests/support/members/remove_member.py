@@ -1,0 +1,20 @@
+"""Removing a member from outside, as Kafka's admin client does."""
+
+from __future__ import annotations
+
+import socket
+
+from kconsumer._core.codec import decode_response, encode_request
+from kconsumer.schema import LEAVE_GROUP
+from kconsumer.schema.classic_group import LeaveGroupRequest, MemberIdentity
+from support.brokers.kafka import Kafka
+
+
+def remove_static_member(kafka: Kafka, group: str, instance: str) -> None:
+    """Give a static member's place away: LeaveGroup by its instance id."""
+    leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id=instance, reason="a test")])
+    host, _, port = kafka.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
+        connection.sendall(encode_request(LEAVE_GROUP, 5, 1, "admin", leave))
+        _, answer = decode_response(LEAVE_GROUP, 5, answers.read(int.from_bytes(answers.read(4), "big")))
+    assert [0] == [answer.error_code] == [member.error_code for member in answer.members]

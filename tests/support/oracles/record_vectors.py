@@ -1,0 +1,353 @@
+"""Records responses of real brokers for tests/protocol: every API at every version they share with the
+tables.
+
+Run `python tests/support/oracles/record_vectors.py 4.4.0 3.9.1` with tests/ and the root on PYTHONPATH, and commit
+what changed under tests/protocol/vectors: one file per broker version, one line per response: API, version,
+and the frame after its size in hex. Tests never run this: they read the files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kconsumer._core.codec import decode_response, encode_request
+from kconsumer._core.wire import FrameBuffer
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
+from kconsumer.schema import (
+    API_VERSIONS,
+    APIS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SHARE_GROUP_DESCRIBE,
+    SYNC_GROUP,
+    Api,
+)
+from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest, ListGroupsRequest
+from kconsumer.schema.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatRequest
+from kconsumer.schema.dsl import Message
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.metadata import (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from kconsumer.schema.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kconsumer.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kconsumer.schema.share_group import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupDescribeRequest,
+)
+from support.brokers.kafka import Kafka, KafkaCluster
+from support.members.java_groups import share_consumer
+
+VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
+TOPIC = "vectors"
+GROUP_APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, LEAVE_GROUP)
+PASSING_ERRORS = {14, 15, 16}  # a coordinator that is not ready yet
+PROTOCOLS = {"group.coordinator.rebalance.protocols": "classic,consumer"}  # KIP-848 was a preview before 4.0
+
+
+class Recorder:
+    """One blocking connection that keeps what comes back, the last answer for each API and version."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._buffer = FrameBuffer()
+        self._ids = itertools.count(1)
+        self.frames: dict[tuple[str, int], bytes] = {}
+        answer = self.ask(API_VERSIONS, 0, ApiVersionsRequest())
+        self._supported = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def ask(self, api: Api, version: int, message: Message) -> Any:
+        """Send a request and record what comes back."""
+        number = next(self._ids)
+        self._socket.sendall(encode_request(api, version, number, "recorder", message))
+        frame = self._receive()
+        self.frames[api.name, version] = frame
+        found, response = decode_response(api, version, frame)
+        assert found == number
+        return response
+
+    def versions(self, api: Api) -> range:
+        """The versions that broker and tables share."""
+        low, high = self._supported.get(api.key, (0, -1))
+        return range(max(low, api.min_version), min(high, api.max_version) + 1)
+
+    def each(self, api: Api, message: Callable[[int], Message]) -> None:
+        """Ask at every version."""
+        for version in self.versions(api):
+            self.ask(api, version, message(version))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _receive(self) -> bytes:
+        while True:
+            count = self._socket.recv_into(self._buffer.recv_view())
+            if not count:
+                raise ConnectionError("the broker hung up")
+            for frame in self._buffer.received(count):
+                return bytes(frame)
+
+
+def record(recorder: Recorder) -> None:
+    """Ask everything; the order matters only where groups must have members to be described."""
+    recorder.each(API_VERSIONS, lambda _: named_client())
+    recorder.each(METADATA, lambda _: MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]))
+    topic_id = recorder.ask(METADATA, 10, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])).topics[0]
+    record_log(recorder, topic_id.topic_id)
+    recorder.each(FIND_COORDINATOR, lambda _: FindCoordinatorRequest(key="some", coordinator_keys=["some"]))
+    for step in range(max(max(recorder.versions(api)) for api in GROUP_APIS) + 1):
+        record_classic_member(recorder, step, topic_id.topic_id)
+    if recorder.versions(CONSUMER_GROUP_HEARTBEAT):
+        recorder.each(CONSUMER_GROUP_HEARTBEAT, lambda version: record_joining(recorder, version))
+        groups = [f"consumers-{version}" for version in recorder.versions(CONSUMER_GROUP_HEARTBEAT)]
+        recorder.each(CONSUMER_GROUP_DESCRIBE, lambda _: ConsumerGroupDescribeRequest(group_ids=[*groups, "none"]))
+    recorder.each(LIST_GROUPS, lambda _: ListGroupsRequest())
+    recorder.each(SASL_HANDSHAKE, lambda _: SaslHandshakeRequest(mechanism="PLAIN"))
+    recorder.each(SASL_AUTHENTICATE, lambda _: SaslAuthenticateRequest(auth_bytes=b"\0user\0password"))
+
+
+def named_client() -> Message:
+    """The first request of a connection."""
+    return ApiVersionsRequest(client_software_name="kconsumer", client_software_version="1.0")
+
+
+def record_log(recorder: Recorder, topic_id: bytes) -> None:
+    """Fetch, ListOffsets and OffsetForLeaderEpoch: a partition with records, an empty one, one that is not there."""
+    recorder.each(
+        FETCH,
+        lambda _: FetchRequest(
+            max_wait_ms=100,
+            max_bytes=1 << 20,
+            session_epoch=0,
+            topics=[
+                FetchTopic(
+                    topic=TOPIC,
+                    topic_id=topic_id,
+                    partitions=[FetchPartition(partition=n, partition_max_bytes=1 << 20) for n in (0, 1, 9)],
+                )
+            ],
+        ),
+    )
+    recorder.each(
+        LIST_OFFSETS,
+        lambda _: ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name=TOPIC,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=n, timestamp=timestamp)
+                        for n, timestamp in ((0, 1000), (1, -1), (9, -2))
+                    ],
+                )
+            ],
+            timeout_ms=1000,
+        ),
+    )
+    recorder.each(
+        OFFSET_FOR_LEADER_EPOCH,
+        lambda _: OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=TOPIC, partitions=[OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in (0, 9)]
+                )
+            ]
+        ),
+    )
+
+
+def record_classic_member(recorder: Recorder, step: int, topic_id: bytes) -> None:
+    """A group of one goes through its life, each request at version `step` or the nearest there is."""
+    group = f"classic-{step}"
+    joined = record_classic_join(recorder, step, group)
+    names = {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
+    given = ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic=TOPIC, partitions=[0, 1])])
+    assignments = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=encode_assignment(given))]
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+    settled(recorder, SYNC_GROUP, step, SyncGroupRequest(**names, **protocol, assignments=assignments))
+    settled(recorder, HEARTBEAT, step, HeartbeatRequest(**names))
+    settled(recorder, OFFSET_COMMIT, step, commit_request(joined, group, topic_id))
+    settled(recorder, OFFSET_FETCH, step, fetch_request(group, topic_id))
+    settled(recorder, DESCRIBE_GROUPS, step, DescribeGroupsRequest(groups=[group, "none"]))
+    members = [MemberIdentity(member_id=joined.member_id, reason="the end")]
+    leaving = LeaveGroupRequest(group_id=group, member_id=joined.member_id, members=members)
+    settled(recorder, LEAVE_GROUP, step, leaving)
+
+
+def record_classic_join(recorder: Recorder, step: int, group: str) -> Any:
+    """JoinGroup, twice where the coordinator first gives out the member id."""
+    subscription = encode_subscription(ConsumerProtocolSubscription(topics=[TOPIC], user_data=b"data"))
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        reason="recording",
+    )
+    answer = settled(recorder, JOIN_GROUP, step, request)
+    if answer.error_code:
+        request.member_id = answer.member_id
+        answer = settled(recorder, JOIN_GROUP, step, request)
+    return answer
+
+
+def commit_request(joined: Any, group: str, topic_id: bytes) -> Message:
+    """Commits an offset with metadata, and one for a partition that is not there."""
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=n, committed_offset=3, committed_metadata="note") for n in (0, 9)
+    ]
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=joined.generation_id,
+        member_id=joined.member_id,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, topic_id=topic_id, partitions=partitions)],
+    )
+
+
+def fetch_request(group: str, topic_id: bytes) -> Message:
+    """Asks for a committed offset and for one that was never committed."""
+    topics = [OffsetFetchRequestTopics(name=TOPIC, topic_id=topic_id, partition_indexes=[0, 1])]
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 1])],
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)],
+    )
+
+
+def settled(recorder: Recorder, api: Api, step: int, message: Message) -> Any:
+    """An answer without the errors of a coordinator that has just been born."""
+    versions = recorder.versions(api)
+    version = min(max(step, versions.start), versions.stop - 1)
+    for _ in range(100):
+        answer = recorder.ask(api, version, message)
+        codes = set(error_codes(answer))
+        if not codes & PASSING_ERRORS:
+            return answer
+        time.sleep(0.1)
+    raise TimeoutError(f"{api.name} still answers {codes}")
+
+
+def error_codes(message: Any) -> Iterator[int]:
+    """Every error code anywhere in a message."""
+    for field in message.FIELDS:
+        value = getattr(message, field.name)
+        if field.name == "error_code":
+            yield value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, Message):
+                    yield from error_codes(item)
+
+
+def record_joining(recorder: Recorder, version: int) -> Message:
+    """Join a KIP-848 group and wait for an assignment; the request whose answer brings it."""
+    group = f"consumers-{version}"
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="" if version == 0 else f"member-{version}",
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    while True:
+        answer = settled(recorder, CONSUMER_GROUP_HEARTBEAT, version, request)
+        request.member_id = answer.member_id or ""
+        request.member_epoch = answer.member_epoch
+        if answer.error_code or (answer.assignment is not None and answer.assignment.topic_partitions):
+            return request  # asked once more, the broker repeats the assignment in full
+        time.sleep(0.1)
+
+
+def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
+    """A share group with a member that was given something, and one that does not exist."""
+    request = ShareGroupDescribeRequest(group_ids=["shares", "none"])
+    groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in ("shares", "none")]
+    offsets = DescribeShareGroupOffsetsRequest(groups=groups)
+    version = DESCRIBE_SHARE_GROUP_OFFSETS.max_version
+    with share_consumer(kafka.bootstrap_servers, "shares", TOPIC):
+        while not any(
+            start >= 0 for start in share_starts(recorder.ask(DESCRIBE_SHARE_GROUP_OFFSETS, version, offsets))
+        ):
+            kafka.produce(TOPIC, [b"shared"], partition=1)
+            time.sleep(0.2)
+        recorder.each(SHARE_GROUP_DESCRIBE, lambda _: request)
+        recorder.each(DESCRIBE_SHARE_GROUP_OFFSETS, lambda _: offsets)
+
+
+def share_starts(answer: Any) -> list[int]:
+    """Where the first group begins in each partition; -1 until it was given something."""
+    return [row.start_offset for topic in answer.groups[0].topics for row in topic.partitions]
+
+
+def main(versions: list[str]) -> None:
+    """Start a broker of each version, record, write the file."""
+    for version in versions:
+        with KafkaCluster(version, properties=PROTOCOLS if version.startswith("3.") else {}) as kafka:
+            kafka.create_topic(TOPIC, 2)
+            kafka.produce(TOPIC, [b"first", b"second", b"third"], partition=0)
+            kafka.coordinator_of("some")
+            recorder = Recorder(kafka.bootstrap_servers)
+            record(recorder)
+            if recorder.versions(SHARE_GROUP_DESCRIBE):
+                record_share_group(recorder, kafka)
+            recorder.close()
+        lines = [f"{name} {number} {frame.hex()}\n" for (name, number), frame in sorted(recorder.frames.items())]
+        VECTORS.mkdir(exist_ok=True)
+        (VECTORS / f"kafka-{version}.txt").write_text("".join(lines))
+        wanted = sum(api.max_version - api.min_version + 1 for api in APIS.values())
+        print(f"{version}: {len(lines)} responses of {wanted} that the tables know")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

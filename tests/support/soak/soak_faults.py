@@ -1,0 +1,165 @@
+"""The weather of a soak: what befalls brokers, members and the connections between them, drawn from a seed.
+
+Decides what happens and when. Brokers suffer one at a time, and the next one only when all replicas are in sync again,
+so that no acknowledged record is lost by the cluster itself. Connections suffer beside it, on a thread of their own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from confluent_kafka import ElectionType, KafkaException
+
+from support.brokers.kafka import KafkaCluster, KafkaNode
+from support.brokers.kafka_admin import wait_until
+from support.brokers.proxy import CALM, STALLED, Conditions, Link, Proxy
+
+IN_SYNC_S = 120
+TROUBLED_LINK = (
+    STALLED,
+    Conditions(up_stalled=True),
+    Conditions(down_stalled=True),
+    Conditions(delay_s=0.2),
+    Conditions(trickle=16),
+    Conditions(cut_after=30),
+    Conditions(cut_after=20_000),
+)
+TROUBLED_BROKER = (STALLED, Conditions(down_stalled=True), Conditions(delay_s=0.3), Conditions(trickle=200))
+
+
+class LinkWeather:
+    """Stalls, delays, trickles and cuts connections at random while it blows."""
+
+    def __init__(self, proxy: Proxy, ports: list[int], seed: int, happened: Counter[str]) -> None:
+        self._proxy, self._ports, self._happened = proxy, ports, happened
+        self._random = random.Random(seed)
+
+    @contextmanager
+    def blowing(self) -> Iterator[None]:
+        """Trouble connections while the block runs; calm afterwards, but for some that stay silent for good."""
+        self._proxy.cut(*self._silent())
+        done = threading.Event()
+        thread = threading.Thread(target=self._run, args=(done,), name="link weather")
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            silent = [link for link in self._silent() if self._random.random() < 0.5]
+            self._happened["connections silent for good"] += len(silent)
+            self._proxy.calm(but=silent)
+
+    def _silent(self) -> list[Link]:
+        return [link for link in self._proxy.links() if link.conditions == STALLED]
+
+    def _run(self, done: threading.Event) -> None:
+        while not done.wait(self._random.uniform(0.05, 1.0)):
+            draw = self._random.random()
+            links = self._proxy.links()
+            if draw < 0.15:
+                self._trouble_broker(done)
+            elif not links:
+                continue
+            elif draw < 0.4:
+                self._happened["connections cut"] += 1
+                self._proxy.cut(self._random.choice(links))
+            else:
+                self._trouble_link(self._random.choice(links))
+
+    def _trouble_link(self, link: Link) -> None:
+        """One connection; it may come right again, or stay as it is until the weather calms."""
+        conditions = self._random.choice(TROUBLED_LINK)
+        self._happened[f"connections {_kind(conditions)}"] += 1
+        self._proxy.set_conditions(conditions, link)
+
+    def _trouble_broker(self, done: threading.Event) -> None:
+        """All connections of a broker, and new ones, for a while."""
+        port = self._random.choice(self._ports)
+        if self._random.random() < 0.2:
+            self._happened["brokers refusing"] += 1
+            self._proxy.set_climate(CALM, port, refuses=True)
+        else:
+            conditions = self._random.choice(TROUBLED_BROKER)
+            self._happened[f"brokers {_kind(conditions)}"] += 1
+            self._proxy.set_climate(conditions, port)
+        done.wait(self._random.uniform(0.2, 6.0))
+        self._proxy.set_climate(CALM, port)
+
+
+def _kind(conditions: Conditions) -> str:
+    """What to count it as."""
+    if conditions.cut_after >= 0:
+        return "cut"
+    if conditions.trickle:
+        return "trickling"
+    return "delayed" if conditions.delay_s else "stalled"
+
+
+class BrokerWeather:
+    """Kills, freezes and restarts brokers, and moves leadership; one thing at a time."""
+
+    def __init__(
+        self, cluster: KafkaCluster, topics: Mapping[str, int], group: str, seed: int, happened: Counter[str]
+    ) -> None:
+        """`topics`: how many partitions each has."""
+        self._cluster, self._topics, self._group, self._happened = cluster, topics, group, happened
+        self._random = random.Random(seed)
+
+    def strike(self, log: Callable[[str], None]) -> None:
+        """One trouble from its beginning to its end; afterwards all replicas are in sync."""
+        kinds = (self._kill, self._kill, self._kill, self._freeze, self._freeze, self._restart)
+        node = self._cluster.node(wait_until(self._victim, IN_SYNC_S, "a leader to strike"))
+        strike = self._random.choice(kinds)
+        log(f"{strike.__name__.strip('_')} broker {node.node_id}")
+        strike(node)
+        wait_until(lambda: all_in_sync(self._cluster), IN_SYNC_S, "all replicas in sync again")
+        if self._random.random() < 0.6:
+            self._elect_preferred()
+
+    def _victim(self) -> int:
+        """The leader of a partition, or the group's coordinator; 0 if there is none at the moment."""
+        if self._random.random() < 0.3:
+            return max(0, self._cluster.coordinator_of(self._group))
+        topic = self._random.choice(list(self._topics))
+        return max(0, self._cluster.leader_of(topic, self._random.randrange(self._topics[topic])))
+
+    def _kill(self, node: KafkaNode) -> None:
+        self._happened["brokers killed"] += 1
+        node.kill()
+        time.sleep(self._random.uniform(0, 6))
+        node.start()
+
+    def _freeze(self, node: KafkaNode) -> None:
+        self._happened["brokers frozen"] += 1
+        node.pause()
+        try:
+            time.sleep(self._random.uniform(0.5, 12))
+        finally:
+            node.resume()
+
+    def _restart(self, node: KafkaNode) -> None:
+        self._happened["brokers restarted"] += 1
+        node.restart()
+
+    def _elect_preferred(self) -> None:
+        """Move leadership back to where partitions were made, while everybody is well."""
+        self._happened["leader elections"] += 1
+        with suppress(KafkaException):  # a controller that is moving itself; nothing depends on it
+            self._cluster.admin.elect_leaders(ElectionType.PREFERRED).result(30)
+
+
+def all_in_sync(cluster: KafkaCluster) -> bool:
+    """Whether every partition has a leader and all of its replicas; internal topics, too: a group's offsets must
+    survive the next broker."""
+    try:
+        described = cluster.metadata()
+    except KafkaException:
+        return False
+    partitions = [p for topic in described.topics.values() for p in topic.partitions.values()]
+    return all(len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions)

@@ -1,0 +1,324 @@
+"""Which compressed batches are ordinary enough to be decompressed at once, and that all others are read as before."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import lz4.block
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+
+from kconsumer import compression
+from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.wire import Slice
+from kconsumer.compression import DecompressionError, decompress, xxh32
+from kconsumer.testing.batches import CODECS, build_batch, build_message, compress, frame_batch
+from kconsumer.types import TopicPartition
+from support.harnesses.packed import ORDINARY_LZ4, lz4_frame, zstd_frame
+
+LIMIT = 1 << 24
+TEXT = b"a record of text, and another record of text; " * 50
+NOISE = Random(5).randbytes(2000)
+ZSTD_UNSIZED = zstandard.ZstdCompressor(write_content_size=False)
+ZSTD_SIZED = zstandard.ZstdCompressor(write_content_size=True)
+STREAMS = ("_lz4_pieces", "_zstd_pieces", "_xerial_pieces", "_unlz4_frame")
+
+
+@pytest.fixture
+def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a stream fails."""
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("read as a stream")
+
+    for name in STREAMS:
+        monkeypatch.setattr(compression, name, refuse)
+
+
+@pytest.mark.usefixtures("no_streams")
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_ordinary_batches_are_not_read_as_streams(codec: str) -> None:
+    """What producers write by default goes through the library's function for the whole, from any kind of buffer."""
+    for plain in (b"a", TEXT, NOISE):
+        packed = compress(codec, plain)
+        for data in (packed, memoryview(packed), Slice(packed)):
+            assert plain == decompress(CODECS[codec], data, LIMIT)
+            assert plain == decompress(CODECS[codec], data, len(plain))
+        with pytest.raises(DecompressionError, match=rf"{codec}: .* more than the {len(plain) - 1} bytes"):
+            decompress(CODECS[codec], packed, len(plain) - 1)
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_lz4_ordinary_frames_of_each_block_size(kind: int) -> None:
+    """The checksums that are known by heart are right, as is what a block can come to."""
+    sizes = bytes([0x60, 4 + kind << 4])
+    block = lz4.block.compress(TEXT, store_size=False)
+    frame = lz4_frame([block], sizes=sizes)
+    assert xxh32(sizes) >> 8 & 0xFF == frame[6]
+    found = lz4_block(frame)
+    assert found is not None
+    assert (block, min(65536 << 2 * kind, 255 * len(block))) == (bytes(found[0]), found[1])
+    assert TEXT == lz4.frame.decompress(frame) == decompress(3, frame, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"block_checksum": True},
+        {"content_checksum": True},
+        {"store_size": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("plain", [b"", TEXT, NOISE, TEXT * 60], ids=["empty", "text", "noise", "blocks"])
+def test_lz4_other_frames_are_left_to_the_library(options: dict[str, Any], plain: bytes) -> None:
+    """Checksums and content sizes are none of ours, and are read as they were."""
+    frame = lz4.frame.compress(plain, **{"block_linked": False, "store_size": False} | options)
+    assert lz4_block(frame) is None
+    assert plain == decompress(3, frame, LIMIT)
+    with pytest.raises(DecompressionError, match="lz4: "):
+        decompress(3, frame[:-1], LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (lz4_frame([]), None),
+        (lz4_frame([lz4.block.compress(TEXT, store_size=False)] * 2), None),
+        (lz4.frame.compress(TEXT * 60, block_linked=True, store_size=False), None),
+        (ORDINARY_LZ4[:4] + b"\x60\x40\x83" + ORDINARY_LZ4[7:], "lz4: .*header"),
+        (ORDINARY_LZ4[:4] + b"\x61\x40\x82" + ORDINARY_LZ4[7:], "lz4: "),
+        (ORDINARY_LZ4[:4] + b"\x60\x30\x82" + ORDINARY_LZ4[7:], "lz4: "),
+        (ORDINARY_LZ4[:4] + b"\x60\x41\x82" + ORDINARY_LZ4[7:], "lz4: "),
+        (b"\x05" + ORDINARY_LZ4[1:], "lz4: "),
+        (ORDINARY_LZ4[:7] + struct.pack("<I", 65537) + bytes(70000), "lz4: "),
+        (ORDINARY_LZ4[:7] + struct.pack("<I", 65537 | 1 << 31) + bytes(70000), "lz4: "),
+        (ORDINARY_LZ4[:7] + struct.pack("<I", 1 << 31) + bytes(4), None),
+    ],
+)
+def test_lz4_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
+    """No block, two, linked ones, a wrong header, a block too large: the library reads them, or says why not."""
+    assert lz4_block(frame) is None
+    if error is None:
+        assert lz4.frame.decompress(frame) == decompress(3, frame, LIMIT)
+    else:
+        with pytest.raises(DecompressionError, match=error):
+            decompress(3, frame, LIMIT)
+
+
+def test_lz4_broken_block_in_an_ordinary_frame() -> None:
+    """A block that is no block, or comes to more than its frame allows, is what the library's reader says it is."""
+    for block in (b"\xff" * 40, lz4.block.compress(bytes(65537), store_size=False)):
+        frame = lz4_frame([block])
+        assert lz4_block(frame) is not None
+        with pytest.raises(DecompressionError, match=r"lz4: LZ4F_decompress failed"):
+            decompress(3, frame, LIMIT)
+
+
+def test_lz4_block_that_is_not_compressed_is_not_copied() -> None:
+    """What comes out is a piece of what went in, within the limit as everything else."""
+    frame = lz4.frame.compress(NOISE, block_linked=False, store_size=False)
+    plain = decompress(3, frame, len(NOISE))
+    assert isinstance(plain, Slice)
+    assert NOISE == plain
+    with pytest.raises(DecompressionError, match="more than the 1999 bytes"):
+        decompress(3, frame, 1999)
+
+
+def test_records_of_an_lz4_block_that_is_not_compressed() -> None:
+    """They are given out like others, take no memory besides the fetched bytes, and keep those alive."""
+    held: list[object] = []
+    values = [NOISE[:900], NOISE[900:]]
+    batches = build_batch(values, codec="lz4") + build_batch([TEXT], base_offset=2, codec="lz4")
+    fetch = PartitionFetch(TopicPartition("t", 0), bytes(bytearray(batches)), 0, hold=held.append)
+    runs = [fetch.take(1), fetch.take(1)]
+    assert [] == held
+    assert len(NOISE) < fetch.output_bytes < len(NOISE) + 50
+    runs.append(fetch.take(1))
+    assert 1 == len(held)
+    fetch.drain()
+    del fetch, batches
+    gc.collect()
+    assert [*values, TEXT] == [record.value for run in runs for record in run]
+
+
+def test_records_of_message_format_0_in_an_lz4_block_that_is_not_compressed() -> None:
+    """Its header checksum is made right in a copy, which is memory of its own."""
+    held: list[object] = []
+    inner = build_message(NOISE, magic=0)
+    frame = bytearray(lz4.frame.compress(inner, block_linked=False, store_size=False))
+    frame[6] ^= 1
+    fetch = PartitionFetch(
+        TopicPartition("t", 0), build_message(bytes(frame), magic=0, attributes=3), 0, hold=held.append
+    )
+    assert [NOISE] == [record.value for record in fetch.take(1)]
+    assert 1 == len(held)
+
+
+@pytest.mark.parametrize(
+    ("frame", "most"),
+    [
+        (ZSTD_UNSIZED.compress(TEXT), 1 << 17),
+        (ZSTD_UNSIZED.compress(NOISE), len(NOISE)),
+        (ZSTD_UNSIZED.compress(TEXT * 100), 2 << 17),
+        (ZSTD_SIZED.compress(TEXT), len(TEXT)),
+        (ZSTD_SIZED.compress(TEXT[:10]), 10),
+        (ZSTD_SIZED.compress(TEXT * 100), len(TEXT) * 100),
+        (zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(TEXT), 1 << 17),
+        (zstandard.ZstdCompressor(write_checksum=True).compress(TEXT), len(TEXT)),
+        (zstd_frame([(1, 1000, b"x")]), 1000),
+        (zstd_frame([(0, 3, b"abc"), (1, 1000, b"x")]), 1003),
+        (zstd_frame([(0, 0, b"")]), 0),
+        (ZSTD_SIZED.compress(b""), 0),
+    ],
+)
+def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None:
+    """Announced or not, with a checksum or not, in blocks of all kinds; and cut anywhere they say nothing."""
+    assert most == zstd_most(frame)
+    assert {-1} == {zstd_most(frame[:size]) for size in range(len(frame))}
+    assert -1 == zstd_most(frame + b"\0")
+    assert zstandard.ZstdDecompressor().decompressobj().decompress(frame) == decompress(4, frame, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (ZSTD_SIZED.compress(TEXT) * 2, None),
+        (b"\x50\x2a\x4d\x18\x03\0\0\0abc" + ZSTD_UNSIZED.compress(TEXT), None),
+        (ZSTD_UNSIZED.compress(TEXT) + b"junk", "zstd: "),
+        (zstd_frame([(3, 3, b"abc")]), "zstd: "),
+        (zstd_frame([(1, (1 << 17) + 1, b"a")]), "zstd: "),
+        (zstd_frame([(0, 3, b"abc")], flags=0x08), "zstd: "),
+        (zstd_frame([(0, 3, b"abc")], flags=0x01, after=b"\x07"), "zstd: "),
+        (zstd_frame([(0, 3, b"abc")], window=17 << 3 | 1), "zstd: "),
+        (zstd_frame([(0, 3, b"abc")], flags=0xC0, after=struct.pack("<Q", 1 << 60)), "zstd: "),
+    ],
+)
+def test_zstd_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
+    """Several frames, bytes behind one, a dictionary, a lie about the size: the stream reads it, or says why not."""
+    assert -1 == zstd_most(frame)
+    if error is None:
+        assert decompress(4, frame, LIMIT) in (TEXT, TEXT * 2)
+    else:
+        with pytest.raises(DecompressionError, match=error):
+            decompress(4, frame, LIMIT)
+
+
+def test_zstd_announced_sizes_that_are_wrong_by_little() -> None:
+    """A frame that announces less or more than it holds is refused, and one that announces nothing but holds some."""
+    for announced in (0, 2, 4):
+        frame = zstd_frame([(0, 4, b"abcd"), (0, 0, b"")], flags=0xC0, after=struct.pack("<Q", announced))
+        if announced == 4:
+            assert b"abcd" == decompress(4, frame, LIMIT)
+        else:
+            with pytest.raises(DecompressionError, match="zstd: "):
+                decompress(4, frame, LIMIT)
+
+
+def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
+    """More than eight times the input and more than 64 KB: first within one block, then in so many that it is known."""
+    for size in (120_000, 1 << 20):
+        packed = ZSTD_UNSIZED.compress(bytes(size))
+        assert bytes(size) == decompress(4, packed, size)
+        with pytest.raises(DecompressionError, match=f"more than the {size - 1} bytes"):
+            decompress(4, packed, size - 1)
+
+
+def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that met a block of more than 64 KB has room for the next one, which is not read as a stream."""
+    streams: list[bytes] = []
+    pieces = compression._zstd_pieces
+
+    def counted(context: Any, data: bytes, limit: int) -> Iterator[bytes]:
+        streams.append(data)
+        return pieces(context, data, limit)
+
+    monkeypatch.setattr(compression, "_zstd_pieces", counted)
+    large, small = ZSTD_UNSIZED.compress(bytes(100_000)), ZSTD_UNSIZED.compress(bytes(1000))
+    with ThreadPoolExecutor(1) as new_thread:
+        for packed, size in ((small, 1000), (large, 100_000), (large, 100_000), (small, 1000)):
+            assert bytes(size) == new_thread.submit(decompress, 4, packed, LIMIT).result()
+    assert [large] == streams
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+def test_cut_anywhere(codec: str) -> None:
+    """An ordinary batch without its end, wherever that is, is an error of its codec."""
+    for plain in (TEXT, NOISE):
+        packed = compress(codec, plain)
+        for size in range(0 if codec != "zstd" else 1, len(packed)):
+            if codec == "snappy" and size == 16:
+                continue  # a framed stream of no blocks
+            with pytest.raises(DecompressionError, match=codec):
+                decompress(CODECS[codec], packed[:size], LIMIT)
+
+
+def bombs() -> Iterator[tuple[str, bytes]]:
+    """A few bytes each that would like to be many, or say that they are."""
+    yield "lz4", lz4_frame([lz4.block.compress(bytes(65536), store_size=False)])
+    yield "lz4", lz4_frame([lz4.block.compress(bytes(4 << 20), store_size=False)], sizes=b"\x60\x70")
+    yield "lz4", lz4.frame.compress(bytes(4 << 20), block_linked=False, store_size=False)
+    yield "zstd", zstd_frame([(1, 1 << 17, b"x")])
+    yield "zstd", ZSTD_UNSIZED.compress(bytes(1 << 17))
+    yield "zstd", ZSTD_SIZED.compress(bytes(1 << 17))
+    yield "zstd", ZSTD_UNSIZED.compress(bytes(1 << 17)) * 100
+    block = snappy.compress(bytes(1 << 20))
+    yield "snappy", block
+    yield "snappy", compress("snappy", bytes(32768))
+    yield "snappy", compress("snappy", b"")[:16] + struct.pack(">i", len(block)) + block
+
+
+@pytest.mark.parametrize(("codec", "packed"), [*bombs()])
+def test_bombs_get_little_memory(codec: str, packed: bytes) -> None:
+    """Above the limit there is an error, and on the way to it no more memory than a block or two."""
+    decompress(CODECS[codec], compress(codec, TEXT), LIMIT)  # imports the library
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionError, match="more than the 20000 bytes"):
+            decompress(CODECS[codec], packed, 20_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000 + 10 * len(packed)
+
+
+@pytest.mark.parametrize("read", [lz4_block, zstd_most, xerial_block])
+def test_buffers_that_are_too_short_for_anything(read: Callable[[bytes], object]) -> None:
+    """Nothing is read beyond the end, of which the sanitizers would tell."""
+    for start in (b"", b"\x04\x22\x4d\x18\x60\x40\x82", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\0" + bytes(8)):
+        for size in range(len(start) + 1):
+            assert read(bytes(bytearray(start[:size]))) in (None, -1)
+
+
+def test_snappy_sizes() -> None:
+    """A size of up to five bytes in front of a raw block."""
+    assert [0, 127, 128, 300, (1 << 35) - 1] == [
+        snappy_size(size) for size in (b"\0", b"\x7f", b"\x80\x01", b"\xac\x02rest", b"\xff\xff\xff\xff\x7f")
+    ]
+    assert [-1] * 3 == [snappy_size(size) for size in (b"", bytes(bytearray(b"\xff")), b"\xff" * 5 + b"\0")]
+
+
+def test_xerial_frames_of_one_block() -> None:
+    """Only a block that reaches to the end is the only one."""
+    framed = compress("snappy", TEXT)
+    block = xerial_block(framed)
+    assert block is not None
+    assert snappy.compress(TEXT) == bytes(block)
+    assert [None] * 3 == [xerial_block(data) for data in (framed + b"\0", framed[:-1], framed + framed[16:])]
+    assert TEXT * 2 == decompress(2, framed + framed[16:], LIMIT)
+
+
+def test_a_batch_says_what_is_wrong_with_its_compression() -> None:
+    """The text of the library reaches the one who polls."""
+    fetch = PartitionFetch(TopicPartition("t", 0), frame_batch(lz4_frame([b"\xff" * 40]), attributes=3), 0)
+    with pytest.raises(Exception, match="corrupt record data in t-0 at offset 0: lz4: LZ4F_decompress failed"):
+        fetch.take(1)

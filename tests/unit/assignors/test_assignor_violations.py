@@ -1,0 +1,130 @@
+"""What a stranger's assignor may get wrong, one by one: the error names plugin, distribution and what was given."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer import assignors
+from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription
+from kconsumer.errors import AssignorError
+from kconsumer.types import PartitionInfo, TopicPartition
+from support.harnesses.group_harness import GroupHarness
+
+MODULE = "violations_of_acme"
+SOURCE = """
+from kconsumer.assignors import Assignor, RebalanceProtocol
+
+class Eager(Assignor):
+    name = "acme-eager"
+    answer = None
+
+    def assign(self, cluster, subscriptions):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+class Cooperative(Eager):
+    name = "acme-cooperative"
+    protocols = (RebalanceProtocol.COOPERATIVE,)
+"""
+ENTRIES = f"[kconsumer.assignors]\nacme-eager = {MODULE}:Eager\nacme-cooperative = {MODULE}:Cooperative\n"
+ORIGIN = 'assignor "acme-{0}" (acme-violations 2.1, violations_of_acme:{1}) '
+
+VIEW = ClusterView([PartitionInfo(topic, partition) for topic in ("t", "u") for partition in range(3)])
+A0, A1 = TopicPartition("t", 0), TopicPartition("t", 1)
+MEMBERS = {
+    "a": Subscription(("t", "u"), owned_partitions=(A0, A1)),
+    "b": Subscription(("t",)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The distribution acme-violations 2.1, as pip would leave it."""
+    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
+    info = tmp_path / "acme_violations-2.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-violations\nVersion: 2.1\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("KCONSUMER_DISABLE_PLUGINS", raising=False)
+    yield
+    sys.modules.pop(MODULE, None)
+
+
+def broken(protocol: str, answer: object) -> Assignor:
+    """The plugin, loaded by name, with an answer to give."""
+    loaded: Any = assignors.load(f"acme-{protocol}")
+    loaded.answer = answer
+    return loaded  # type: ignore[no-any-return]  # found by name
+
+
+def to(**members: tuple[TopicPartition, ...]) -> Mapping[str, Assignment]:
+    """Who gets what."""
+    return {member: Assignment(partitions) for member, partitions in members.items()}
+
+
+VIOLATIONS: dict[str, tuple[object, str]] = {
+    "unknown member": (to(c=(A0,)), 'gave partitions to "c", which is no member of the group'),
+    "topic not subscribed": (to(b=(TopicPartition("u", 0),)), 'gave u-0 to member "b", which does not subscribe to u'),
+    "topic nobody knows": (to(a=(TopicPartition("x", 0),)), 'gave x-0 to member "a", which does not subscribe to x'),
+    "no such partition": (to(a=(TopicPartition("t", 7),)), 'gave t-7 to member "a", but there is no such partition'),
+    "negative partition": (to(a=(TopicPartition("t", -1),)), 'gave t--1 to member "a", but there is no such partition'),
+    "twice to two": (to(a=(A0, A1), b=(A1,)), 'gave t-1 twice: to "a" and to "b"'),
+    "twice to one": (to(a=(A0, A1, A0)), 'gave t-0 twice: to "a" and to "a"'),
+    "no mapping": ([("a", Assignment((A0,)))], "returned list instead of a mapping"),
+    "nothing": (None, "returned NoneType instead of a mapping"),
+    "no assignment": ({"a": (A0,)}, "which is no Assignment"),
+    "no partition": ({"a": Assignment(("t-0",))}, 'gave member "a" what is no partition'),  # type: ignore[arg-type]
+    "an exception": (ZeroDivisionError("weights"), "failed to assign: ZeroDivisionError: weights"),
+}
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+@pytest.mark.parametrize("violation", VIOLATIONS)
+def test_each_violation(violation: str, protocol: str) -> None:
+    """Whatever is wrong, the message begins with where the plugin comes from and says what it did."""
+    answer, says = VIOLATIONS[violation]
+    with pytest.raises(AssignorError) as caught:
+        assignors.assign(broken(protocol, answer), VIEW, MEMBERS)
+    text = str(caught.value)
+    assert text.startswith(ORIGIN.format(protocol, protocol.capitalize()))
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (to(a=(A0,), b=(A1,)), False),  # t-1 goes over at once
+        (to(b=(A0, A1)), False),  # left out is taken away, too
+        (to(a=(A0,)), True),  # t-1 is taken away first
+        (to(a=(A0, A1), b=(TopicPartition("t", 2),)), True),  # t-2 was nobody's
+    ],
+)
+def test_cooperative_hand_over(answer: Mapping[str, Assignment], right: bool) -> None:
+    """A partition goes over in two rebalances, or the plugin is named with it; an eager one may do it at once."""
+    assignors.assign(broken("eager", answer), VIEW, MEMBERS)
+    if right:
+        assignors.assign(broken("cooperative", answer), VIEW, MEMBERS)
+        return
+    with pytest.raises(AssignorError, match=r'gave t-\d to "b" while "a" still owns it') as caught:
+        assignors.assign(broken("cooperative", answer), VIEW, MEMBERS)
+    assert str(caught.value).startswith(ORIGIN.format("cooperative", "Cooperative"))
+
+
+def test_a_leader_that_was_given_nonsense_sends_nothing() -> None:
+    """The violation is raised to the caller once, no SyncGroup leaves, and the member joins again."""
+    group = GroupHarness(assignor=broken("eager", to(me=(A0, A0))))
+    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    assert [] == group.poll()
+    error = group.membership.take_error()
+    assert isinstance(error, AssignorError)
+    assert str(error).startswith(ORIGIN.format("eager", "Eager"))
+    assert group.membership.take_error() is None
+    group.now += 1000
+    assert "JoinGroup" == group.until("JoinGroup").api.name

@@ -1,0 +1,58 @@
+"""Pages under docs/ that are tables of the code say what the code says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from kconsumer.config.options import OPTIONS
+
+ROOT = Path(__file__).parents[3]
+# What we never do whatever it says; and a choice among metrics that are all of the lowest level.
+WITHOUT_EFFECT = {"enable_metrics_push", "metrics_recording_level"}
+
+
+def test_pages_are_current() -> None:
+    """The pages were written from the tables as they are now."""
+    command = [sys.executable, str(ROOT / "docs" / "make_pages.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_no_option_is_ignored() -> None:
+    """Every option that takes more than its default is read somewhere outside the table."""
+    table = {"config.py", "_options.py"}
+    sources = [path for path in (ROOT / "kconsumer").rglob("*.py") if path.name not in table]
+    read = set(
+        re.findall(
+            r'config\.(?:(?:secret|refers)\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources)
+        )
+    )
+    assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}
+
+
+def test_messages_name_no_page() -> None:
+    """No text outside docstrings points to a page of docs/, which is not in the wheel, or to an extra of a package
+    that has to be in an index for that."""
+    found = []
+    for path in (ROOT / "kconsumer").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            (path.name, node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+            if re.search(r"\bdocs/|kconsumer\[", node.value)
+        ]
+    assert [] == found
+
+
+def test_file_map_is_complete() -> None:
+    """docs/design/overview.md names every module, so that a newcomer finds it."""
+    text = (ROOT / "docs" / "design" / "overview.md").read_text(encoding="utf-8")
+    sources = [*(ROOT / "kconsumer").rglob("*.py"), *(ROOT / "kconsumer").rglob("*.pyx")]
+    names = {path.name for path in sources if path.name != "__init__.py"}
+    assert set() == names - set(re.findall(r"(\w+\.pyx?)\b", text))

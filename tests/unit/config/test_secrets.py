@@ -1,0 +1,97 @@
+"""Secrets stay where they are put: not in reprs, texts of errors, logs, what plugins get, or pickles."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+
+from kconsumer.config.options import OPTIONS, ConsumerConfig
+from kconsumer.errors import ConfigError, KafkaError
+from kconsumer.net.sasl.mechanism import Credentials
+from kconsumer.schema import SASL_AUTHENTICATE
+from support.fakes.login_exchange import LoginWorld
+from support.fakes.scripted_broker import SILENCE
+
+PLANTED = "pl4nted"
+SECRET_OPTIONS = sorted(name for name, row in OPTIONS.items() if row.secret)
+
+
+def config(**options: Any) -> ConsumerConfig:
+    return ConsumerConfig(bootstrap_servers="b:9092", **options)
+
+
+def test_what_is_a_secret() -> None:
+    """Every option with a password, a key or a login entry in it."""
+    words = ("password", "secret", "keystore_key", "jaas")
+    assert SECRET_OPTIONS == sorted(name for name in OPTIONS if any(word in name for word in words))
+
+
+@pytest.mark.parametrize("name", SECRET_OPTIONS)
+def test_a_configuration_keeps_it(name: str) -> None:
+    """Not shown, not given to plugins, and rather not pickled at all; a copy is the same object."""
+    one = config(**{name: PLANTED})
+    assert PLANTED == one.secret(name)
+    assert PLANTED not in repr(one)
+    assert PLANTED not in str(one.as_mapping())
+    with pytest.raises(TypeError, match=f"{name} in clear text"):
+        pickle.dumps(one)
+    assert one is copy.deepcopy(one) is copy.copy(one)
+
+
+@pytest.mark.parametrize("name", SECRET_OPTIONS)
+def test_a_reference_is_pickled_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever unpickles it looks in an environment of its own."""
+    monkeypatch.setenv("KCONSUMER_PLANTED", PLANTED)
+    data = pickle.dumps(config(**{name: "env:KCONSUMER_PLANTED"}))
+    assert PLANTED.encode() not in data
+    assert PLANTED == pickle.loads(data).secret(name)
+
+
+@pytest.mark.parametrize("name", SECRET_OPTIONS)
+@pytest.mark.parametrize("given", [[PLANTED], {PLANTED: 1}, PLANTED.encode()])
+def test_an_error_does_not_quote_it(name: str, given: object) -> None:
+    """Also when it is of the wrong type."""
+    with pytest.raises(ConfigError) as caught:
+        config(**{name: given})
+    assert PLANTED not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_account_shows_nothing() -> None:
+    """What mechanisms are given."""
+    shown = repr(Credentials(PLANTED, PLANTED, token=PLANTED, extensions={"a": PLANTED}))
+    assert PLANTED not in shown
+
+
+REFUSED = SASL_AUTHENTICATE.response(error_code=58, error_message="no")
+
+
+@pytest.mark.parametrize(
+    "answer", [SASL_AUTHENTICATE.response(), REFUSED, SILENCE, b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\0"]
+)
+@pytest.mark.parametrize("called", [False, True])
+def test_a_login_tells_nothing(answer: Any, called: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever becomes of it: nothing in the log at its finest, in the error with its causes, in any repr."""
+    world = LoginWorld(sasl_plain_password=(lambda: PLANTED) if called else PLANTED)
+    world.broker.on(SASL_AUTHENTICATE, answer)
+    told: list[object] = []
+    with caplog.at_level(1):
+        for _ in range(3):
+            world.ready()
+            for _ in range(6):
+                world.poll(10_000)
+                told += [*world.client._nodes_by_id.values(), world.client, world.client.report(world.clock.now())]
+                told += [
+                    link.connection and link.connection._authenticator for link in world.client._nodes_by_id.values()
+                ]
+            error = world.failed()
+            if isinstance(error, KafkaError):
+                told += traceback.format_exception(error)
+            world.clock.advance(2_000)
+    logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
+    assert PLANTED not in repr(told) + logged
+    assert PLANTED in str([r.message.auth_bytes for r in world.broker.requests if r.api is SASL_AUTHENTICATE])

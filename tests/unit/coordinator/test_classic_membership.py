@@ -1,0 +1,285 @@
+"""The classic membership manager: requests, callbacks and state for each answer, without network or clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.coordinator.classic_protocol.embedded import decode_assignment, decode_subscription
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.coordinator.rebalance_steps import CallbackKind
+from kconsumer.errors import BrokerConnectionError
+from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
+from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
+
+ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
+
+
+def test_first_join_sends_what_java_sends() -> None:
+    """The first JoinGroup has no member id, both timeouts, the assignor's name and the sorted topics."""
+    group = GroupHarness(topics=("b", "a"), max_poll_interval_ms=60_000)
+    join = group.request()
+    message = join.message
+    assert ("g", 45_000, 60_000, "", "consumer") == (
+        message.group_id,
+        message.session_timeout_ms,
+        message.rebalance_timeout_ms,
+        message.member_id,
+        message.protocol_type,
+    )
+    assert "+1" == join.node
+    assert 65_000 == join.timeout_ms
+    (protocol,) = message.protocols
+    assert "first-takes-all" == protocol.name
+    subscription = decode_subscription(protocol.metadata)
+    assert (["a", "b"], [], -1) == (subscription.topics, subscription.owned_partitions, subscription.generation_id)
+    assert [] == group.poll(), "one JoinGroup at a time"
+
+
+def test_member_id_required_rejoins_with_the_id_given() -> None:
+    """MEMBER_ID_REQUIRED (KIP-394) leads to a second JoinGroup with the coordinator's id, no callback between."""
+    group = GroupHarness()
+    group.answer(group.request(), JoinGroupResponse(error_code=79, member_id="given"))
+    assert "given" == group.request().message.member_id
+    assert [] == group.calls
+
+
+def test_follower_gets_its_assignment() -> None:
+    """A follower syncs without assignments; on_assign sees its partitions, then the member is stable."""
+    group = GroupHarness()
+    sync = group.join()
+    assert [] == sync.message.assignments
+    group.answer(sync, group.synced(*tps("t", 1)))
+    group.poll()
+    assert tps("t", 1) == group.subscription.assigned()
+    group.run_callbacks()
+    assert [(ASSIGNED, tps("t", 1))] == group.calls
+    assert MemberState.STABLE is group.member.state
+    assert Generation(1, "me", "first-takes-all") == group.member.generation
+    assert group.membership.idle
+
+
+def test_leader_assigns_through_its_plugin() -> None:
+    """The leader runs the assignor named in the answer and sends every member's assignment."""
+    group = GroupHarness()
+    sync = group.join(leader=True)
+    (assignment,) = sync.message.assignments
+    assert "me" == assignment.member_id
+    (topic,) = decode_assignment(assignment.assignment).assigned_partitions
+    assert ("t", [0, 1]) == (topic.topic, list(topic.partitions))
+
+
+def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
+    """A topic that only another member subscribes to is looked up before assigning."""
+    group = GroupHarness(topics=("t", "unknown"))
+    group.learn({"t": 2})
+    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    assert [] == group.poll()
+    group.learn({"t": 2, "unknown": 1})
+    group.metadata._keep_refreshes(1 << 30)
+    (assignment,) = group.until("SyncGroup").message.assignments
+    topics = [topic.topic for topic in decode_assignment(assignment.assignment).assigned_partitions]
+    assert ["t", "unknown"] == topics
+
+
+def test_leader_rejoins_when_partitions_are_added() -> None:
+    """A stable leader joins again when metadata shows another partition count than it assigned with."""
+    group = GroupHarness()
+    sync = group.join(leader=True)
+    group.answer(sync, group.synced(*tps("t", 0, 1)))
+    group.poll()
+    group.run_callbacks()
+    assert group.membership.idle
+    group.learn({"t": 3})
+    assert "cached metadata has changed" == group.until("JoinGroup").message.reason
+
+
+def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
+    """An assignor's exception reaches the caller naming the plugin; the member joins again."""
+
+    class Broken(FirstTakesAll):
+        def assign(self, cluster, subscriptions):  # type: ignore[no-untyped-def]
+            raise RuntimeError("no idea")
+
+    group = GroupHarness(assignor=Broken())
+    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    assert [] == group.poll()
+    error = group.membership.take_error()
+    assert error is not None
+    assert "no idea" in str(error)
+    assert "first-takes-all" in str(error)
+    group.now += 1000
+    assert "JoinGroup" == group.until("JoinGroup").api.name
+
+
+def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
+    """Eager order: commit, on_revoke(all), drop, JoinGroup without owned partitions, on_assign(all)."""
+    group = GroupHarness()
+    group.stable(*tps("t", 0, 1))
+    group.consume(tps("t", 0)[0], 7)
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    commit = group.request()
+    assert "OffsetCommit" == commit.api.name
+    assert 1 == commit.message.generation_id_or_member_epoch
+    assert not group.subscription.is_fetchable(tps("t", 0)[0]), "nothing is returned while it is being revoked"
+    assert group.membership.due_callback is None, "the callback waits for the commit"
+    group.answer(commit, committed(commit))
+    group.poll()
+    group.run_callbacks()
+    assert [(REVOKED, tps("t", 0, 1))] == group.calls
+    assert () == group.subscription.assigned()
+    join = group.until("JoinGroup")
+    subscription = decode_subscription(join.message.protocols[0].metadata)
+    assert ([], 1) == (subscription.owned_partitions, subscription.generation_id)
+    assert "test" == join.message.reason
+
+
+def test_eager_revokes_even_an_empty_assignment() -> None:
+    """A member without partitions is still told of the revocation under the eager protocol."""
+    group = GroupHarness()
+    group.stable()
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    assert [(REVOKED, ())] == group.calls
+
+
+def test_cooperative_member_keeps_partitions_while_joining() -> None:
+    """Cooperative: nothing is revoked before the join, and the subscription names what is owned."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative())
+    group.stable(*tps("t", 0, 1))
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    join = group.until("JoinGroup")
+    assert [] == group.calls
+    assert tps("t", 0, 1) == group.subscription.assigned()
+    (owned,) = decode_subscription(join.message.protocols[0].metadata).owned_partitions
+    assert ("t", [0, 1]) == (owned.topic, list(owned.partitions))
+
+
+def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
+    """What moves away is committed and revoked after the sync, on_assign sees only what is new, then a rejoin."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"))
+    group.stable(*tps("t", 0, 1))
+    group.consume(tps("t", 0)[0], 3)
+    group.consume(tps("t", 1)[0], 4)
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    sync = group.join(generation=2)
+    group.answer(sync, group.synced(*tps("t", 0), *tps("u", 1)))
+    commit = group.request()
+    assert ("OffsetCommit", 2) == (commit.api.name, commit.message.generation_id_or_member_epoch)
+    assert not group.subscription.is_fetchable(tps("t", 1)[0])
+    assert group.subscription.is_fetchable(tps("t", 0)[0]), "what stays is not interrupted"
+    group.answer(commit, committed(commit))
+    group.poll()
+    group.run_callbacks()
+    assert [(REVOKED, tps("t", 1)), (ASSIGNED, tps("u", 1))] == group.calls
+    assert {*tps("t", 0), *tps("u", 1)} == set(group.subscription.assigned())
+    assert "need to revoke partitions and re-join" == group.until("JoinGroup").message.reason
+
+
+def test_lost_generation_runs_on_lost() -> None:
+    """When the coordinator has forgotten the member, the next poll runs on_lost before joining anew."""
+    group = GroupHarness()
+    group.stable(*tps("t", 0, 1))
+    group.calls.clear()
+    group.now += 3001
+    heartbeat = group.until("Heartbeat")
+    group.answer(heartbeat, HeartbeatResponse(error_code=25))
+    assert Generation() == group.member.generation
+    join = group.until("JoinGroup")
+    assert [(LOST, tps("t", 0, 1))] == group.calls
+    assert "" == join.message.member_id
+
+
+def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
+    """A broken connection marks the coordinator unknown; the join is sent again once it is found."""
+    group = GroupHarness()
+    group.break_connection(group.request(), BrokerConnectionError("reset"))
+    assert group.coordinator.connection_id is None
+    group.find_coordinator()
+    group.now += 130
+    assert "JoinGroup" == group.request().api.name
+
+
+def test_answer_to_an_older_join_is_ignored() -> None:
+    """After leaving, a late JoinGroup answer changes nothing."""
+    group = GroupHarness()
+    join = group.request()
+    group.membership.leave("test", group.now)
+    group.answer(join, group.joined(leader=False))
+    assert MemberState.UNJOINED is group.member.state
+    assert Generation() == group.member.generation
+
+
+def test_changed_subscription_rejoins() -> None:
+    """A stable member whose topics changed joins again with the new ones."""
+    group = GroupHarness()
+    group.stable(*tps("t", 0))
+    group.subscription.subscribe(["t", "u"])
+    join = group.until("JoinGroup")
+    assert ["t", "u"] == decode_subscription(join.message.protocols[0].metadata).topics
+    assert "the subscription has changed" == join.message.reason
+
+
+def test_assignment_for_an_older_subscription_is_not_taken() -> None:
+    """Topics unsubscribed while joining: no callback for the stale assignment, and another join."""
+    group = GroupHarness()
+    sync = group.join()
+    group.subscription.subscribe(["u"])
+    group.answer(sync, group.synced(*tps("t", 0)))
+    group.until("JoinGroup")
+    assert () == group.subscription.assigned()
+    assert (ASSIGNED, tps("t", 0)) not in group.calls
+
+
+def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
+    """leave() of a dynamic member: LeaveGroup with the member id and reason; the callback before it is revoked."""
+    group = GroupHarness()
+    group.stable(*tps("t", 0))
+    callback = group.membership.leave_callback()
+    assert callback is not None
+    assert (REVOKED, tps("t", 0)) == (callback.kind, callback.partitions)
+    request = group.membership.leave("the consumer closed", group.now)
+    assert request is not None
+    (member,) = request.message.members
+    assert ("me", "the consumer closed") == (member.member_id, member.reason)
+    assert Generation() == group.member.generation
+    assert () == group.subscription.assigned()
+
+
+@pytest.mark.parametrize(("under_way", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
+def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -> None:
+    """While JoinGroup or SyncGroup waits for others, LeaveGroup takes the broker's other connection."""
+    group = GroupHarness()
+    if under_way is None:
+        group.stable(*tps("t", 0))
+    else:
+        group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"))
+        join = group.until("JoinGroup")
+        if under_way == "SyncGroup":
+            group.answer(join, group.joined(leader=False))
+            group.until("SyncGroup")
+    request = group.membership.leave("the consumer closed", group.now)
+    assert request is not None
+    assert node == request.node
+
+
+@pytest.mark.parametrize(("leave_group", "leaves"), [(None, False), (True, True), (False, False)])
+def test_static_member_stays_unless_told(leave_group: bool | None, leaves: bool) -> None:
+    """A static member sends LeaveGroup on close only with leave_group=True (KIP-1092)."""
+    group = GroupHarness(group_instance_id="i")
+    group.stable(*tps("t", 0))
+    assert leaves == (group.membership.leave("the consumer closed", group.now, leave_group) is not None)
+
+
+def test_leaving_in_the_middle_of_a_join_runs_on_lost() -> None:
+    """Partitions kept through a cooperative join are lost, not revoked, when leaving before it ends."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative())
+    group.stable(*tps("t", 0))
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    callback = group.membership.leave_callback()
+    assert callback is not None
+    assert LOST is callback.kind

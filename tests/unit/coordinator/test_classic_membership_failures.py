@@ -1,0 +1,243 @@
+"""What fails in the middle of a classic rebalance is raised once by poll; later polls join again and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kconsumer.assignors import Assignment, ClusterView, Subscription
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.rebalance_steps import CallbackKind
+from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError
+from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
+from kconsumer.types import GroupMetadata
+from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, tps
+
+ZERO, ONE = tps("t", 0, 1)
+
+
+class Raising(FirstTakesAll):
+    """Raises, or returns nonsense, the first time that one of its methods is called."""
+
+    def __init__(self, method: str, outcome: object) -> None:
+        self.method, self.outcome = method, outcome
+
+    def _fail(self, method: str) -> Any:
+        if method != self.method:
+            return None
+        self.method = ""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        found: bytes | None = self._fail("subscription_user_data")
+        return found
+
+    def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        return self._fail("assign") or super().assign(cluster, subscriptions)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self._fail("on_assignment")
+
+
+def joins_and_reads(group: GroupHarness) -> None:
+    """After a backoff the member joins and is stable with its partitions."""
+    group.now += 1300
+    group.run_callbacks()
+    if group.member.state is not MemberState.STABLE:
+        sync = group.join(leader=True, generation=group.member.generation.id + 1)
+        group.answer(sync, group.synced(ZERO, ONE))
+        group.poll()
+        group.run_callbacks()
+        group.poll()
+    assert group.membership.idle
+    assert {ZERO, ONE} == set(group.subscription.assigned())
+    assert all(not group.subscription.get(tp).awaiting_callback for tp in (ZERO, ONE))
+
+
+def raised(group: GroupHarness) -> KafkaError:
+    """What poll raises, once."""
+    error = group.membership.take_error()
+    assert error is not None
+    assert group.membership.take_error() is None
+    return error
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome"),
+    [
+        ("subscription_user_data", RuntimeError("no idea")),
+        ("subscription_user_data", "text"),
+        ("assign", RuntimeError("no idea")),
+        ("assign", {"me": Assignment((ZERO,), user_data="text")}),  # type: ignore[arg-type]
+        ("on_assignment", RuntimeError("no idea")),
+    ],
+)
+def test_plugin_that_fails_once(method: str, outcome: object) -> None:
+    """Whichever method of an assignor raises or returns what cannot be sent: an AssignorError names the plugin and the
+    method, and the member joins."""
+    group = GroupHarness(assignor=Raising(method, outcome))
+    requests = group.poll()
+    if requests:
+        group.answer(requests[0], group.joined(leader=True))
+        requests = group.poll()
+    if requests:
+        group.answer(requests[0], group.synced(ZERO, ONE))
+        group.poll()
+    error = raised(group)
+    assert isinstance(error, AssignorError)
+    assert "first-takes-all" in str(error)
+    assert method.split("_")[0] in str(error)
+    assert isinstance(error.__cause__, Exception)
+    joins_and_reads(group)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff", b"\x00\x03\x00\x00\x00\x09"])
+def test_assignment_that_cannot_be_read(data: bytes) -> None:
+    """A leader of another client that leaves this member out, or sends garbage: ProtocolError, then another join. The
+    member does not stay in the group as one that only sends heartbeats."""
+    group = GroupHarness()
+    group.answer(group.join(), SyncGroupResponse(assignment=data))
+    error = raised(group)
+    assert isinstance(error, ProtocolError)
+    assert "cannot be read" in str(error)
+    assert not group.commits.pending_commits()
+    joins_and_reads(group)
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x00\x03\x00\x00\x00\x09"])
+def test_leader_of_a_member_whose_subscription_cannot_be_read(metadata: bytes) -> None:
+    """The group does not wait for a SyncGroup that never comes: the error names the member, and this one rejoins."""
+    group = GroupHarness()
+    response = group.joined(leader=True)
+    stranger = type(response.members[0])(member_id="stranger", metadata=metadata)
+    response.members = [*response.members, stranger]
+    group.answer(group.until("JoinGroup"), response)
+    error = raised(group)
+    assert isinstance(error, ProtocolError)
+    assert "'stranger'" in str(error)
+    joins_and_reads(group)
+
+
+@pytest.mark.parametrize("leader", [True, False])
+def test_assignor_that_is_not_configured(leader: bool) -> None:
+    """The group uses an assignor that this member does not have: raised, leader or not."""
+    group = GroupHarness()
+    response = group.joined(leader=leader)
+    response.protocol_name = "unheard-of"
+    group.answer(group.until("JoinGroup"), response)
+    assert isinstance(raised(group), ConfigError)
+    joins_and_reads(group)
+
+
+def test_cooperative_member_keeps_its_partitions_when_a_join_fails() -> None:
+    """As in Java the generation is not forgotten: nothing is lost by an error of the leader's assignor."""
+
+    class Broken(FirstTakesAllCooperative):
+        def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+            raise RuntimeError("no idea")
+
+    group = GroupHarness(assignor=Broken())
+    group.stable(ZERO, ONE)
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    group.answer(group.until("JoinGroup"), group.joined(leader=True, generation=2))
+    group.poll()
+    assert isinstance(raised(group), AssignorError)
+    group.now += 1300
+    assert "JoinGroup" == group.until("JoinGroup").api.name
+    assert [] == group.calls
+    assert (ZERO, ONE) == group.subscription.assigned()
+
+
+def test_repeated_failures_back_off() -> None:
+    """A leader that leaves this member out again and again is asked ever more rarely."""
+    group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    joins = 0
+    began = group.now
+    while group.now < began + 10_000:
+        for request in group.poll():
+            if request.api.name == "JoinGroup":
+                joins += 1
+                group.answer(request, group.joined(leader=False))
+            elif request.api.name == "SyncGroup":
+                group.answer(request, SyncGroupResponse(assignment=b""))
+        group.membership.take_error()
+        group.now += 10
+    assert 10 <= joins <= 17
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: JoinGroupResponse(error_code=27),
+        lambda: JoinGroupResponse(error_code=25),
+        lambda: JoinGroupResponse(error_code=79, member_id="given"),
+    ],
+    ids=["REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "MEMBER_ID_REQUIRED"],
+)
+def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Callable[[], JoinGroupResponse]) -> None:
+    """What is retried at once is retried at once one time; from then on there is a backoff."""
+    group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    joins = 0
+    began = group.now
+    while group.now < began + 10_000:
+        for request in group.poll():
+            joins += 1
+            group.answer(request, answer())
+        group.now += 1
+    assert 10 <= joins <= 19
+
+
+def test_exception_between_two_steps_is_followed_by_another_join() -> None:
+    """A rebalance whose steps were cut short (Ctrl-C, no memory) does not leave a member that only sends heartbeats."""
+    group = GroupHarness()
+    sync = group.join()
+    group.answer(sync, group.synced(ZERO, ONE))
+    group.membership._steps.clear()
+    assert MemberState.COMPLETING is group.member.state
+    joins_and_reads(group)
+
+
+def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
+    """A member that is thrown out between the SyncGroup response and the next poll joins again without callbacks."""
+    group = GroupHarness()
+    group.answer(group.join(), group.synced(ZERO, ONE))
+    group.member.reset("fenced")
+    group.until("JoinGroup")
+    assert () == group.subscription.assigned()
+    assert [] == [kind for kind, _ in group.calls if kind is CallbackKind.ASSIGNED]
+    assert GroupMetadata("g") == group.membership.group_metadata()
+
+
+def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
+    """The new generation is shown when its assignment is taken over: before on_revoke and on_assign, not when JoinGroup
+    is answered. It stays while the member is fenced, and is gone after it left (Java onJoinComplete)."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative())
+    seen: list[GroupMetadata] = []
+
+    def metadata() -> int:
+        seen.append(group.membership.group_metadata())
+        return seen[-1].generation_id
+
+    assert -1 == metadata()
+    group.stable(ZERO, ONE)
+    assert GroupMetadata("g", 1, "me") == group.membership.group_metadata()
+    group.member.request_rejoin("test")
+    sync = group.join(generation=2)
+    assert 1 == metadata(), "JoinGroup is answered, the assignment is not known"
+    group.answer(sync, group.synced(ZERO))
+    assert 1 == metadata(), "the assignment is not taken over"
+    group.poll()
+    callback = group.membership.due_callback
+    assert callback is not None
+    assert CallbackKind.REVOKED is callback.kind
+    assert 2 == metadata(), "in on_revoke a transaction commits in the new generation"
+    group.member.reset("fenced")
+    assert 2 == metadata(), "no generation at all would not be fenced by the broker"
+    group.membership.leave("test", group.now)
+    assert -1 == metadata()
+    assert all(one.group_id == "g" for one in seen)

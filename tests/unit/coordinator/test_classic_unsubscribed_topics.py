@@ -1,0 +1,85 @@
+"""Classic protocol: from the moment subscribe() returns nothing of a topic that it left out is fetched or returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer.assignors import Assignor
+from kconsumer.errors import BrokerConnectionError
+from kconsumer.schema.classic_group import JoinGroupResponse
+from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, tps
+
+KEPT, DROPPED = *tps("t", 0), *tps("u", 0)
+
+
+def nothing(_: GroupHarness) -> None:
+    """The member is stable."""
+
+
+def join_in_flight(group: GroupHarness) -> None:
+    """Another member joined, and this one waits for the response to its JoinGroup."""
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+
+
+def sync_in_flight(group: GroupHarness) -> None:
+    """The SyncGroup is waited for."""
+    group.member.request_rejoin("test")
+    group.join(generation=2)
+
+
+def assignment_received(group: GroupHarness) -> None:
+    """The SyncGroup response was received outside poll."""
+    group.member.request_rejoin("test")
+    group.answer(group.join(generation=2), group.synced(KEPT, DROPPED))
+
+
+def coordinator_unknown(group: GroupHarness) -> None:
+    """The coordinator is looked for."""
+    group.coordinator.mark_unknown("test", group.now)
+
+
+def backing_off(group: GroupHarness) -> None:
+    """A JoinGroup failed, the next one is sent later."""
+    group.member.request_rejoin("test")
+    group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=14))
+
+
+def connection_lost(group: GroupHarness) -> None:
+    """The connection broke in the middle of the join, and the coordinator was found again."""
+    group.member.request_rejoin("test")
+    group.break_connection(group.until("JoinGroup"), BrokerConnectionError("reset"))
+    group.find_coordinator()
+
+
+@pytest.mark.parametrize("assignor", [FirstTakesAll(), FirstTakesAllCooperative()], ids=["eager", "cooperative"])
+@pytest.mark.parametrize(
+    "moment",
+    [nothing, join_in_flight, sync_in_flight, assignment_received, coordinator_unknown, backing_off, connection_lost],
+)
+def test_topic_left_out_is_not_fetchable(assignor: Assignor, moment: Callable[[GroupHarness], None]) -> None:
+    """Whatever the membership waits for: a topic left out is not fetchable at once, nor when polls go on, and one that
+    is subscribed to again before the group knows is fetchable if it is still owned."""
+    group = GroupHarness(assignor=assignor, topics=("t", "u"))
+    group.stable(KEPT, DROPPED)
+    for tp in (KEPT, DROPPED):
+        group.consume(tp, 5)
+    moment(group)
+    owned = [tp for tp in (KEPT, DROPPED) if group.subscription.is_fetchable(tp)]
+    group.subscription.subscribe(["t"])
+    assert [KEPT] * (KEPT in owned) == group.subscription.fetchable()
+    group.subscription.subscribe(["t", "u"])
+    assert owned == group.subscription.fetchable()
+    group.subscription.subscribe(["t"])
+    for _ in range(5):
+        group.poll()
+        group.now += 1
+        assert not group.subscription.is_fetchable(DROPPED)
+    group.find_coordinator()
+    group.now += 2000
+    for _ in range(5):
+        group.poll()
+        group.run_callbacks()
+        assert not group.subscription.is_fetchable(DROPPED)

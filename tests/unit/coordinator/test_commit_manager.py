@@ -1,0 +1,481 @@
+"""Commits and committed offsets: requests, reactions to each error code, retries and deadlines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.commits import MAX_IN_FLIGHT
+from kconsumer.errors import (
+    BrokerConnectionError,
+    CommitFailedError,
+    RebalanceInProgressError,
+    TimeoutError,
+    TopicAuthorizationError,
+    WakeupError,
+)
+from kconsumer.managers import Promise, UnsentRequest
+from kconsumer.schema.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+from support.harnesses.group_harness import GroupHarness, committed, tps
+
+T0 = TopicPartition("t", 0)
+OFFSETS = {T0: OffsetAndMetadata(5, "note", 3)}
+
+
+def member(**options: Any) -> GroupHarness:
+    """A stable member of generation 1."""
+    group = GroupHarness(**options)
+    group.stable(T0)
+    return group
+
+
+def sent(group: GroupHarness) -> list[UnsentRequest]:
+    """What the commit manager sends now."""
+    return group.commits.poll(group.now).requests
+
+
+def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchResponse:
+    """An OffsetFetch answer for t-0."""
+    partition = OffsetFetchResponsePartitions(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
+    )
+    topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
+
+
+def test_commit_carries_generation_metadata_and_epoch() -> None:
+    """A member's commit names its generation; offset, note and leader epoch arrive as given."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    message = request.message
+    assert (1, "me", "+1") == (message.generation_id_or_member_epoch, message.member_id, request.node)
+    partition = message.topics[0].partitions[0]
+    assert (0, 5, 3, "note") == (
+        partition.partition_index,
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata,
+    )
+    assert request.max_version == 9, "a classic member commits by topic name"
+    group.answer(request, committed(request))
+    assert OFFSETS == promise.result()
+
+
+def test_assigned_consumer_commits_without_generation() -> None:
+    """With assign() the commit is no member's: generation -1, empty member id."""
+    group = GroupHarness(group_instance_id="i")
+    group.subscription.unsubscribe()
+    group.subscription.assign([T0])
+    group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    message = request.message
+    assert (-1, "", None) == (message.generation_id_or_member_epoch, message.member_id, message.group_instance_id)
+
+
+def test_nothing_to_commit_is_done_at_once() -> None:
+    """An empty commit needs no request."""
+    assert {} == member().commits.commit({}, None).result()
+
+
+@pytest.mark.parametrize("during_join", [True, False])
+def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> None:
+    """Without membership no request is sent: RebalanceInProgress while joining, else CommitFailed."""
+    group = GroupHarness()
+    if during_join:
+        group.until("JoinGroup")
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    assert [] == sent(group)
+    assert isinstance(promise.error, RebalanceInProgressError if during_join else CommitFailedError)
+
+
+def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None:
+    """ILLEGAL_GENERATION for a commit sent before the rejoin says: rebalance in progress, and resets nothing."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 10_000)
+    (request,) = sent(group)
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    group.member.generation = newer = Generation(2, "me", "first-takes-all")
+    group.answer(request, committed(request, 22))
+    assert isinstance(promise.error, RebalanceInProgressError)
+    assert newer == group.member.generation
+
+
+def test_async_commit_is_tried_once() -> None:
+    """Without a deadline a retriable error fails the commit: the caller decides."""
+    group = member()
+    promise = group.commits.commit(OFFSETS)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    assert promise.error is not None
+    assert promise.error.retriable
+    assert [] == sent(group)
+
+
+def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
+    """With the coordinator unknown an async commit waits for the look-up, and fails when that fails."""
+    group = member()
+    group.coordinator.coordinator = None
+    promise = group.commits.commit(OFFSETS)
+    assert [] == sent(group)
+    assert not promise.done
+    assert group.coordinator.lookup_requested
+    group.coordinator.last_error = BrokerConnectionError("refused")
+    sent(group)
+    assert isinstance(promise.error, BrokerConnectionError)
+
+
+def test_commit_gives_up_at_its_deadline_with_the_last_error() -> None:
+    """The TimeoutError of a commit has the last error as its cause."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now + 1000)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    group.now += 1000
+    sent(group)
+    assert isinstance(promise.error, TimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(promise.error.__cause__)
+
+
+def test_commits_leave_in_order() -> None:
+    """Two commits are sent in the order in which they were made."""
+    group = member()
+    group.commits.commit({T0: OffsetAndMetadata(1)})
+    group.commits.commit({T0: OffsetAndMetadata(2)}, group.now + 1000)
+    assert [1, 2] == committed_by(sent(group))
+
+
+def committed_by(requests: list[UnsentRequest]) -> list[int]:
+    """The offsets that these commit."""
+    return [request.message.topics[0].partitions[0].committed_offset for request in requests]
+
+
+def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
+    """Of many asynchronous commits a few are under way at a time, in order; an answer sends all that wait, as one: the
+    last offset of each partition. They end in order."""
+    group = member()
+    done: list[int] = []
+    for n in range(MAX_IN_FLIGHT + 7):
+        promise = group.commits.commit({TopicPartition(T0.topic, n % 2): OffsetAndMetadata(n)})
+        promise.add_done_callback(lambda kept, n=n: done.append(n if kept.error is None else -1))
+    requests = sent(group)
+    assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
+    assert [] == sent(group)
+    group.answer(requests[0], committed(requests[0]))
+    (last,) = sent(group)
+    assert {0: 16, 1: 15} == {
+        partition.partition_index: partition.committed_offset
+        for topic in last.message.topics
+        for partition in topic.partitions
+    }
+    promise = group.commits.commit({T0: OffsetAndMetadata(99)})
+    assert [] == sent(group), "what is under way takes nobody in"
+    for request in [*requests[1:], last]:
+        group.answer(request, committed(request))
+    assert [*range(MAX_IN_FLIGHT + 7)] == done
+    assert [99] == committed_by(sent(group))
+    assert not promise.done
+
+
+def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata]) -> list[Promise[Any]]:
+    """Asynchronous commits that wait behind as many as may be in flight, to be sent in one request."""
+    for n in range(MAX_IN_FLIGHT):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    return [group.commits.commit(offsets) for offsets in commits]
+
+
+def the_rest(group: GroupHarness) -> list[UnsentRequest]:
+    """What is sent when the first commits of `merged` are done."""
+    for request in sent(group):
+        group.answer(request, committed(request))
+    return sent(group)
+
+
+def test_merged_commits_fail_separately() -> None:
+    """Each ends with the codes of its own partitions: one that is refused does not fail the others."""
+    group = member()
+    one, two = TopicPartition("t", 1), TopicPartition("t", 2)
+    offsets = [{one: OffsetAndMetadata(1)}, {two: OffsetAndMetadata(2)}, {T0: OffsetAndMetadata(3)}]
+    told: list[Any] = []
+    group.commits.on_committed = lambda done: told.append(dict(done))
+    promises = merged(group, *offsets)
+    (request,) = the_rest(group)
+    told.clear()
+    response = committed(request)
+    for partition in response.topics[0].partitions:
+        partition.error_code = {1: 12, 2: 0, 0: 29}[partition.partition_index]
+    group.answer(request, response)
+    too_large, good, refused = promises
+    assert "OFFSET_METADATA_TOO_LARGE" == getattr(too_large.error, "name", "")
+    assert offsets[1] == good.result()
+    assert isinstance(refused.error, TopicAuthorizationError)
+    assert [offsets[1]] == told
+    assert not group.commits.pending_commits()
+
+
+def test_merged_commits_all_fail_with_their_connection() -> None:
+    """Without a response none of them is known to have succeeded; all are tried once."""
+    group = member()
+    promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
+    (request,) = the_rest(group)
+    group.break_connection(request, BrokerConnectionError("reset"))
+    assert [BrokerConnectionError] * 2 == [type(promise.error) for promise in promises]
+    assert not group.commits.pending_commits()
+
+
+def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
+    """An empty commit with a deadline ends after the last commit that joined the request of another."""
+    group = member()
+    promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
+    nothing = group.commits.commit({}, group.now + 1000)
+    *before, last = sent(group)
+    assert [2] == committed_by([last])
+    for request in before:
+        group.answer(request, committed(request))
+    assert not nothing.done
+    group.answer(last, committed(last))
+    assert [True] * 3 == [promise.done for promise in (*promises, nothing)]
+
+
+def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
+    """One with a deadline joins no other, and none joins it or overtakes it; nor does an automatic one join."""
+    group = member()
+    for n in range(MAX_IN_FLIGHT + 1):
+        group.commits.commit({T0: OffsetAndMetadata(n)})
+    group.commits.commit({T0: OffsetAndMetadata(50)}, group.now + 1000)
+    group.commits.commit({T0: OffsetAndMetadata(51)})
+    group.commits.commit({T0: OffsetAndMetadata(52)})
+    group.commits.commit({T0: OffsetAndMetadata(53)}, automatic=True)
+    requests = sent(group)
+    assert [*range(MAX_IN_FLIGHT + 1), 50] == committed_by(requests)
+    for request in requests:
+        group.answer(request, committed(request))
+    assert [52, 53] == committed_by(sent(group))
+
+
+@pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
+def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -> None:
+    """A commit with a deadline, an empty one and a rebalance send all commits before them at once."""
+    group = member(enable_auto_commit=False)
+    expected = [*range(MAX_IN_FLIGHT), MAX_IN_FLIGHT + 1]
+    for number in range(MAX_IN_FLIGHT + 2):
+        group.commits.commit({T0: OffsetAndMetadata(number)})
+    if waiting == "rebalance":
+        assert group.commits.auto_commit_before_rebalance(group.now + 1000) is None
+    else:
+        group.commits.commit({T0: OffsetAndMetadata(99)} if waiting == "commit" else {}, group.now + 1000)
+    group.commits.commit({T0: OffsetAndMetadata(100)})
+    assert [*expected, 99][: len(expected) + (waiting == "commit")] == committed_by(sent(group))
+
+
+def test_auto_commit_follows_the_interval() -> None:
+    """maybe_auto_commit sends all positions once per interval, and not while one is in flight."""
+    group = member(auto_commit_interval_ms=5000)
+    group.consume(T0, 7)
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    assert 7 == request.message.topics[0].partitions[0].committed_offset
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)
+    group.answer(request, committed(request))
+    group.commits.maybe_auto_commit(group.now)
+    assert 1 == len(sent(group))
+
+
+def test_failed_auto_commit_is_tried_again_soon() -> None:
+    """After a retriable failure the next auto-commit comes after retry_backoff_ms, not a whole interval."""
+    group = member(auto_commit_interval_ms=60_000)
+    group.consume(T0, 7)
+    group.now += 60_000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 14))
+    group.now += 100
+    group.commits.maybe_auto_commit(group.now)
+    assert 1 == len(sent(group))
+
+
+def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator that is away for a minute: a few warnings, the later ones with how many failures they stand for."""
+    group = member(auto_commit_interval_ms=1_000)
+    group.consume(T0, 7)
+    attempts, end = 0, group.now + 60_000
+    while group.now < end:
+        group.now += 1_000
+        group.commits.maybe_auto_commit(group.now)
+        for request in sent(group):
+            group.answer(request, committed(request, 14))
+            attempts += 1
+    warnings = [text for entry in caplog.records if "auto-commit failed" in (text := entry.getMessage())]
+    assert attempts > 50
+    assert 3 < len(warnings) < 12
+    assert "attempts that failed since the last warning: " in warnings[-1]
+
+
+def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
+    """What is returned while the commit is retried is still being processed, and so not in it."""
+    group = member()
+    group.consume(T0, 7)
+    group.commits.auto_commit_before_rebalance(group.now + 10_000)
+    (request,) = sent(group)
+    group.consume(T0, 8)
+    group.answer(request, committed(request, 14))
+    group.now += 130
+    (again,) = sent(group)
+    assert 7 == again.message.topics[0].partitions[0].committed_offset
+
+
+@pytest.mark.parametrize("newer", ["automatic", "the caller's", "asynchronous"])
+@pytest.mark.parametrize("first", ["refused", "lost"])
+@pytest.mark.parametrize("order", ["waiting for its retry", "in flight"])
+def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> None:
+    """The commit before a rebalance is refused, a newer one is accepted: the retry carries the newer offset of the same
+    partition, be it lower because the caller sought back, and its own of the others."""
+    group = member(auto_commit_interval_ms=100)
+    one = TopicPartition("t", 1)
+    group.subscription.assign_from_group([T0, one])
+    group.consume(T0, 100)
+    group.consume(one, 50)
+    group.commits.auto_commit_before_rebalance(group.now + 10_000)
+    (older,) = sent(group)
+
+    def fail() -> None:
+        if first == "refused":
+            group.answer(older, committed(older, 14))
+        else:
+            group.break_connection(older, BrokerConnectionError("reset"))
+            group.find_coordinator()
+
+    if order == "waiting for its retry":
+        fail()
+    expected = 300
+    if newer == "automatic":
+        group.subscription.assign_from_group([T0])
+        group.consume(T0, expected)
+        group.commits.maybe_auto_commit(group.now)
+        group.now += 100
+        group.commits.maybe_auto_commit(group.now)
+    else:
+        expected = 20
+        group.commits.commit({T0: OffsetAndMetadata(20)}, group.now + 9000 if newer == "the caller's" else None)
+    requests = sent(group)
+    if order == "in flight":
+        fail()
+    for request in requests:
+        if committed_by([request]) == [expected]:
+            group.answer(request, committed(request))
+    group.now += 200
+    (again,) = [request for request in [*requests, *sent(group)] if len(request.message.topics[0].partitions) == 2]
+    assert {0: expected, 1: 50} == {
+        partition.partition_index: partition.committed_offset for partition in again.message.topics[0].partitions
+    }
+
+
+def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
+    """A newer commit changes what a retry would say, not what the request in flight said."""
+    group = member()
+    promise = group.commits.commit({T0: OffsetAndMetadata(1)}, group.now + 1000)
+    (request,) = sent(group)
+    group.commits.commit({T0: OffsetAndMetadata(2)})
+    group.answer(request, committed(request))
+    assert {T0: OffsetAndMetadata(1)} == promise.result()
+
+
+def test_commit_without_time_is_sent_once() -> None:
+    """A deadline that has passed before the first try still lets it be sent; it is not retried (Java commitSync)."""
+    group = member()
+    promise = group.commits.commit(OFFSETS, group.now)
+    assert [5] == committed_by(sent(group))
+    assert isinstance(promise.error, TimeoutError)
+    assert [] == sent(group)
+
+
+def test_committed_offsets_are_fetched() -> None:
+    """OffsetFetch asks for stable offsets; a negative offset means no commit."""
+    group = member()
+    promise = group.commits.committed([T0], group.now + 1000)
+    (request,) = sent(group)
+    assert request.message.require_stable
+    group.answer(request, fetched())
+    assert {T0: OffsetAndMetadata(9, "m", 2)} == promise.result()
+    promise = group.commits.committed([T0], group.now + 1000)
+    group.answer(sent(group)[0], fetched(offset=-1))
+    assert {T0: None} == promise.result()
+
+
+def test_equal_lookups_end_separately() -> None:
+    """Whoever gives up, because of a timeout or a wakeup, gives up only for itself."""
+    group = member()
+    lookup, other = (group.commits.committed([T0], group.now + 1000) for _ in range(2))
+    requests = sent(group)
+    other.set_exception(WakeupError("wakeup() was called"))
+    assert not lookup.done
+    for request in requests:
+        group.answer(request, fetched())
+    assert {T0: OffsetAndMetadata(9, "m", 2)} == lookup.result()
+
+
+def test_empty_assignment_has_nothing_to_look_up() -> None:
+    """Asking for no partitions needs no request."""
+    group = member()
+    assert {} == group.commits.committed([], group.now).result()
+    assert () == tps("t")
+
+
+def test_what_ends_without_a_request_is_not_slept_over() -> None:
+    """A commit refused here, or whose time is over, makes poll say that there is no time to wait."""
+    group = GroupHarness()
+    promise = group.commits.commit(OFFSETS, group.now + 60_000)
+    assert 0 == group.commits.poll(group.now).wait_ms
+    assert promise.done
+    group = member()
+    group.coordinator.coordinator = None
+    group.commits.committed([T0], group.now + 1000)
+    assert 1000 == group.commits.poll(group.now).wait_ms
+    group.now += 1000
+    assert 0 == group.commits.poll(group.now).wait_ms
+
+
+def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
+    """An empty commit with a deadline is done when the ones before it are; without a deadline at once."""
+    group = member()
+    promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in (1, 2)]
+    nothing = group.commits.commit({}, group.now + 1000)
+    assert {} == group.commits.commit({}).result()
+    for promise, request in zip(promises, sent(group), strict=True):
+        assert not nothing.done
+        group.answer(request, committed(request))
+        assert promise.done
+    assert {} == nothing.result()
+
+
+def test_automatic_commit_gives_up_on_a_topic_that_is_gone() -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION ends the commit before a rebalance at once, and brings no sooner interval commit."""
+    group = member(auto_commit_interval_ms=5000)
+    group.consume(T0, 7)
+    before = group.commits.auto_commit_before_rebalance(group.now + 300_000)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 3))
+    assert before is not None
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(before.error)
+    group.commits.reset_auto_commit(group.now)
+    group.now += 5000
+    group.commits.maybe_auto_commit(group.now)
+    (request,) = sent(group)
+    group.answer(request, committed(request, 3))
+    group.now += 1000
+    group.commits.maybe_auto_commit(group.now)
+    assert [] == sent(group)

@@ -1,0 +1,240 @@
+"""Heartbeats of KIP-848: their fields, when they are sent, and what each answer leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.coordinator.consumer_protocol.state import MemberState
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    GroupError,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+from kconsumer.managers import UnsentRequest
+from kconsumer.types import Node, SubscriptionPattern
+from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness, topic_id
+
+pytestmark = pytest.mark.network_thread
+
+
+def fields(request: UnsentRequest) -> dict[str, object]:
+    """The fields of a heartbeat that say something; partitions by topic id."""
+    message = request.message
+    names = ("rebalance_timeout_ms", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "rack_id")
+    said = {name: getattr(message, name) for name in names}
+    said["partitions"] = (
+        None if message.topic_partitions is None else {t.topic_id: t.partitions for t in message.topic_partitions}
+    )
+    return {name: value for name, value in said.items() if value not in (None, -1)}
+
+
+def test_the_first_heartbeat_tells_everything() -> None:
+    """Joining goes out at once, with epoch 0 and every field."""
+    group = EpochHarness(client_rack="r1", group_remote_assignor="range", group_protocol="consumer")
+    request = group.beat()
+    assert ("g", "me", 0, "+1") == (
+        request.message.group_id,
+        request.message.member_id,
+        request.message.member_epoch,
+        request.node,
+    )
+    assert {
+        "rebalance_timeout_ms": 300_000,
+        "subscribed_topic_names": ["t"],
+        "server_assignor": "range",
+        "rack_id": "r1",
+        "partitions": {},
+    } == fields(request)
+
+
+def test_later_heartbeats_tell_what_changed() -> None:
+    """What was owned before is not repeated; an acknowledgement names the partitions, and at once."""
+    group = EpochHarness()
+    group.answer(group.beat(), 1, {"t": [0, 1]})
+    (ack,) = group.until_stable()
+    assert {"partitions": {topic_id("t"): [0, 1]}} == fields(ack)
+    group.now += INTERVAL_MS
+    assert {} == fields(group.beat())
+
+
+def test_after_a_failure_everything_is_told_again() -> None:
+    """The coordinator may have missed the last heartbeat, and repeats an assignment only to a full one."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.now += INTERVAL_MS
+    group.break_connection(group.beat(), BrokerConnectionError("gone"))
+    assert group.coordinator.connection_id is None
+    group.coordinator.coordinator = group.cluster.nodes[1]
+    group.now += 200
+    request = group.beat()
+    assert 1 == request.message.member_epoch
+    assert {
+        "rebalance_timeout_ms": 300_000,
+        "subscribed_topic_names": ["t"],
+        "partitions": {topic_id("t"): [0]},
+    } == fields(request)
+
+
+def test_one_heartbeat_per_interval() -> None:
+    """The interval is the coordinator's, counted from when the last one was sent; one is in flight at most."""
+    group = EpochHarness()
+    group.joined()
+    group.now += INTERVAL_MS - 1
+    assert [] == group.poll()
+    assert 1 == group.heartbeat.time_to_next_ms(group.now)
+    group.now += 1
+    request = group.beat()
+    group.now += 10 * INTERVAL_MS
+    assert [] == group.poll()
+    group.answer(request)
+    assert group.beat()
+
+
+def test_a_changed_subscription_is_told_at_once() -> None:
+    """The next heartbeat does not wait for the interval and carries only the topics."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.subscription.subscribe(["t", "u"])
+    assert {"subscribed_topic_names": ["t", "u"]} == fields(group.beat())
+
+
+def test_a_broker_pattern_is_told_and_taken_back() -> None:
+    """The pattern goes as text; a subscription by name later clears it with an empty one."""
+    group = EpochHarness(subscribe=False)
+    group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
+    request = group.beat()
+    assert ("t.*", [], 1) == (
+        request.message.subscribed_topic_regex,
+        request.message.subscribed_topic_names,
+        request.min_version,
+    )
+    group.answer(request, 1, {})
+    group.until_stable()
+    group.subscription.unsubscribe()
+    group.subscription.subscribe(["t"])
+    assert {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""} == fields(group.beat())
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: bool) -> None:
+    """The coordinator may not have heard that the member left; without the field it keeps the pattern of this member
+    id, and assigns topics that nobody subscribed to."""
+    group = EpochHarness(subscribe=False)
+    group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
+    group.joined({"t": [0]})
+    if not told:
+        group.coordinator.mark_unknown("gone", group.now)
+    group.membership.leave_callback()
+    leave = group.membership.leave("test", group.now)
+    if leave is not None:
+        group.break_connection(leave, BrokerConnectionError("gone"))
+    group.subscription.unsubscribe()
+    group.subscription.subscribe(["u"])
+    group.coordinator.coordinator = Node(1, "broker", 9092)
+    beat = group.beat()
+    message = beat.message
+    assert (0, ["u"], "") == (message.member_epoch, message.subscribed_topic_names, message.subscribed_topic_regex)
+    group.refuse(beat, 14)
+    group.now += INTERVAL_MS
+    assert "" == group.beat().message.subscribed_topic_regex
+
+
+def test_a_lost_coordinator_costs_no_backoff() -> None:
+    """NOT_COORDINATOR: the heartbeat goes out as soon as the coordinator is found again."""
+    group = EpochHarness()
+    group.joined()
+    group.now += INTERVAL_MS
+    group.refuse(group.beat(), 16)
+    group.coordinator.coordinator = group.cluster.nodes[1]
+    assert group.beat()
+
+
+def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS waits retry_backoff_ms, then repeats everything."""
+    group = EpochHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    group.joined()
+    group.now += INTERVAL_MS
+    group.refuse(group.beat(), 14)
+    assert [] == group.poll()
+    group.now += 120
+    assert 300_000 == group.beat().message.rebalance_timeout_ms
+
+
+def test_a_joining_member_backs_off_too() -> None:
+    """While joining, heartbeats go out at once, but not in a tight loop when they fail."""
+    group = EpochHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    group.refuse(group.beat(), 14)
+    assert [] == group.poll()
+    assert 0 < group.heartbeat.time_to_next_ms(group.now) <= 120
+
+
+def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
+    """The error names the option to change."""
+    group = EpochHarness()
+    group.break_connection(group.beat(), UnsupportedVersionError("no ConsumerGroupHeartbeat"))
+    error = group.membership.take_error()
+    assert isinstance(error, UnsupportedVersionError)
+    assert 'group_protocol="classic"' in str(error)
+
+
+def test_a_broker_with_the_protocol_switched_off_says_so() -> None:
+    """Kafka 3.9 knows the request and refuses it: the same advice."""
+    group = EpochHarness()
+    group.refuse(group.beat(), 35)
+    assert 'group_protocol="classic"' in str(group.membership.take_error())
+
+
+def test_a_broker_without_patterns_says_so() -> None:
+    """With a SubscriptionPattern the advice is another one."""
+    group = EpochHarness(subscribe=False)
+    group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
+    group.break_connection(group.beat(), UnsupportedVersionError("version 0 at most"))
+    assert "SubscriptionPattern" in str(group.membership.take_error())
+
+
+def test_fatal_stays_fatal() -> None:
+    """Each poll raises again, nothing is sent any more, and subscribing anew does not help."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.now += INTERVAL_MS
+    group.refuse(group.beat(), 81)
+    group.subscription.subscribe(["u"])
+    for _ in range(2):
+        error = group.membership.take_error()
+        assert isinstance(error, GroupError)
+        assert 81 == error.code
+        group.run_callbacks()
+        group.now += INTERVAL_MS
+        assert [] == group.poll()
+    assert [("lost", ("t", 0))] == [(kind, ps[0]) for kind, ps in group.calls if kind == "lost"]
+
+
+def test_a_late_answer_to_one_that_left_is_ignored() -> None:
+    """GROUP_ID_NOT_FOUND (and anything else) after leaving changes nothing."""
+    group = EpochHarness()
+    group.joined()
+    group.now += INTERVAL_MS
+    late = group.beat()
+    group.membership.leave_callback()
+    group.membership.leave("test", group.now)
+    group.refuse(late, 69)
+    assert MemberState.UNSUBSCRIBED is group.state
+    assert group.membership.take_error() is None
+
+
+@pytest.mark.parametrize("error", [AuthenticationError("no", code=58), ProtocolError("garbage"), KafkaError("bug")])
+def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) -> None:
+    """A password may be corrected while we run, and a response that cannot be parsed be followed by one that can: poll
+    raises the error, and heartbeats continue after the backoff."""
+    group = EpochHarness()
+    group.joined({"t": [0]})
+    group.now += INTERVAL_MS
+    group.break_connection(group.beat(), error)
+    assert error is group.heartbeat.take_error()
+    assert group.membership.take_error() is None
+    assert MemberState.STABLE is group.state
+    group.now += INTERVAL_MS
+    assert group.beat()

@@ -1,0 +1,223 @@
+"""Finding the group coordinator: when it is asked for and what answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    GroupAuthorizationError,
+    KafkaError,
+    ProtocolError,
+)
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.schema import FIND_COORDINATOR
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
+from kconsumer.types import Node
+from support.harnesses.manager_driver import RETRY_MS, NoJitter, answer, config, fail
+
+LOST = BrokerConnectionError("lost")
+
+
+def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = None) -> Any:
+    """An answer of v4 and later."""
+    row = Coordinator(key=key, node_id=node, host="h", port=9, error_code=error, error_message=text)
+    return FindCoordinatorResponse(coordinators=[row])
+
+
+def manager(**options: Any) -> CoordinatorManager:
+    """A manager whose coordinator is wanted."""
+    made = CoordinatorManager(config(**options), "g", NoJitter())
+    made.lookup_requested = True
+    return made
+
+
+def asks(case: CoordinatorManager, now: float) -> UnsentRequest:
+    """The one request sent at `now`."""
+    requests = case.poll(now).requests
+    assert 1 == len(requests)
+    return requests[0]
+
+
+def waits(case: CoordinatorManager, now: float) -> float:
+    """How long to wait at `now`, with nothing sent."""
+    result = case.poll(now)
+    assert [] == result.requests
+    return result.wait_ms
+
+
+def test_nothing_is_asked_while_nobody_wants() -> None:
+    """A consumer that needs no coordinator asks for none."""
+    case = manager()
+    case.lookup_requested = False
+    assert FOREVER == waits(case, 0.0)
+
+
+def test_the_group_is_asked_for() -> None:
+    """Any broker is asked, in the old form and the new one, and only once."""
+    case = manager()
+    request = asks(case, 0.0)
+    assert (FIND_COORDINATOR, None) == (request.api, request.node)
+    assert ("g", 0, ["g"]) == (request.message.key, request.message.key_type, request.message.coordinator_keys)
+    assert FOREVER == waits(case, 1.0)
+
+
+def test_the_coordinator_has_its_own_connection() -> None:
+    """The connection id says that it is the coordinator's, apart from fetches of the same broker."""
+    case = manager()
+    assert case.connection_id is None
+    answer(asks(case, 0.0), found(3), 1.0)
+    assert (Node(3, "h", 9), "+3") == (case.coordinator, case.connection_id)
+    assert FOREVER == waits(case, 1.0)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_old_answers(version: int) -> None:
+    """Before v4 the answer is one coordinator without a list."""
+    case = manager()
+    answer(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
+    assert Node(2, "h", 9) == case.coordinator
+
+
+def test_finding_tells_listeners() -> None:
+    """The session timer restarts when the coordinator is found."""
+    case = manager()
+    moments: list[float] = []
+    case.on_found.append(moments.append)
+    answer(asks(case, 0.0), found(), 7.0)
+    assert [7.0] == moments
+
+
+def test_a_lost_coordinator_is_looked_up_again() -> None:
+    """After `mark_unknown` it is asked for again, not sooner than retry_backoff_ms after it was found."""
+    case = manager()
+    answer(asks(case, 0.0), found(), 0.0)
+    case.mark_unknown("NOT_COORDINATOR", 30.0)
+    assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.unknown_since)
+    assert RETRY_MS - 30.0 == waits(case, 30.0)
+    answer(asks(case, RETRY_MS), found(2), 101.0)
+    assert ("+2", None, "") == (case.connection_id, case.unknown_since, case.lost_because)
+
+
+def test_a_later_loss_is_looked_up_at_once() -> None:
+    """The pause counts from when the coordinator was found."""
+    case = manager()
+    answer(asks(case, 0.0), found(), 0.0)
+    case.mark_unknown(LOST, 5000.0)
+    asks(case, 5000.0)
+
+
+def test_failures_back_off() -> None:
+    """Lost requests and passing errors double the wait; nothing is raised."""
+    case = manager()
+    fail(asks(case, 0.0), LOST, 0.0)
+    assert 100.0 == waits(case, 0.0)
+    answer(asks(case, 100.0), found(error=15), 100.0)
+    assert 200.0 == waits(case, 100.0)
+    answer(asks(case, 300.0), found(error=14), 300.0)
+    assert 400.0 == waits(case, 300.0)
+    assert case.take_error() is None
+    answer(asks(case, 700.0), found(), 700.0)
+    case.mark_unknown("again", 900.0)
+    fail(asks(case, 900.0), LOST, 900.0)
+    assert 100.0 == waits(case, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        (30, GroupAuthorizationError, "group g"),
+        (24, BrokerError, "coordinator of group g"),
+        (-1, BrokerError, "coordinator of group g"),
+    ],
+)
+def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: str) -> None:
+    """Errors that will not pass are told once, naming the group; looking up goes on after the backoff."""
+    case = manager()
+    answer(asks(case, 0.0), found(error=code), 0.0)
+    raised = case.take_error()
+    assert isinstance(raised, error)
+    assert text in str(raised)
+    assert case.take_error() is None
+    assert RETRY_MS == waits(case, 0.0)
+
+
+def test_final_errors_of_the_client_are_raised() -> None:
+    """A failed login is told."""
+    case = manager()
+    error = AuthenticationError(code=58)
+    fail(asks(case, 0.0), error, 0.0)
+    assert error is case.take_error()
+
+
+def test_the_brokers_words_are_passed_on() -> None:
+    """A message that comes with the code is part of the error."""
+    case = manager()
+    answer(asks(case, 0.0), found(error=24, text="bad name"), 0.0)
+    assert "bad name" in str(case.take_error())
+
+
+def test_an_answer_about_another_group_is_refused() -> None:
+    """An answer that does not name the group is a protocol error."""
+    case = manager()
+    answer(asks(case, 0.0), found(key="other"), 0.0)
+    assert isinstance(case.take_error(), ProtocolError)
+    assert case.coordinator is None
+
+
+def test_marking_unknown_twice_keeps_the_time() -> None:
+    """`unknown_since` is the moment of the first loss."""
+    case = manager()
+    answer(asks(case, 0.0), found(), 0.0)
+    case.mark_unknown("first", 10.0)
+    case.mark_unknown("second", 20.0)
+    assert (10.0, "second") == (case.unknown_since, case.lost_because)
+
+
+def test_the_last_error_is_that_of_a_lookup() -> None:
+    """A lost coordinator is no failed lookup: what waits for the lookup must not fail before it was tried."""
+    case = manager()
+    answer(asks(case, 0.0), found(), 0.0)
+    case.mark_unknown(LOST, 200.0)
+    assert case.last_error is None
+    fail(asks(case, 200.0), LOST, 200.0)
+    assert LOST is case.last_error
+    answer(asks(case, 300.0), found(), 300.0)
+    assert case.last_error is None
+
+
+def test_it_describes_itself() -> None:
+    """Error messages name the coordinator, or why there is none."""
+    case = manager()
+    assert "unknown" == case.describe()
+    case.mark_unknown("no answer", 0.0)
+    assert "unknown: no answer" == case.describe()
+    request = asks(case, 0.0)
+    assert "<CoordinatorManager of g: unknown: no answer, looking up>" == repr(case)
+    answer(request, found(), 0.0)
+    assert "<CoordinatorManager of g: h:9 (id 3)>" == repr(case)
+
+
+def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
+    """A heartbeat on a connection that has gone silent must not be waited for after the session timed out."""
+    case = manager()
+    answer(asks(case, 0.0), found(3), 1.0)
+    assert case.poll(2.0).disconnect is None
+    case.mark_unknown("session_timeout_ms passed", 1000.0)
+    lost = case.poll(1000.0)
+    assert ("+3", [FIND_COORDINATOR]) == (lost.disconnect, [request.api for request in lost.requests])
+    assert case.poll(1001.0).disconnect is None
+
+
+def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() -> None:
+    """Closing does not wait until somebody needs a coordinator again."""
+    case = manager()
+    answer(asks(case, 0.0), found(3), 1.0)
+    case.lookup_requested = False
+    case.mark_unknown("moved", 1000.0)
+    assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)

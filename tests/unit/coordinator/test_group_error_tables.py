@@ -1,0 +1,407 @@
+"""Every error code that Kafka has, as the answer to each request of a classic member: what Java does, we do.
+
+The tables here are Java's `AbstractCoordinator` and `ConsumerCoordinator`, by name; the rows of the code are held to
+them one by one, and what no row names is tried too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator import error_actions as tables
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.errors import (
+    BrokerError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+    TopicAuthorizationError,
+    is_retriable,
+)
+from kconsumer.managers import Promise, UnsentRequest
+from kconsumer.schema.classic_group import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupResponse,
+)
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
+from kconsumer.schema.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+from support.harnesses.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
+from support.harnesses.group_harness import GroupHarness, committed
+
+FIND_COORDINATOR = {
+    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
+    "COORDINATOR_NOT_AVAILABLE": "retry",
+    "NOT_COORDINATOR": "retry",
+    "INVALID_GROUP_ID": "raise",
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+}
+JOIN = {
+    **COORDINATOR_TROUBLE,
+    **LOADING,
+    "UNKNOWN_MEMBER_ID": "reset",
+    "REBALANCE_IN_PROGRESS": "retry now",
+    "MEMBER_ID_REQUIRED": "adopt id",
+    "FENCED_INSTANCE_ID": "raise",
+    "INCONSISTENT_GROUP_PROTOCOL": "raise",
+    "INVALID_SESSION_TIMEOUT": "raise",
+    "INVALID_GROUP_ID": "raise",
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+    "GROUP_MAX_SIZE_REACHED": "raise",
+    "UNSUPPORTED_VERSION": "raise",
+}
+SYNC = {
+    **COORDINATOR_TROUBLE,
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+    "FENCED_INSTANCE_ID": "raise",
+    "REBALANCE_IN_PROGRESS": "retry now",
+    "UNKNOWN_MEMBER_ID": "reset",
+    "ILLEGAL_GENERATION": "reset keep id",
+}
+HEARTBEAT = {
+    **COORDINATOR_TROUBLE,
+    "REBALANCE_IN_PROGRESS": "rejoin",
+    "ILLEGAL_GENERATION": "reset keep id",
+    "UNKNOWN_MEMBER_ID": "reset",
+    "FENCED_INSTANCE_ID": "fenced",
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+}
+LEAVE = {
+    "COORDINATOR_LOAD_IN_PROGRESS": "log",
+    "COORDINATOR_NOT_AVAILABLE": "log",
+    "NOT_COORDINATOR": "log",
+    "UNKNOWN_MEMBER_ID": "log",
+    "GROUP_AUTHORIZATION_FAILED": "log",
+    "FENCED_INSTANCE_ID": "log",
+}
+COMMIT = {
+    **COORDINATOR_TROUBLE,
+    **LOADING,
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+    "TOPIC_AUTHORIZATION_FAILED": "topics",
+    "OFFSET_METADATA_TOO_LARGE": "raise",
+    "INVALID_COMMIT_OFFSET_SIZE": "raise",
+    "UNKNOWN_TOPIC_OR_PARTITION": "retry",
+    "REQUEST_TIMED_OUT": "coordinator",
+    "FENCED_INSTANCE_ID": "fenced",
+    "REBALANCE_IN_PROGRESS": "rejoin",
+    "UNKNOWN_MEMBER_ID": "reset",
+    "ILLEGAL_GENERATION": "reset keep id",
+}
+FETCH_GROUP = {
+    **COORDINATOR_TROUBLE,
+    **LOADING,
+    "GROUP_AUTHORIZATION_FAILED": "raise",
+}
+# OffsetFetch v1 has codes of partitions only; Java reads the coordinator's trouble there, too.
+FETCH = {
+    **COORDINATOR_TROUBLE,
+    **LOADING,
+    "UNKNOWN_TOPIC_OR_PARTITION": "raise",
+    "TOPIC_AUTHORIZATION_FAILED": "topics",
+    "UNSTABLE_OFFSET_COMMIT": "retry",
+}
+
+T0 = TopicPartition("t", 0)
+OFFSETS = {T0: OffsetAndMetadata(5)}
+MINE = Generation(1, "me", "first-takes-all")
+AFTER_RESET = {"reset": Generation(), "reset keep id": Generation(member_id="me")}
+
+
+def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> str:
+    """What Java does. `passing`: it retries retriable errors that have no row of their own."""
+    return java.get(name_of(code), "retry" if passing and is_retriable(code) else "raise")
+
+
+@pytest.mark.parametrize(
+    ("table", "java"),
+    [
+        (tables.FIND_COORDINATOR_ACTIONS, FIND_COORDINATOR),
+        (tables.JOIN_ACTIONS, JOIN),
+        (tables.SYNC_ACTIONS, SYNC),
+        (tables.HEARTBEAT_ACTIONS, HEARTBEAT),
+        (tables.LEAVE_ACTIONS, LEAVE),
+        (tables.COMMIT_ACTIONS, COMMIT),
+        (tables.OFFSET_FETCH_GROUP_ACTIONS, FETCH_GROUP),
+        (tables.OFFSET_FETCH_ACTIONS, FETCH),
+    ],
+    ids=["find", "join", "sync", "heartbeat", "leave", "commit", "fetch-group", "fetch"],
+)
+def test_the_tables_are_whole(table: Mapping[int, tables.ErrorAction], java: Mapping[str, str]) -> None:
+    """The code has a row for every error of Java's tables and no other."""
+    assert {CODE[name] for name in java} == set(table)
+
+
+def stable() -> GroupHarness:
+    """A member of generation 1 that reads t-0."""
+    group = GroupHarness()
+    group.stable(T0)
+    return group
+
+
+# --- FindCoordinator ---
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_find_coordinator(code: int) -> None:
+    """Asked again after a backoff whatever the answer; what will not pass is raised once."""
+    group = GroupHarness()
+    group.coordinator.coordinator = None
+    group.coordinator.lookup_requested = True
+    (request,) = group.coordinator.poll(group.now).requests
+    row = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=code)
+    group.answer(request, FindCoordinatorResponse(coordinators=[row]))
+    error = group.coordinator.take_error()
+    raised = "raise" == expected(FIND_COORDINATOR, code, passing=True)
+    assert (code if raised else None) == (error and getattr(error, "code", None))
+    assert group.coordinator.take_error() is None
+    assert [] == group.coordinator.poll(group.now).requests
+    group.now += 130
+    assert 1 == len(group.coordinator.poll(group.now).requests)
+
+
+# --- JoinGroup and SyncGroup ---
+
+
+def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
+    """The JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
+    if what == "coordinator":
+        assert group.coordinator.connection_id is None
+        group.find_coordinator()
+    if what in ("coordinator", "retry"):
+        assert [] == group.poll()
+        group.now += 130
+    return group.until("JoinGroup")
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_join(code: int) -> None:
+    """A JoinGroup that is refused: raised, or sent again with the member id that then holds."""
+    what = expected(JOIN, code)
+    group = GroupHarness()
+    group.member.generation = Generation(member_id="old")
+    group.answer(group.request(), JoinGroupResponse(error_code=code, member_id="given"))
+    error = group.membership.take_error()
+    assert (what == "raise") == (error is not None)
+    if error is None:
+        again = joins_again(group, what)
+        assert again is not None
+        assert {"reset": "", "adopt id": "given"}.get(what, "old") == again.message.member_id
+        return
+    assert isinstance(error, BrokerError)
+    assert code == error.code
+    assert [] == group.poll()
+    group.now += 130
+    assert "JoinGroup" == group.request().api.name, "the next poll may try again"
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_sync(code: int) -> None:
+    """A SyncGroup that is refused always leads to another JoinGroup, for what is raised in a later poll."""
+    what = expected(SYNC, code)
+    group = GroupHarness()
+    group.answer(group.join(), SyncGroupResponse(error_code=code))
+    error = group.membership.take_error()
+    assert (code if what == "raise" else None) == (error and getattr(error, "code", None))
+    assert group.member.rejoin_reason is not None
+    assert AFTER_RESET.get(what, MINE) == group.member.generation
+    again = joins_again(group, "retry" if what == "raise" else what)
+    assert again is not None
+    assert AFTER_RESET.get(what, MINE).member_id == again.message.member_id
+
+
+@pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
+@pytest.mark.parametrize("code", [22, 25, 82])
+def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
+    """They do not undo a newer one; a fenced instance id is raised even so."""
+    group = GroupHarness()
+    request = group.until("JoinGroup") if request_name == "JoinGroup" else group.join()
+    group.member.generation = newer = Generation(7, "me", "first-takes-all")
+    answer = JoinGroupResponse if request_name == "JoinGroup" else SyncGroupResponse
+    group.answer(request, answer(error_code=code))
+    assert newer == group.member.generation
+    raised = code == 82 or (request_name, code) == ("JoinGroup", 22)
+    assert raised == (group.membership.take_error() is not None)
+
+
+def test_a_broker_without_static_members_is_named() -> None:
+    """UNSUPPORTED_VERSION says what to leave out, to those who set it."""
+    for options, hint in (({"group_instance_id": "i"}, True), ({}, False)):
+        group = GroupHarness(**options)
+        group.answer(group.request(), JoinGroupResponse(error_code=35))
+        assert hint == ("leave group_instance_id out" in str(group.membership.take_error()))
+
+
+# --- Heartbeat ---
+
+
+def heartbeat(group: GroupHarness) -> UnsentRequest:
+    """The heartbeat that is due."""
+    group.now += 3000
+    (request,) = group.heartbeat.poll(group.now).requests
+    return request
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_heartbeat(code: int) -> None:
+    """What a heartbeat is told: raised in the next poll, a rejoin, or nothing but another coordinator."""
+    what = expected(HEARTBEAT, code)
+    group = stable()
+    group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
+    error = group.heartbeat.take_error()
+    assert (code if what in ("raise", "fenced") else None) == (error and getattr(error, "code", None))
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
+    assert {**AFTER_RESET, "fenced": Generation()}.get(what, MINE) == group.member.generation
+    rejoins = what in ("rejoin", "reset", "reset keep id", "fenced")
+    assert rejoins == (group.member.rejoin_reason is not None)
+    assert (what in (*AFTER_RESET, "fenced")) == (group.member.state is MemberState.UNJOINED)
+
+
+@pytest.mark.parametrize(("code", "raised"), [(82, FencedInstanceIdError), (25, CommitFailedError)])
+def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: type[Exception]) -> None:
+    """It fails for the same reason, so that it does not matter which of the two hears of it first."""
+    group = stable()
+    group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
+    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
+    assert [] == group.commits.poll(group.now).requests
+    assert raised is type(promise.error)
+    group.member.reset("something else")
+    promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
+    group.commits.poll(group.now)
+    assert CommitFailedError is type(promise.error)
+
+
+# --- LeaveGroup ---
+
+
+@pytest.mark.parametrize("where", ["group", "member"])
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The member is gone whatever the answer, of the group or of the member in it; a log line says why."""
+    group = stable()
+    request = group.membership.leave("the end", group.now)
+    assert request is not None
+    rows = [MemberResponse(member_id="me", error_code=code)] if where == "member" else []
+    group.answer(request, LeaveGroupResponse(error_code=0 if rows else code, members=rows))
+    assert (Generation(), MemberState.UNJOINED) == (group.member.generation, group.member.state)
+    assert (None, None) == (group.membership.take_error(), group.coordinator.take_error())
+    assert group.coordinator.connection_id is not None
+    assert 1 == len([line for line in caplog.messages if name_of(code) in line])
+
+
+# --- OffsetCommit ---
+
+
+def sent(group: GroupHarness) -> UnsentRequest:
+    """The one request of the commit manager."""
+    (request,) = group.commits.poll(group.now).requests
+    return request
+
+
+def asked_again(group: GroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
+    """The request that follows a retriable error."""
+    assert not promise.done
+    assert (what == "coordinator") == (group.coordinator.connection_id is None)
+    group.find_coordinator()
+    assert [] == group.commits.poll(group.now).requests
+    group.now += 130
+    return sent(group)
+
+
+COMMIT_ERRORS: dict[str, type[Exception]] = {
+    "topics": TopicAuthorizationError,
+    "fenced": FencedInstanceIdError,
+    "rejoin": RebalanceInProgressError,
+    "reset": CommitFailedError,
+    "reset keep id": CommitFailedError,
+}
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_commit(code: int) -> None:
+    """A commit that is refused: sent again until its deadline, or failed with what it means for the member."""
+    what = expected(COMMIT, code)
+    group = stable()
+    promise = group.commits.commit(OFFSETS, group.now + 10_000)
+    request = sent(group)
+    group.answer(request, committed(request, code))
+    if what in ("retry", "coordinator"):
+        again = asked_again(group, promise, what)
+        group.answer(again, committed(again))
+        assert OFFSETS == promise.result()
+        return
+    assert isinstance(promise.error, COMMIT_ERRORS.get(what, BrokerError))
+    if what == "raise":
+        assert code == promise.error.code
+    assert AFTER_RESET.get(what, MINE) == group.member.generation
+    assert (what == "fenced") == (group.commits.take_error() is not None), "fencing stays raised"
+    assert (what in ("rejoin", *AFTER_RESET)) == (group.member.rejoin_reason is not None)
+
+
+@pytest.mark.parametrize("code", [22, 25, 82])
+@pytest.mark.parametrize("rebalancing", [True, False])
+def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
+    """Refused while the group rebalances: RebalanceInProgressError, else CommitFailedError. The newer one stays."""
+    group = stable()
+    promise = group.commits.commit(OFFSETS, group.now + 10_000)
+    request = sent(group)
+    if rebalancing:
+        group.member.request_rejoin("test")
+        group.until("JoinGroup")
+    group.member.generation = newer = Generation(2, "me", "first-takes-all")
+    group.answer(request, committed(request, code))
+    assert isinstance(promise.error, RebalanceInProgressError if rebalancing else CommitFailedError)
+    assert newer == group.member.generation
+    assert group.commits.take_error() is None
+
+
+# --- OffsetFetch ---
+
+
+def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
+    """An answer with offset 9 of t-0, or with these errors."""
+    row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
+    topic = OffsetFetchResponseTopics(name="t", partitions=[row])
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
+
+
+def fetch(answer: Callable[[int], OffsetFetchResponse], code: int, what: str) -> None:
+    """A fetch of committed offsets meets this code, and what follows is `what`."""
+    group = stable()
+    promise = group.commits.committed([T0], group.now + 10_000)
+    group.answer(sent(group), answer(code))
+    if what in ("retry", "coordinator"):
+        group.answer(asked_again(group, promise, what), fetched())
+        found = promise.result()[T0]
+        assert found is not None
+        assert 9 == found.offset
+        return
+    assert isinstance(promise.error, BrokerError)
+    assert code == promise.error.code
+    if what == "topics":
+        assert isinstance(promise.error, TopicAuthorizationError)
+        assert {"t"} == promise.error.topics
+    assert MINE == group.member.generation
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_fetch_of_a_group(code: int) -> None:
+    """A code for the whole group; what is retriable is retried."""
+    fetch(lambda code: fetched(group_code=code), code, expected(FETCH_GROUP, code, passing=True))
+
+
+@pytest.mark.parametrize("code", ALL, ids=name_of)
+def test_fetch_of_a_partition(code: int) -> None:
+    """A code for one partition; only what is in the table is retried."""
+    fetch(fetched, code, expected(FETCH, code))

@@ -1,0 +1,131 @@
+"""Heartbeats of the classic protocol: when they are sent and what each answer leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.errors import AuthenticationError, BrokerConnectionError
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.schema.classic_group import HeartbeatResponse
+from support.harnesses.group_harness import GroupHarness, tps
+
+
+def stable(**options: object) -> GroupHarness:
+    """A member with one partition that has just joined."""
+    group = GroupHarness(**options)
+    group.stable(*tps("t", 0))
+    return group
+
+
+def beat(group: GroupHarness) -> list[UnsentRequest]:
+    """What the heartbeat manager sends now."""
+    return group.heartbeat.poll(group.now).requests
+
+
+def test_heartbeats_follow_the_interval() -> None:
+    """One heartbeat per heartbeat_interval_ms, none while one is unanswered."""
+    group = stable()
+    assert [] == beat(group)
+    group.now += 3000
+    (request,) = beat(group)
+    assert (1, "me", "+1") == (request.message.generation_id, request.message.member_id, request.node)
+    group.now += 3000
+    assert [] == beat(group)
+    group.answer(request, HeartbeatResponse())
+    assert 1 == len(beat(group))
+
+
+def test_no_heartbeat_while_a_join_is_out() -> None:
+    """The JoinGroup itself keeps the member alive at the coordinator."""
+    group = stable()
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    group.now += 60_000
+    assert [] == beat(group)
+    assert FOREVER == group.heartbeat.time_to_next_ms(group.now)
+
+
+def test_heartbeats_start_when_the_join_is_answered() -> None:
+    """Between JoinGroup and SyncGroup the member heartbeats, before it is stable."""
+    group = GroupHarness()
+    group.join()
+    group.now += 3000
+    (request,) = beat(group)
+    assert "Heartbeat" == request.api.name
+
+
+@pytest.mark.parametrize("code", [22, 25, 82])
+def test_answers_for_an_older_generation_are_ignored(code: int) -> None:
+    """A refusal of an older generation does not undo the newer one."""
+    group = stable()
+    group.now += 3000
+    (request,) = beat(group)
+    group.member.generation = newer = Generation(2, "me", "first-takes-all")
+    group.answer(request, HeartbeatResponse(error_code=code))
+    assert newer == group.member.generation
+    assert group.heartbeat.take_error() is None
+
+
+def test_rebalance_notice_is_ignored_before_the_member_is_stable() -> None:
+    """REBALANCE_IN_PROGRESS during SYNCING asks for no rejoin: the sync's answer will tell."""
+    group = GroupHarness()
+    group.join()
+    group.now += 3000
+    group.answer(beat(group)[0], HeartbeatResponse(error_code=27))
+    assert group.member.rejoin_reason is None
+
+
+def test_failed_heartbeat_is_retried_with_backoff() -> None:
+    """A lost connection marks the coordinator unknown; the next heartbeat comes after retry_backoff_ms."""
+    group = stable()
+    group.now += 3000
+    group.break_connection(beat(group)[0], BrokerConnectionError("reset"))
+    assert [] == beat(group)
+    assert group.coordinator.lookup_requested
+    group.find_coordinator()
+    assert [] == beat(group)
+    group.now += 130
+    assert 1 == len(beat(group))
+
+
+def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
+    """Without an answered heartbeat for session_timeout_ms the coordinator is looked up again."""
+    group = stable(max_poll_interval_ms=1_000_000)
+    group.now += 3000
+    beat(group)
+    group.now += 45_000
+    assert [] == beat(group)
+    assert group.coordinator.connection_id is None
+
+
+def test_idle_caller_leaves_the_group() -> None:
+    """No poll for max_poll_interval_ms: LeaveGroup, generation forgotten; the next poll joins anew."""
+    group = stable(max_poll_interval_ms=10_000)
+    group.heartbeat.poll_started(group.now)
+    group.now += 10_000
+    (leave,) = beat(group)
+    assert "LeaveGroup" == leave.api.name
+    assert MemberState.UNJOINED is group.member.state
+    assert [] == beat(group)
+    assert "JoinGroup" == group.until("JoinGroup").api.name
+    assert "lost" == group.calls[-1][0].value
+
+
+def test_idle_static_member_stops_heartbeating_without_leaving() -> None:
+    """A static member that is too slow keeps its place at the coordinator: no LeaveGroup is sent."""
+    group = stable(max_poll_interval_ms=10_000, group_instance_id="i")
+    group.now += 10_001
+    assert [] == beat(group)
+    assert MemberState.UNJOINED is group.member.state
+
+
+def test_a_refused_login_is_told_and_changes_nothing() -> None:
+    """The next poll raises it; the member stays, and looks its coordinator up again."""
+    group = stable()
+    group.now += 3000
+    error = AuthenticationError("no", code=58)
+    group.break_connection(beat(group)[0], error)
+    assert error is group.heartbeat.take_error()
+    assert MemberState.STABLE is group.member.state
+    assert group.coordinator.connection_id is None

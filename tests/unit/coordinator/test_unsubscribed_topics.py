@@ -1,0 +1,125 @@
+"""A partition is fetched and returned only while the subscription contains its topic and the group lets us keep it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer.coordinator.consumer_protocol.state import MemberState
+from kconsumer.errors import BrokerConnectionError
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
+from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness
+from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, tps
+
+T, U = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+def fetchable(group: EpochHarness | GroupHarness) -> tuple[bool, bool]:
+    """Whether t-0 and u-0 may be fetched."""
+    return group.subscription.is_fetchable(T), group.subscription.is_fetchable(U)
+
+
+def owner(**options: object) -> EpochHarness:
+    """A stable member of the consumer protocol that reads t-0 and u-0."""
+    group = EpochHarness("t", "u", **options)
+    group.joined({"t": [0], "u": [0]})
+    for tp in (T, U):
+        group.subscription.seek(tp, 1)
+    return group
+
+
+def subscribe_by_pattern(state: SubscriptionState, topics: str) -> None:
+    """Subscribe to the topics whose names are one of these letters."""
+    state.subscribe_pattern(re.compile(f"[{topics}]"))
+
+
+@pytest.mark.parametrize("subscribe", [SubscriptionState.subscribe, subscribe_by_pattern])
+def test_fetchable_follows_the_subscription(subscribe: Callable[[SubscriptionState, str], object]) -> None:
+    """From the moment subscribe() returns, without a poll; a topic that is subscribed again is fetched again."""
+    state = SubscriptionState()
+    subscribe(state, "tu")
+    state.assign_from_group([T, U])
+    for tp in (T, U):
+        state.seek(tp, 1)
+    for topics, expected in (("t", [T]), ("u", [U]), ("tu", [T, U])):
+        subscribe(state, topics)
+        assert expected == state.fetchable()
+
+
+def test_a_new_assignment_of_an_unsubscribed_topic_is_not_fetched() -> None:
+    """The coordinator may assign a topic that was just taken out of the subscription."""
+    state = SubscriptionState()
+    state.subscribe("t")
+    state.assign_from_group([T, U])
+    for tp in (T, U):
+        state.seek(tp, 1)
+    assert [T] == state.fetchable()
+
+
+# --- consumer protocol ---------------------------------------------------------------------------------------------
+
+
+def test_subscribing_back_and_forth_leaves_nothing_unread() -> None:
+    """subscribe([t]), poll, subscribe([t, u]) before the coordinator noticed: u stays assigned and is read."""
+    group = owner()
+    group.subscription.subscribe(["t"])
+    group.membership.poll(group.now)
+    assert (True, False) == fetchable(group)
+    group.subscription.subscribe(["t", "u"])
+    group.membership.poll(group.now)
+    assert (True, True) == fetchable(group)
+    assert MemberState.STABLE is group.state
+
+
+def test_an_unsubscribed_topic_is_not_read_while_a_reconciliation_waits() -> None:
+    """A callback or a commit that is awaited does not delay it."""
+    group = owner()
+    group.target({"t": [0, 1], "u": [0]}, 2)
+    group.poll()
+    assert group.membership.due_callback is not None
+    group.subscription.subscribe(["t"])
+    group.poll()
+    assert (True, False) == fetchable(group)
+
+
+def test_on_revoke_raised_and_the_target_came_back() -> None:
+    """What on_revoke was called for, but was not given up, is read on once the coordinator assigns it again."""
+    group = owner()
+    group.target({"t": [0]}, 2)
+    group.poll()
+    assert (True, False) == fetchable(group)
+    group.run_callbacks(raising=ValueError("no"))
+    assert {T, U} == set(group.subscription.assigned())
+    group.now += INTERVAL_MS
+    (beat,) = group.background()
+    group.answer(beat, 3, {"t": [0], "u": [0]})
+    group.until_stable()
+    assert (True, True) == fetchable(group)
+
+
+# --- classic protocol ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiting_for", ["the JoinGroup", "the coordinator", "the backoff"])
+def test_classic_unsubscribed_topic_is_not_read_while_the_group_rebalances(waiting_for: str) -> None:
+    """Nothing of it is fetched although a cooperative member keeps its partitions until it joins again."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"), enable_auto_commit=False)
+    group.stable(*tps("t", 0), *tps("u", 0))
+    for tp in (T, U):
+        group.consume(tp, 1)
+    group.member.request_rejoin("test")
+    match waiting_for:
+        case "the JoinGroup":
+            group.until("JoinGroup")
+        case "the coordinator":
+            group.coordinator.mark_unknown("gone", group.now)
+        case "the backoff":
+            group.break_connection(group.until("JoinGroup"), BrokerConnectionError("gone"))
+            group.find_coordinator()
+    group.subscription.subscribe(["t"])
+    group.poll()
+    assert (True, False) == fetchable(group)
+    assert {T, U} == set(group.subscription.assigned())

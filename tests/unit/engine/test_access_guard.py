@@ -1,0 +1,163 @@
+"""Who gets in: one thread at a time, again from inside, not after close, not in a forked child."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.engine.access_guard import AccessGuard, fork_count, guarded
+from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
+from support.harnesses.threads import elsewhere
+
+
+class Guarded:
+    """Something with public methods."""
+
+    def __init__(self) -> None:
+        self._guard = AccessGuard()
+
+    @guarded
+    def run(self, action: Callable[[], object]) -> object:
+        """Runs an action."""
+        return action()
+
+    @guarded
+    def double(self, number: int, *, plus: int = 0) -> int:
+        """Doubles."""
+        return 2 * number + plus
+
+
+def test_public_method_is_itself() -> None:
+    """Arguments, result, name and docstring pass through the guard."""
+    assert 7 == Guarded().double(3, plus=1)
+    assert ("double", "Doubles.") == (Guarded.double.__name__, Guarded.double.__doc__)
+
+
+def test_same_thread_may_come_in_again() -> None:
+    """Calls nest, and leaving the inner one does not open the guard."""
+    guarded = Guarded()
+
+    def nested() -> object:
+        guarded.run(lambda: None)
+        return elsewhere(lambda: guarded.double(1))
+
+    assert isinstance(guarded.run(nested), ConcurrentAccessError)
+    assert elsewhere(lambda: guarded.double(1)) is None
+
+
+def test_second_thread_is_refused_and_told_what_to_do() -> None:
+    """Its error says so at once; afterwards either thread may use the object."""
+    guarded = Guarded()
+    error = guarded.run(lambda: elsewhere(lambda: guarded.double(1)))
+    assert isinstance(error, ConcurrentAccessError)
+    assert "one consumer per thread" in str(error)
+    assert elsewhere(lambda: guarded.double(1)) is None
+    assert 2 == guarded.double(1)
+
+
+def test_refused_thread_changes_nothing() -> None:
+    """After a refusal the first thread is still in, and can leave and come back."""
+    guarded = Guarded()
+
+    def refused_twice() -> list[type]:
+        return [type(elsewhere(lambda: guarded.double(1))) for _ in range(2)]
+
+    assert [ConcurrentAccessError] * 2 == guarded.run(refused_twice)
+    assert 2 == guarded.double(1)
+
+
+def test_error_inside_opens_the_guard() -> None:
+    """A method that raises has left."""
+    guarded = Guarded()
+
+    def fail() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        guarded.run(fail)
+    assert elsewhere(lambda: guarded.double(1)) is None
+
+
+def test_closed_object_refuses_everyone() -> None:
+    """After close both threads get StateError, each time; the guard itself is not left locked."""
+    guarded = Guarded()
+    guarded._guard.closed = True
+    for _ in range(2):
+        with pytest.raises(StateError, match="closed"):
+            guarded.double(1)
+        assert isinstance(elsewhere(lambda: guarded.double(1)), StateError)
+
+
+def test_closing_inside_a_call_takes_effect_in_it() -> None:
+    """Once closed from a callback, further calls of the same thread are refused, and the outer one can leave."""
+    guarded = Guarded()
+
+    def close_and_call() -> object:
+        guarded._guard.closed = True
+        with pytest.raises(StateError):
+            guarded.double(1)
+        return "left"
+
+    assert "left" == guarded.run(close_and_call)
+    assert isinstance(elsewhere(lambda: guarded.double(1)), StateError)
+
+
+def test_forked_child_is_refused() -> None:
+    """In a child every call raises ForkedConsumerError, closed or not; a new object works there."""
+    guarded, forks = Guarded(), fork_count()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pytest may have threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            guarded.double(1)
+        except ForkedConsumerError:
+            code = 0 if guarded._guard.forked and fork_count() == forks + 1 and Guarded().double(1) == 2 else 2
+        finally:
+            os._exit(code)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert (forks, False, 2) == (fork_count(), guarded._guard.forked, guarded.double(1))
+
+
+def test_fork_while_another_thread_is_inside() -> None:
+    """A child forked during a call of another thread does not deadlock on its lock: it is refused as forked."""
+    guarded = Guarded()
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        entered.set()
+        leave.wait(10)
+
+    thread = threading.Thread(target=guarded.run, args=(stay,))
+    thread.start()
+    entered.wait(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            guarded.double(1)
+        except ForkedConsumerError:
+            code = 0
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    leave.set()
+    thread.join()
+    assert 0 == os.waitstatus_to_exitcode(status)
+
+
+def test_a_consumer_that_was_not_made_need_not_be_closed(recwarn: pytest.WarningsRecorder) -> None:
+    """When the constructor raises, nobody has anything to close."""
+    with pytest.raises(StateError, match="group_id"):
+        Consumer("t", bootstrap_servers="127.0.0.1:1")
+    gc.collect()
+    assert [] == [str(warning.message) for warning in recwarn]

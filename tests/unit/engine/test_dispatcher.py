@@ -1,0 +1,278 @@
+"""The dispatcher between managers and network: what waits, what fails, and how long a step may sleep."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.errors import (
+    BrokerConnectionError,
+    ProtocolError,
+    StateError,
+    TimeoutError,
+    UnsupportedVersionError,
+)
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
+from kconsumer.types import Node
+from support.fakes.fake_network import World
+from support.fakes.scripted_broker import SILENCE, api_versions
+
+
+class Case:
+    """A dispatcher over a fake network; answers and failures are collected."""
+
+    def __init__(self, **options: Any) -> None:
+        self.world = World(**options)
+        self.world.broker.on(METADATA, METADATA.response())
+        self.replies: list[Reply] = []
+        self.told: list[float] = []
+        self.dispatcher = Dispatcher(self.world.client, self.world.clock, 30_000, self.told.append)
+
+    @property
+    def now(self) -> float:
+        return self.world.clock.now()
+
+    def request(self, node: str | None = None, **fields: Any) -> UnsentRequest:
+        api = fields.pop("api", METADATA)
+        handler = fields.pop("handler", self.replies.append)
+        return UnsentRequest(api, api.request(), handler, node, **fields)
+
+    def submit(self, *requests: UnsentRequest) -> None:
+        self.dispatcher.submit(requests, self.now)
+
+    def step(self, timeout_ms: float = 0) -> float:
+        """One step; how long it slept."""
+        before = self.now
+        self.dispatcher.step(timeout_ms)
+        return self.now - before
+
+    def steps(self, count: int = 6) -> None:
+        for _ in range(count):
+            self.dispatcher.step(0)
+
+    def unreachable(self) -> None:
+        """Attempts to connect are refused."""
+        self.world.net.servers = {"10.0.0.1": errno.ECONNREFUSED}
+
+
+def test_request_waits_for_its_connection_and_is_answered() -> None:
+    """Submitting to a broker that is not connected connects; the reply names version, connection and time."""
+    case = Case()
+    assert case.dispatcher.idle
+    case.submit(case.request("-1"))
+    assert not case.dispatcher.idle
+    assert "waiting=[Metadata]" in repr(case.dispatcher)
+    case.steps()
+    (reply,) = case.replies
+    assert (None, "-1", case.now) == (reply.error, reply.node, reply.now)
+    assert isinstance(reply.message, METADATA.response)
+    assert METADATA.min_version <= reply.version <= METADATA.max_version
+    assert case.dispatcher.idle
+
+
+def test_request_leaves_at_once_on_a_ready_connection() -> None:
+    """Nothing waits when the connection is there."""
+    case = Case()
+    case.world.connect()
+    case.submit(case.request("-1"))
+    assert "waiting=[]" in repr(case.dispatcher)
+    assert 1 == case.world.client.in_flight()
+    case.steps(2)
+    assert 1 == len(case.replies)
+
+
+def test_any_broker_will_do_without_a_node() -> None:
+    """A request without a node goes to the least loaded broker; the reply says which."""
+    case = Case()
+    case.submit(case.request())
+    case.steps()
+    assert ["-1"] == [reply.node for reply in case.replies]
+
+
+def test_requests_leave_in_the_order_of_submission() -> None:
+    """Requests that waited for one connection are sent in order, and before later ones."""
+    case = Case()
+    order: list[int] = []
+    case.submit(*(case.request("-1", handler=lambda _, n=n: order.append(n)) for n in range(3)))
+    case.submit(case.request("-1", handler=lambda _: order.append(3)))
+    case.steps()
+    assert [0, 1, 2, 3] == order
+
+
+def test_refused_connection_fails_the_request() -> None:
+    """The handler gets the connection's error, naming the address; nothing is retried here."""
+    case = Case()
+    case.unreachable()
+    case.submit(case.request("-1"))
+    case.steps()
+    (reply,) = case.replies
+    assert isinstance(reply.error, BrokerConnectionError)
+    assert "boot:9092" in str(reply.error)
+    assert case.dispatcher.idle
+
+
+def test_no_broker_at_all_is_told() -> None:
+    """While all brokers are backing off, a request for any of them fails at once, and metadata is told so."""
+    case = Case(reconnect_backoff_ms=500, reconnect_backoff_max_ms=500)
+    case.unreachable()
+    case.submit(case.request())
+    case.steps()
+    case.submit(case.request())
+    assert [case.now] == case.told[-1:]
+    error = case.replies[-1].error
+    assert isinstance(error, BrokerConnectionError)
+    assert "no broker can be reached" in str(error)
+
+
+def test_unknown_broker_fails_the_request() -> None:
+    """A connection id that metadata does not know any more is an error for the handler, not a crash."""
+    case = Case()
+    case.submit(case.request("77"))
+    case.steps(1)
+    assert [BrokerConnectionError] == [type(reply.error) for reply in case.replies]
+
+
+def test_request_that_never_becomes_ready_times_out() -> None:
+    """A connection that hangs: the request fails after its own timeout, and the step sleeps until then."""
+    case = Case(socket_connection_setup_timeout_ms=60_000, socket_connection_setup_timeout_max_ms=60_000)
+    case.world.net.servers = {}
+    case.submit(case.request("-1", timeout_ms=700))
+    case.steps(2)
+    assert case.step(10_000) <= 700
+    case.steps(2)
+    (reply,) = case.replies
+    assert isinstance(reply.error, TimeoutError)
+    assert "Metadata" in str(reply.error)
+    assert "-1" in str(reply.error)
+
+
+def test_request_of_an_api_that_the_broker_lacks() -> None:
+    """UnsupportedVersionError goes to the handler."""
+    case = Case()
+    case.world.broker.on(API_VERSIONS, api_versions(ConsumerGroupHeartbeat=(1, 0)))
+    case.submit(case.request("-1", api=CONSUMER_GROUP_HEARTBEAT))
+    case.steps()
+    assert isinstance(case.replies[0].error, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize("bad", [5.0, "5", None, 2**31])
+def test_request_that_cannot_be_encoded_fails_alone(bad: Any) -> None:
+    """A value that no request can carry fails its own request; requests before and after it are answered."""
+    case = Case()
+    case.world.connect()
+    broken = case.request("-1", api=CONSUMER_GROUP_HEARTBEAT)
+    broken.message.member_epoch = bad
+    case.submit(case.request("-1"), broken, case.request("-1"))
+    case.steps()
+    (failed,) = [reply for reply in case.replies if reply.error is not None]
+    assert isinstance(failed.error, ProtocolError)
+    assert "ConsumerGroupHeartbeat" in str(failed.error)
+    assert "member_epoch" in str(failed.error)
+    assert [METADATA.response] * 2 == [type(reply.message) for reply in case.replies if reply.error is None]
+    assert case.dispatcher.idle
+
+
+def test_versions_are_kept_in_the_given_limits() -> None:
+    """max_version of a request bounds the version spoken."""
+    case = Case()
+    case.submit(case.request("-1", max_version=METADATA.min_version))
+    case.steps()
+    assert METADATA.min_version == case.replies[0].version
+
+
+def test_handlers_may_submit_more() -> None:
+    """A handler that submits a request while the dispatcher goes through its list loses nothing."""
+    case = Case()
+
+    def again(reply: Reply) -> None:
+        case.replies.append(reply)
+        case.submit(case.request("-1"))
+
+    case.submit(case.request("-1", handler=again), case.request("-1"))
+    case.steps(8)
+    assert 3 == len(case.replies)
+    assert [None] * 3 == [reply.error for reply in case.replies]
+
+
+def test_failing_handler_does_not_silence_the_others() -> None:
+    """All handlers run; the first KafkaError is raised from the step."""
+    case = Case()
+    case.world.connect()
+
+    def fail(_: Reply) -> None:
+        raise StateError("from the handler")
+
+    case.submit(case.request("-1", handler=fail), case.request("-1"))
+    with pytest.raises(StateError, match="from the handler"):
+        case.steps(3)
+    case.steps(1)
+    assert 1 == len(case.replies)
+
+
+def test_step_does_not_sleep_after_it_failed_a_request() -> None:
+    """A manager learns of the failure before the network is waited for: it may want to try again sooner."""
+    case = Case(reconnect_backoff_ms=500, reconnect_backoff_max_ms=500)
+    case.unreachable()
+    case.submit(case.request("-1"))
+    case.steps()
+    assert 1 == len(case.replies)
+    case.submit(case.request("-1"))
+    assert 2 == len(case.replies), "the connection is backing off"
+    assert 0 == case.step(10_000)
+    assert case.step(300) > 0, "once"
+
+
+def test_waiting_requests_can_be_dropped() -> None:
+    """drop_waiting forgets what was not sent; its handlers are never called."""
+    case = Case()
+    case.submit(case.request("-1"))
+    case.dispatcher.drop_waiting()
+    case.steps()
+    assert [] == case.replies
+    assert case.dispatcher.idle
+
+
+def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
+    """One broker hangs while connecting; requests to another are answered meanwhile."""
+    case = Case()
+    case.world.net.names["far"] = ["10.0.0.9"]
+    case.world.client.set_nodes([Node(1, "boot", 9092), Node(2, "far", 9092)])
+    case.submit(case.request("2"), case.request("1"))
+    case.steps()
+    assert ["1"] == [reply.node for reply in case.replies]
+    assert "waiting=[Metadata]" in repr(case.dispatcher)
+
+
+def test_time_is_told_before_answers() -> None:
+    """Who keeps the time hears it after the wait and before the answers that came of it."""
+    case = Case()
+    told: list[tuple[float, int]] = []
+    case.dispatcher.on_woken.append(lambda now: told.append((now, len(case.replies))))
+    case.submit(case.request("-1"))
+    case.steps()
+    assert 1 == len(case.replies)
+    assert [(case.now, 0)] == told
+
+
+def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
+    """Nothing of a connection that was given up is waited for; requests to other brokers go on waiting."""
+    case = Case()
+    case.world.connect()
+    case.world.broker.on(METADATA, SILENCE)
+    case.submit(case.request("-1"))
+    case.dispatcher.disconnect("-1", case.now)
+    case.steps(2)
+    (lost,) = case.replies
+    assert isinstance(lost.error, BrokerConnectionError)
+
+    case.submit(case.request("-1"))
+    assert "waiting=[Metadata]" in repr(case.dispatcher)
+    case.dispatcher.disconnect("-2", case.now)
+    assert 1 == len(case.replies)
+    case.dispatcher.disconnect("-1", case.now)
+    assert "given up" in str(case.replies[1].error)
+    assert case.dispatcher.idle

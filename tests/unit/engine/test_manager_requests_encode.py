@@ -1,0 +1,70 @@
+"""Every request of the metadata, coordinator and offsets managers can be written at each version it allows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kconsumer._core.codec import decode, encode
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.managers import UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema.dsl import request_plan
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.subscription import SubscriptionState
+from support.harnesses.manager_driver import NoJitter, config, tp, tps
+from support.harnesses.offsets_case import OffsetsCase
+
+
+def metadata_requests() -> list[UnsentRequest]:
+    """Topics, nothing, all topics, and a lookup."""
+    requests = []
+    for setup in (
+        lambda state: state.subscribe({"a", "b"}),
+        lambda state: None,
+        lambda state: state.subscribe_pattern(re.compile("a")),
+    ):
+        subscription = SubscriptionState()
+        setup(subscription)
+        manager = MetadataManager(config(), Cluster(), subscription, NoJitter())
+        manager.fetch(["x"])
+        requests += manager.poll(0.0).requests
+    return requests
+
+
+def offsets_requests() -> list[UnsentRequest]:
+    """A reset, a validation and a question."""
+    case = OffsetsCase("a-0", "a-1", isolation_level="read_committed")
+    leader = LeaderAndEpoch(case.cluster.nodes[1], 3)
+    case.subscription.seek(tps("a-1")[0], 5, 2, leader)
+    case.manager.list_offsets({tp("a-0"): -1})
+    return case.asks(0.0)
+
+
+def coordinator_requests() -> list[UnsentRequest]:
+    """A lookup."""
+    manager = CoordinatorManager(config(), "g")
+    manager.lookup_requested = True
+    return manager.poll(0.0).requests
+
+
+REQUESTS = [*metadata_requests(), *offsets_requests(), *coordinator_requests()]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.api.name)
+def test_requests_encode(request_: UnsentRequest) -> None:
+    """Bytes are made at every version from the floor up; at the newest one nothing is lost but older forms."""
+    api = request_.api
+    versions = range(max(request_.min_version, api.min_version), api.max_version + 1)
+    assert versions
+    for version in versions:
+        plan = request_plan(api, version)
+        data = encode(plan, request_.message)
+        assert data == encode(plan, decode(plan, data))
+
+
+def test_all_kinds_are_covered() -> None:
+    """The list above holds each API that these managers use."""
+    expected = {"Metadata", "ListOffsets", "OffsetForLeaderEpoch", "FindCoordinator"}
+    assert expected == {request.api.name for request in REQUESTS}

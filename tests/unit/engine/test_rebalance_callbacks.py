@@ -1,0 +1,62 @@
+"""The engine's side of rebalance callbacks: which one a listener gets when the network thread was quicker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kconsumer.engine.callbacks import Callbacks
+from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness
+from support.harnesses.group_harness import tps
+
+pytestmark = pytest.mark.network_thread
+
+
+class FencingLock:
+    """A lock that the network thread had just before: it used it to learn that the member is fenced."""
+
+    def __init__(self, group: EpochHarness) -> None:
+        self._group = group
+        self._fenced = False
+
+    def __enter__(self) -> None:
+        if not self._fenced:
+            self._fenced = True
+            self._group.now += INTERVAL_MS
+            (beat,) = self._group.background()
+            self._group.refuse(beat, 110)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("target", [[0], [0, 1, 2]], ids=["on_revoke is due", "on_assign is due"])
+def test_fenced_before_the_callback_began(target: list[int]) -> None:
+    """A member that is fenced between the look for what is due and the call: on_lost alone, of all that it had."""
+    group = EpochHarness()
+    group.joined({"t": [0, 1]})
+    group.target({"t": target}, 2)
+    group.poll()
+    assert group.membership.due_callback is not None
+    told: list[tuple[str, Any]] = []
+    metrics = SimpleNamespace(callback_ran=lambda *_: None)
+    lock = FencingLock(group)
+    parts: Any = SimpleNamespace(
+        group=SimpleNamespace(membership=group.membership, metrics=metrics),
+        clock=SimpleNamespace(now=lambda: group.now),
+        lock=lock,
+        changing=lambda: lock,
+    )
+    consumer: Any = group
+    callbacks = Callbacks(parts)
+    callbacks.set_consumer(consumer)
+    listener: Any = SimpleNamespace(
+        on_partitions_assigned=lambda _, partitions: told.append(("assigned", partitions)),
+        on_partitions_revoked=lambda _, partitions: told.append(("revoked", partitions)),
+        on_partitions_lost=lambda _, partitions: told.append(("lost", partitions)),
+    )
+    callbacks.listener = listener
+    callbacks.run_due()
+    assert [("lost", tps("t", 0, 1))] == told

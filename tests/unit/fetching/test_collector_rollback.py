@@ -1,0 +1,53 @@
+"""What a poll took but could not return is not consumed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
+from kconsumer.fetching.collector import Collector
+from kconsumer.state.cluster import NO_LEADER
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.testing.batches import build_batch
+from kconsumer.types import TopicPartition
+from support.harnesses.fetching import World
+
+TP = TopicPartition("t", 0)
+
+
+def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
+    """Two collects, then undo: the position is where the second one found it, and the buffered rest is dropped."""
+    subscription = SubscriptionState()
+    subscription.assign([TP])
+    subscription.seek(TP, 0, None, NO_LEADER)
+    buffer = FetchBuffer(1 << 20)
+    collector = Collector(SimpleNamespace(key_deserializer=None, value_deserializer=None), subscription, buffer)  # type: ignore[arg-type]
+    state = subscription.get(TP)
+    assert state.position is not None
+    chain = buffer.chain(TP, state, state.position)
+    data = build_batch([(b"k", b"v")] * 10)
+    buffer.append(CompletedFetch(chain, 0, PartitionFetch(TP, data, 0), size=len(data)), 10)
+
+    assert [0, 1, 2] == [record.offset for record in collector.collect(3)]
+    assert [3, 4, 5] == [record.offset for record in collector.collect(3)]
+    collector.rollback()
+    assert state.position is not None
+    assert 3 == state.position.offset
+    assert not collector.collect(10)
+    assert not buffer.has_data(), "fetched again from offset 3 instead"
+
+
+def test_undo_of_the_last_records_fetches_them_again() -> None:
+    """With nothing left in the buffer and the fetch behind them under way, they come again all the same."""
+    world = World()
+    tp = world.tps[0]
+    world.logs[tp].append(10)
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()
+    ahead = world.poll()
+    world.collector.rollback()
+    for request in ahead:
+        world.answer(request)
+    world.fetch()
+    assert {tp: list(range(10))} == world.collect()

@@ -1,0 +1,194 @@
+"""Which broker a partition is fetched from: leaders named in responses (KIP-951), replicas preferred (KIP-392)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import BrokerConnectionError
+from kconsumer.managers import UnsentRequest
+from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
+from kconsumer.state.cluster import LeaderAndEpoch
+from kconsumer.state.partition import FetchState
+from kconsumer.types import Node
+from support.harnesses.fetching import World, offsets
+
+LEASE_MS = 60_000
+PREFER_1: dict[str, Any] = {"preferred_read_replica": 1, "records": None}
+ENDPOINTS = [NodeEndpoint(node_id=7, host="b7", port=9092)]
+
+
+def moved_to(leader: int, epoch: int, code: int = 6) -> dict[str, Any]:
+    """What a broker answers that does not lead the partition any more, and knows who does."""
+    return {
+        "error_code": code,
+        "current_leader": LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+        "records": None,
+    }
+
+
+def nodes(requests: list[UnsentRequest]) -> list[str | None]:
+    return [request.node for request in requests]
+
+
+# --- leaders named in the response ---------------------------------------------------------------------------------
+
+
+def test_the_named_leader_is_asked_at_once() -> None:
+    """Neither the backoff nor metadata is waited for, though metadata is asked for as well; its old answer, which may
+    come later, does not bring the old leader back."""
+    world = World()
+    world.logs[world.tps[0]].append(3)
+    world.answer(*world.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
+    requests = world.poll()
+    assert [("7", {0: 0})] == [(request.node, offsets(request)) for request in requests]
+    assert [3] == [row.current_leader_epoch for topic in requests[0].message.topics for row in topic.partitions]
+    world.answer(*requests)
+    assert {world.tps[0]: [0, 1, 2]} == world.collect()
+    assert 1 == world.metadata.asked
+    world.brokers = 8  # broker 7 is in metadata, too
+    world.update_metadata()
+    assert ["7"] == nodes(world.poll())
+
+
+def test_a_known_broker_needs_no_address() -> None:
+    """The leader named may be one that metadata has told of; then the response need not repeat its address."""
+    world = World(brokers=2)
+    world.answer(*world.poll(), p0=moved_to(1, 1))
+    assert ["1"] == nodes(world.poll())
+
+
+@pytest.mark.parametrize(
+    "hint", [moved_to(7, 3), moved_to(1, 0), moved_to(-1, 3), moved_to(1, -1)], ids=["address", "old", "none", "epoch"]
+)
+def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
+    """A leader without a known address, of an old epoch, or none at all changes nothing: metadata has to tell."""
+    world = World(brokers=2)
+    world.answer(*world.poll(), p0=hint)
+    assert ([], 1) == (world.poll(), world.metadata.asked)
+    assert 0 == getattr(world.cluster.leader(world.tps[0]).leader, "id", None)
+    world.now += world.config.retry_backoff_ms
+    assert ["0"] == nodes(world.poll())
+
+
+@pytest.mark.parametrize("code", [6, 74])
+def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None:
+    """A position with an epoch is validated against the new leader's log first."""
+    world = World()
+    tp = world.tps[0]
+    world.logs[tp].append(10)
+    world.fetch()
+    world.collect()
+    world.answer(*world.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    state = world.subscription.get(tp)
+    assert (FetchState.AWAIT_VALIDATION, []) == (state.fetch_state, world.poll())
+    assert state.position is not None
+    assert (10, 0, LeaderAndEpoch(Node(7, "b7", 9092), 3)) == state.position
+    world.validate()
+    assert [("7", {0: 10})] == [(request.node, offsets(request)) for request in world.poll()]
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 75])
+def test_other_answers_name_no_leader(code: int) -> None:
+    """Only the two errors about leadership are believed to name one."""
+    world = World()
+    world.answer(*world.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    assert 0 == getattr(world.cluster.leader(world.tps[0]).leader, "id", None)
+
+
+# --- replicas preferred --------------------------------------------------------------------------------------------
+
+
+def following(partitions: int = 1, **options: Any) -> World:
+    """Two brokers; broker 0 leads every partition and has just named broker 1 to read from."""
+    world = World(partitions, brokers=2, metadata_max_age_ms=LEASE_MS, client_rack="r", **options)
+    for partition in world.leaders:
+        world.leaders[partition] = 0
+    world.update_metadata()
+    (request,) = world.poll()
+    assert ("0", "r") == (request.node, request.message.rack_id)
+    world.answer(request, **{f"p{partition}": PREFER_1 for partition in range(partitions)})
+    return world
+
+
+def test_the_lease_lasts_as_long_as_metadata() -> None:
+    """Until metadata_max_age_ms is over the follower is asked, then the leader, which may name one again."""
+    world = following()
+    start = world.now
+    for now in (start, start + LEASE_MS // 2, start + LEASE_MS):
+        world.now = now
+        requests = world.poll()
+        assert ["1"] == nodes(requests)
+        world.answer(*requests)
+    world.now = start + LEASE_MS + 1
+    (request,) = world.poll()
+    assert "0" == request.node
+    world.answer(request, p0=PREFER_1)
+    world.now += LEASE_MS
+    assert ["1"] == nodes(world.poll())
+
+
+def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
+    """Otherwise a follower that names itself would be read from for ever."""
+    world = following()
+    start = world.now
+    world.now = start + LEASE_MS - 10
+    world.answer(*world.poll(), p0=PREFER_1)
+    world.now = start + LEASE_MS + 1
+    assert ["0"] == nodes(world.poll())
+
+
+def test_the_lease_ends_while_a_fetch_is_under_way() -> None:
+    """Its answer is still good; the next fetch goes to the leader."""
+    world = following()
+    world.logs[world.tps[0]].append(3)
+    (request,) = world.poll()
+    world.now += LEASE_MS + 1
+    world.answer(request)
+    assert {world.tps[0]: [0, 1, 2]} == world.collect()
+    assert [("0", {0: 3})] == [(r.node, offsets(r)) for r in world.poll()]
+
+
+def test_partitions_without_preference_stay_with_the_leader() -> None:
+    """Each partition is read from where its leader wants it; of each record there is one."""
+    world = World(2, brokers=2)
+    world.leaders[1] = 0
+    world.update_metadata()
+    for log in world.logs.values():
+        log.append(5)
+    world.answer(*world.poll(), p0=PREFER_1)
+    requests = {request.node: request for request in world.poll()}
+    assert {"0": {1: 5}, "1": {0: 0}} == {node: offsets(request) for node, request in requests.items()}
+    for request in requests.values():
+        world.answer(request)
+    read = world.collect()
+    assert {tp: list(range(5)) for tp in world.tps} == read
+    assert {} == world.collect()
+
+
+def test_a_new_leader_ends_the_lease() -> None:
+    """The old leader's wish says nothing of what the new one wants."""
+    world = following()
+    world.epochs[0] = 1
+    world.update_metadata()
+    assert ["0"] == nodes(world.poll())
+
+
+def test_a_lost_follower_costs_all_its_leases() -> None:
+    """When it does not answer, all partitions read from it go back to the leader at once, at the same offsets."""
+    world = following(2)
+    (request,) = world.poll()
+    assert ("1", {0: 0, 1: 0}) == (request.node, offsets(request))
+    world.reply(request, error=BrokerConnectionError("killed"))
+    assert [("0", {0: 0, 1: 0})] == [(r.node, offsets(r)) for r in world.poll()]
+    assert 1 == world.metadata.asked
+
+
+def test_a_follower_that_is_offline_is_left() -> None:
+    """Metadata that counts the follower among the offline replicas ends the lease, and is asked for again."""
+    world = following()
+    topic = world.cluster._topics["t"]
+    topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
+    world.subscription.get(world.tps[0]).mark_dirty()
+    assert (["0"], 1) == (nodes(world.poll()), world.metadata.asked)

@@ -1,0 +1,300 @@
+"""Questions about groups: whom they go to, which description fits, what is asked again and what ends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
+from kconsumer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    GroupAuthorizationError,
+    KafkaError,
+    TimeoutError,
+    UnsupportedVersionError,
+)
+from kconsumer.groups.manager import GroupsManager
+from kconsumer.groups.types import GroupListing
+from kconsumer.managers import Promise, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema.admin import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeGroup,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeTopicPartitions,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsResponse,
+)
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
+from kconsumer.schema.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kconsumer.schema.share_group import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+    ShareGroupDescribeGroup,
+    ShareGroupDescribeResponse,
+)
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import Node, OffsetReset
+from support.harnesses.manager_driver import RETRY_MS, NoJitter, answer, config, fail, tps
+
+DEADLINE = 10_000.0
+NOT_FOUND = 69
+
+
+class Case:
+    """A manager, and the coordinator of every group found at broker 2."""
+
+    def __init__(self) -> None:
+        cluster = Cluster()
+        settings: Any = config()
+        metadata = MetadataManager(settings, cluster, SubscriptionState(OffsetReset.LATEST))
+        self.groups = GroupsManager(settings, metadata, NoJitter())
+        self.now = 0.0
+
+    def sent(self) -> list[UnsentRequest]:
+        """What is sent now."""
+        return self.groups.poll(self.now).requests
+
+    def one(self, api: str) -> UnsentRequest:
+        """The one request sent now; look-ups of the coordinator are answered."""
+        for _ in range(3):
+            (request,) = self.sent()
+            if request.api.name != "FindCoordinator" or api == "FindCoordinator":
+                assert api == request.api.name
+                return request
+            key = request.message.coordinator_keys[0]
+            row = Coordinator(key=key, node_id=2, host="two", port=9, error_code=0, error_message=None)
+            answer(request, FindCoordinatorResponse(coordinators=[row]), self.now)
+        raise AssertionError(f"no {api} was sent")
+
+
+def error_of(promise: Promise[Any]) -> KafkaError:
+    """Why a promise was not kept."""
+    assert promise.error is not None
+    return promise.error
+
+
+def no_such(kind: str, code: int = NOT_FOUND) -> Any:
+    """A description with an error."""
+    if kind == "consumer":
+        return ConsumerGroupDescribeResponse(groups=[ConsumerGroupDescribeGroup(group_id="g", error_code=code)])
+    if kind == "classic":
+        return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", error_code=code)])
+    return ShareGroupDescribeResponse(groups=[ShareGroupDescribeGroup(group_id="g", error_code=code)])
+
+
+# --- listing ---
+
+
+def test_a_listing_asks_the_broker_named() -> None:
+    """Filters go along, and need a broker that knows them; states and types come back as told."""
+    case = Case()
+    promise = case.groups.list_groups(3, ["Stable"], ["classic"], DEADLINE)
+    request = case.one("ListGroups")
+    assert ("3", 5, ["Stable"], ["classic"]) == (
+        request.node,
+        request.min_version,
+        request.message.states_filter,
+        request.message.types_filter,
+    )
+    row = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="classic")
+    answer(request, ListGroupsResponse(groups=[row]), 1.0)
+    assert [GroupListing("g", "classic", "Stable", "consumer")] == promise.result()
+
+
+@pytest.mark.parametrize(("version", "state"), [(3, None), (4, "Stable")])
+def test_old_brokers_tell_less(version: int, state: str | None) -> None:
+    """What the version does not carry is None; without filters any version will do."""
+    case = Case()
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    request = case.one("ListGroups")
+    assert 0 == request.min_version
+    row = ListedGroup(group_id="g", protocol_type="consumer", group_state=state or "")
+    answer(request, ListGroupsResponse(groups=[row]), 1.0, version)
+    assert [GroupListing("g", None, state, "consumer")] == promise.result()
+
+
+def test_filtering_by_state_alone_needs_less() -> None:
+    """States are told from v4 on."""
+    case = Case()
+    case.groups.list_groups(1, ["Empty"], [], DEADLINE)
+    assert 4 == case.one("ListGroups").min_version
+
+
+def test_a_loading_coordinator_is_asked_again() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS: the same broker once more, after the backoff."""
+    case = Case()
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    answer(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
+    assert [] == case.sent()
+    case.now = RETRY_MS
+    answer(case.one("ListGroups"), ListGroupsResponse(), case.now)
+    assert [] == promise.result()
+
+
+def test_a_deadline_ends_a_question() -> None:
+    """TimeoutError says what was asked, and why it was not answered."""
+    case = Case()
+    promise = case.groups.list_groups(1, [], [], DEADLINE)
+    fail(case.one("ListGroups"), BrokerConnectionError("gone"), case.now)
+    case.now = DEADLINE
+    assert [] == case.sent()
+    error = error_of(promise)
+    assert isinstance(error, TimeoutError)
+    assert "ListGroups" in str(error)
+    assert "gone" in str(error.__cause__)
+
+
+# --- descriptions ---
+
+
+def test_a_classic_group_is_found_second() -> None:
+    """A coordinator that has no such consumer group is asked for a classic one; assignments are decoded."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE)
+    request = case.one("ConsumerGroupDescribe")
+    assert "2" == request.node
+    answer(request, no_such("consumer"), case.now)
+    data = encode_assignment(
+        ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic="t", partitions=[1, 0])])
+    )
+    row = DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=data)
+    group = DescribedGroup(
+        group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=[row]
+    )
+    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
+    found = promise.result()
+    assert ("classic", "Stable", "range", Node(2, "two", 9)) == (
+        found.type,
+        found.state,
+        found.protocol,
+        found.coordinator,
+    )
+    assert tuple(tps("t-0", "t-1")) == found.members[0].assignment
+
+
+def test_members_of_other_protocol_types_are_not_decoded() -> None:
+    """A group of Connect workers is described without what its members were assigned."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE, "classic")
+    row = DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=b"\xff")
+    group = DescribedGroup(group_id="g", group_state="Stable", protocol_type="connect", members=[row])
+    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
+    assert () == promise.result().members[0].assignment
+
+
+def test_a_consumer_group_has_epochs_and_targets() -> None:
+    """What KIP-848 tells beyond the classic protocol."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE)
+    given = ConsumerGroupDescribeAssignment(
+        topic_partitions=[ConsumerGroupDescribeTopicPartitions(topic_name="t", partitions=[0])]
+    )
+    member = ConsumerGroupDescribeMember(
+        member_id="m", member_epoch=3, subscribed_topic_names=["t"], assignment=given, target_assignment=given
+    )
+    group = ConsumerGroupDescribeGroup(
+        group_id="g", group_state="Stable", group_epoch=4, assignment_epoch=3, assignor_name="uniform", members=[member]
+    )
+    answer(case.one("ConsumerGroupDescribe"), ConsumerGroupDescribeResponse(groups=[group]), case.now)
+    found = promise.result()
+    assert ("consumer", "uniform", 4, 3) == (found.type, found.protocol, found.group_epoch, found.assignment_epoch)
+    assert (3, tuple(tps("t-0")), tuple(tps("t-0")), ("t",)) == (
+        found.members[0].member_epoch,
+        found.members[0].assignment,
+        found.members[0].target_assignment,
+        found.members[0].subscribed_topics,
+    )
+
+
+def test_a_group_that_nobody_knows() -> None:
+    """All three requests say so (an old broker by the state Dead, or by lacking the request): GROUP_ID_NOT_FOUND."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE)
+    fail(case.one("ConsumerGroupDescribe"), UnsupportedVersionError("old"), case.now)
+    dead = DescribedGroup(group_id="g", group_state="Dead")
+    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[dead]), case.now)
+    answer(case.one("ShareGroupDescribe"), no_such("share"), case.now)
+    error = error_of(promise)
+    assert isinstance(error, BrokerError)
+    assert NOT_FOUND == error.code
+    assert [] == case.sent()
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
+    """The description goes on with the same request at the new coordinator."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE, "consumer")
+    answer(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)
+    case.now = RETRY_MS
+    again = case.one("ConsumerGroupDescribe")
+    answer(again, no_such("consumer"), case.now)
+    assert promise.done
+
+
+def test_refusals_end_the_question() -> None:
+    """No permission on the group, told by the coordinator or when looking for it, is raised at once."""
+    case = Case()
+    promise = case.groups.describe("g", DEADLINE)
+    answer(case.one("ConsumerGroupDescribe"), no_such("consumer", 30), case.now)
+    assert isinstance(promise.error, GroupAuthorizationError)
+    other = case.groups.describe("h", DEADLINE)
+    row = Coordinator(key="h", node_id=-1, host="", port=-1, error_code=30, error_message=None)
+    answer(case.one("FindCoordinator"), FindCoordinatorResponse(coordinators=[row]), case.now)
+    case.sent()
+    assert isinstance(other.error, GroupAuthorizationError)
+
+
+# --- positions ---
+
+
+def test_all_committed_offsets() -> None:
+    """Null asks for all topics; names are wanted, so no version with ids; no commit is no entry."""
+    case = Case()
+    promise = case.groups.offsets("g", "classic", DEADLINE)
+    request = case.one("OffsetFetch")
+    assert (2, 9, None, None) == (
+        request.min_version,
+        request.max_version,
+        request.message.topics,
+        request.message.groups[0].topics,
+    )
+    rows = [
+        OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, committed_leader_epoch=2, metadata="x"),
+        OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1, metadata=None),
+    ]
+    group = OffsetFetchResponseGroup(group_id="g", topics=[OffsetFetchResponseTopics(name="t", partitions=rows)])
+    answer(request, OffsetFetchResponse(groups=[group]), case.now, 9)
+    (position,) = promise.result().values()
+    assert (7, 2, "x", None) == position
+
+
+def test_a_share_group_counts_its_lag_itself() -> None:
+    """The broker's count is taken; where it has none, or nothing was delivered yet, there is none here."""
+    case = Case()
+    promise = case.groups.offsets("g", "share", DEADLINE)
+    rows = [
+        DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=5, leader_epoch=1, lag=9),
+        DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=6, leader_epoch=1, lag=-1),
+        DescribeShareGroupOffsetsResponsePartition(partition_index=2, start_offset=-1, leader_epoch=0),
+    ]
+    topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=rows)
+    group = DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=[topic])
+    answer(case.one("DescribeShareGroupOffsets"), DescribeShareGroupOffsetsResponse(groups=[group]), case.now)
+    assert {"t-0": (5, 9), "t-1": (6, None)} == {str(tp): (at.committed, at.lag) for tp, at in promise.result().items()}

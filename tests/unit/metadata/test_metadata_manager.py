@@ -1,0 +1,596 @@
+"""When metadata is asked for, for which topics, and what answers and failures lead to."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    InvalidTopicError,
+    KafkaError,
+    StaleMetadataError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema import METADATA
+from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.subscription import SubscriptionState
+from support.harnesses.manager_driver import (
+    MAX_AGE_MS,
+    RETRY_MS,
+    TRIGGER_MS,
+    NoJitter,
+    answer,
+    config,
+    fail,
+    led_by,
+    metadata,
+    partition,
+    topic,
+    tp,
+    tps,
+)
+
+GOOD = led_by({"a-0": 1})
+LOST = BrokerConnectionError("lost")
+
+
+class Case:
+    """A manager with its surroundings, driven by hand."""
+
+    def __init__(self, *topics: str, **options: Any) -> None:
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState()
+        if topics:
+            self.subscription.subscribe(topics)
+        self.manager = MetadataManager(config(**options), self.cluster, self.subscription, NoJitter())
+
+    def asks(self, now: float) -> UnsentRequest:
+        """The one request sent at `now`."""
+        requests = self.manager.poll(now).requests
+        assert 1 == len(requests)
+        return requests[0]
+
+    def waits(self, now: float) -> float:
+        """How long to wait at `now`, with nothing sent."""
+        result = self.manager.poll(now)
+        assert [] == result.requests
+        return result.wait_ms
+
+    def update(self, now: float, message: Any = GOOD) -> None:
+        """Ask and be answered at `now`."""
+        answer(self.asks(now), message, now)
+
+
+def asked(request: UnsentRequest) -> list[str] | None:
+    """The topic names a request asks for; None for all."""
+    return None if request.message.topics is None else [row.name for row in request.message.topics]
+
+
+# --- what is asked -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_poll_asks() -> None:
+    """Metadata of the subscribed topics is asked of any broker, once."""
+    case = Case("b", "a")
+    request = case.asks(0.0)
+    assert (METADATA, None, ["a", "b"]) == (request.api, request.node, asked(request))
+    assert TRIGGER_MS - 1.0 == case.waits(1.0)
+
+
+def test_without_topics_only_brokers_are_asked() -> None:
+    """No subscription: an empty list, which asks for no topic."""
+    assert [] == asked(Case().asks(0.0))
+
+
+def test_a_manual_assignment_asks_for_its_topics() -> None:
+    """The topics of assigned partitions are wanted."""
+    case = Case()
+    case.subscription.assign(tps("b-0", "b-1"))
+    assert ["b"] == asked(case.asks(0.0))
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_topic_creation_is_the_users_choice(allowed: bool) -> None:
+    """Topics asked for by name may be created if the option says so."""
+    request = Case("a", allow_auto_create_topics=allowed).asks(0.0)
+    assert (allowed, 4) == (request.message.allow_auto_topic_creation, request.min_version)
+
+
+def test_a_pattern_asks_for_all_topics() -> None:
+    """All topics are needed to match a pattern, and none is created."""
+    case = Case()
+    case.subscription.subscribe_pattern(re.compile("a.*"))
+    request = case.asks(0.0)
+    assert (None, False) == (asked(request), request.message.allow_auto_topic_creation)
+
+
+def test_a_pattern_keeps_only_what_matches() -> None:
+    """Topics that do not match, and Kafka's own unless wanted, are not cached."""
+    names = (topic("ab", partition(0)), topic("b", partition(0)), topic("a__", partition(0), internal=True))
+    for exclude, kept in ((True, {"ab"}), (False, {"ab", "a__"})):
+        case = Case(exclude_internal_topics=exclude)
+        case.subscription.subscribe_pattern(re.compile("a.*"))
+        case.update(0.0, metadata(*names))
+        assert kept == case.cluster.topics()
+
+
+def test_topics_nobody_wants_are_not_kept() -> None:
+    """An answer may come after the subscription changed."""
+    case = Case("a")
+    request = case.asks(0.0)
+    case.subscription.subscribe({"b"})
+    answer(request, GOOD, 1.0)
+    assert frozenset() == case.cluster.topics()
+
+
+# --- when ----------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_ages() -> None:
+    """After a good answer the next request is due at metadata_max_age_ms."""
+    case = Case("a")
+    case.update(0.0)
+    assert MAX_AGE_MS == case.waits(0.0)
+    assert 1.0 == case.waits(MAX_AGE_MS - 1.0)
+    assert ["a"] == asked(case.asks(MAX_AGE_MS))
+
+
+def test_a_requested_update_waits_for_the_backoff() -> None:
+    """An update is not asked for more often than retry_backoff_ms."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.request_update()
+    assert RETRY_MS == case.waits(0.0)
+    assert ["a"] == asked(case.asks(RETRY_MS))
+
+
+def test_answers_that_tell_nothing_new_back_off() -> None:
+    """Each answer without progress doubles the wait, up to the maximum; progress starts again."""
+    case = Case("a")
+    case.update(0.0)
+    now, waits = 0.0, []
+    for _ in range(6):
+        case.manager.request_update()
+        waits.append(case.waits(now))
+        now += waits[-1]
+        case.update(now)
+    assert [100.0, 100.0, 200.0, 400.0, 800.0, 1000.0] == waits
+    case.manager.request_update()
+    now += 1000.0
+    case.update(now, led_by({"a-0": 2}, epoch=9))
+    case.manager.request_update()
+    assert RETRY_MS == case.waits(now)
+
+
+def test_a_new_interest_forgets_the_equivalent_answers() -> None:
+    """Who asks for something new need not wait because earlier answers were alike."""
+    case = Case("a")
+    case.update(0.0)
+    for now in (100.0, 300.0, 600.0):
+        case.manager.request_update()
+        case.update(now)
+    case.manager.request_update()
+    assert 400.0 == case.waits(600.0)
+    case.manager.request_update(new_interest=True)
+    assert RETRY_MS == case.waits(600.0)
+
+
+def test_ageing_forgets_the_equivalent_answers() -> None:
+    """Metadata that is refreshed for its age alone never backs off for being unchanged."""
+    case = Case("a")
+    for now in (0.0, MAX_AGE_MS, 2.0 * MAX_AGE_MS):
+        case.update(now)
+    case.update(3.0 * MAX_AGE_MS)
+
+
+def test_failures_back_off() -> None:
+    """Each failure doubles the wait; success starts again."""
+    case = Case("a")
+    now, waits = 0.0, []
+    for _ in range(5):
+        fail(case.asks(now), LOST, now)
+        assert LOST is case.manager.last_error
+        waits.append(case.waits(now))
+        now += waits[-1]
+    assert [100.0, 200.0, 400.0, 800.0, 1000.0] == waits
+    case.update(now)
+    assert case.manager.last_error is None
+    case.manager.request_update()
+    assert RETRY_MS == case.waits(now)
+
+
+@pytest.mark.parametrize(
+    "message", [metadata(nodes=()), metadata(error=129), metadata(error=-1)], ids=["no brokers", "rebootstrap", "other"]
+)
+def test_unusable_answers_count_as_failures(message: Any) -> None:
+    """An answer without brokers, or with an error of its own, changes nothing and backs off."""
+    case = Case("a")
+    case.update(0.0, message)
+    assert 0 == case.cluster.update_version
+    assert RETRY_MS == case.waits(0.0)
+
+
+def test_stale_answers_are_asked_again() -> None:
+    """A partition without a leader keeps metadata being asked for."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", partition(0, leader=-1, error=5))))
+    assert RETRY_MS == case.waits(0.0)
+
+
+def test_answers_reach_the_listeners() -> None:
+    """Whoever depends on metadata is told of each answer taken in, and of no failure."""
+    case = Case("a")
+    told: list[MetadataUpdate] = []
+    case.manager.on_update.append(told.append)
+    fail(case.asks(0.0), LOST, 0.0)
+    case.update(100.0)
+    assert [(True, True)] == [(update.full, update.progressed) for update in told]
+
+
+# --- new topics ----------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_subscription_is_asked_for_at_once() -> None:
+    """New topics are asked for without backoff, they alone, and the answer is merged."""
+    case = Case("a")
+    case.update(0.0)
+    case.subscription.subscribe({"a", "b"})
+    request = case.asks(1.0)
+    assert ["b"] == asked(request)
+    answer(request, led_by({"b-0": 2}), 2.0)
+    assert {"a", "b"} == case.cluster.topics()
+    assert MAX_AGE_MS - 2.0 == case.waits(2.0)
+
+
+def test_known_topics_are_not_asked_for_again() -> None:
+    """A narrower subscription, or a seek, needs no request."""
+    case = Case("a", "b")
+    case.update(0.0, led_by({"a-0": 1, "b-0": 1}))
+    case.subscription.subscribe({"b"})
+    case.manager.request_new_topics()
+    assert MAX_AGE_MS - 1.0 == case.waits(1.0)
+
+
+def test_interest_during_a_request_is_not_lost() -> None:
+    """A subscription that changes while a request is in flight is asked for after its answer."""
+    case = Case("a")
+    request = case.asks(0.0)
+    case.subscription.subscribe({"a", "b"})
+    case.waits(1.0)
+    answer(request, GOOD, 2.0)
+    assert RETRY_MS == case.waits(2.0)
+    assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
+
+
+def test_a_partial_answer_leaves_the_full_update_due() -> None:
+    """Ageing goes on from the last full answer."""
+    case = Case("a")
+    case.update(0.0)
+    case.subscription.subscribe({"a", "b"})
+    case.update(1000.0, led_by({"b-0": 2}))
+    assert ["a", "b"] == asked(case.asks(MAX_AGE_MS))
+
+
+def test_a_full_update_covers_new_topics() -> None:
+    """When all topics are due anyway, the new ones are not asked for apart."""
+    case = Case("a")
+    case.update(0.0)
+    case.subscription.subscribe({"a", "b"})
+    case.manager.request_update()
+    assert ["a", "b"] == asked(case.asks(1.0))
+
+
+def test_a_new_pattern_is_asked_for_at_once() -> None:
+    """Changing the pattern needs all topics again; matching it does not."""
+    case = Case()
+    case.subscription.subscribe_pattern(re.compile("a"))
+    case.update(0.0)
+    case.subscription.update_matched(case.cluster, exclude_internal=True)
+    assert MAX_AGE_MS - 200.0 == case.waits(200.0)
+    case.subscription.subscribe_pattern(re.compile("b"))
+    assert asked(case.asks(200.0)) is None
+
+
+def test_a_pattern_during_a_request_is_not_lost() -> None:
+    """All topics are asked for after the answer to an older request, which named other topics."""
+    case = Case()
+    request = case.asks(0.0)
+    case.subscription.subscribe_pattern(re.compile("a"))
+    case.waits(1.0)
+    answer(request, metadata(), 2.0)
+    assert asked(case.asks(2.0 + RETRY_MS)) is None
+
+
+def test_a_group_leader_asks_for_the_members_topics() -> None:
+    """The topics of all members are wanted while this member leads."""
+    case = Case("a")
+    case.update(0.0)
+    case.subscription.group_subscribe({"a", "b"})
+    assert ["b"] == asked(case.asks(1.0))
+
+
+def test_watched_topics_are_wanted_until_unwatched() -> None:
+    """A question about offsets needs leaders of topics that are not subscribed."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.add_topics({"b"})
+    case.manager.add_topics({"b"})
+    case.update(1.0, led_by({"b-0": 1}))
+    case.manager.remove_topics({"b"})
+    assert ["a", "b"] == asked(case.asks(MAX_AGE_MS))
+    case = Case("a")
+    case.manager.add_topics({"b"})
+    case.manager.remove_topics({"b"})
+    assert ["a"] == asked(case.asks(0.0))
+
+
+def test_watching_a_known_topic_asks_nothing() -> None:
+    """What is cached already is not asked for."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.add_topics({"a"})
+    assert MAX_AGE_MS == case.waits(0.0)
+
+
+def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
+    """A group leader needs metadata that is newer than its wish: an answer on its way does not count."""
+    case = Case("a")
+    first = case.asks(0.0)
+    promise = case.manager.refresh()
+    answer(first, GOOD, 1.0)
+    assert not promise.done
+    second = case.asks(1.0 + RETRY_MS)
+    answer(second, GOOD, 200.0)
+    assert promise.done
+    assert MAX_AGE_MS == case.waits(200.0)
+
+
+def test_refresh_is_kept_after_the_listeners_ran() -> None:
+    """Whoever waits sees what listeners made of the answer, a pattern's matches for one."""
+    case = Case("a")
+    events: list[str] = []
+    case.manager.on_update.append(lambda _: events.append("listener"))
+    case.manager.refresh().add_done_callback(lambda _: events.append("refreshed"))
+    case.update(0.0)
+    assert ["listener", "refreshed"] == events
+
+
+def test_refresh_survives_failures() -> None:
+    """It waits until an answer comes."""
+    case = Case("a")
+    promise = case.manager.refresh()
+    fail(case.asks(0.0), LOST, 0.0)
+    assert not promise.done
+    case.update(100.0)
+    assert promise.done
+
+
+def test_a_newer_epoch_asks_for_metadata() -> None:
+    """An epoch met in a commit that is newer than the cached one means that the cache is old."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.update_last_seen_epoch(tp("a-0"), None)
+    case.manager.update_last_seen_epoch(tp("a-0"), 0)
+    assert MAX_AGE_MS == case.waits(0.0)
+    case.manager.update_last_seen_epoch(tp("a-0"), 1)
+    assert RETRY_MS == case.waits(0.0)
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)], ids=["refused", "invalid"]
+)
+def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
+    """Topics refused or with illegal names are told once per answer, by name."""
+    case = Case("a", "b")
+    for now in (0.0, MAX_AGE_MS):
+        case.update(now, metadata(topic("a", error=code), topic("b", partition(0))))
+        raised = case.manager.take_error()
+        assert isinstance(raised, error)
+        assert {"a"} == raised.topics
+        assert case.manager.take_error() is None
+        assert code == case.manager.topic_error("a")
+
+
+def test_refused_topics_come_first() -> None:
+    """With both kinds of trouble the permission is told, as in Java."""
+    case = Case("a", "b")
+    case.update(0.0, metadata(topic("a", error=17), topic("b", error=29)))
+    assert isinstance(case.manager.take_error(), TopicAuthorizationError)
+    assert case.manager.take_error() is None
+
+
+def test_a_good_answer_takes_the_error_back() -> None:
+    """An error that nobody has seen yet is dropped when the next answer is good."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=29)))
+    case.manager.request_update()
+    case.update(100.0)
+    assert case.manager.take_error() is None
+    assert 0 == case.manager.topic_error("a")
+
+
+def test_a_partial_answer_keeps_other_topics_errors() -> None:
+    """Only the topics that an answer names are judged anew."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=29)))
+    case.subscription.subscribe({"a", "b"})
+    request = case.asks(1.0)
+    assert ["a", "b"] == asked(request)
+    answer(request, metadata(topic("b", partition(0))), 2.0)
+    assert 29 == case.manager.topic_error("a")
+
+
+def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
+    """Unsubscribing from a refused topic is a way out."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=29)))
+    case.subscription.subscribe({"b"})
+    assert case.manager.take_error() is None
+
+
+def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
+    """A question that fails for a topic tells its user; the next poll need not."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=29)))
+    case.manager.mark_raised({"a"})
+    assert case.manager.take_error() is None
+
+
+def test_an_unknown_topic_is_no_error() -> None:
+    """A topic that does not exist is looked for again, and named for those who ask why nothing comes."""
+    case = Case("a", "b")
+    case.update(0.0, metadata(topic("a", error=3), topic("b", partition(0))))
+    assert case.manager.take_error() is None
+    assert ({"a"}, "topic a does not exist") == (case.manager.unknown_topics(), case.manager.topic_problem("a"))
+    assert "" == case.manager.topic_problem("b")
+    assert RETRY_MS == case.waits(0.0)
+    case.update(RETRY_MS, led_by({"a-0": 1, "b-0": 1}))
+    assert frozenset() == case.manager.unknown_topics()
+
+
+def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says that a topic does not exist, not once per answer."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=3)))
+    case.update(100.0, metadata(topic("a", error=3)))
+    assert ["topic a does not exist; it is looked for again from time to time"] == caplog.messages
+
+
+def test_a_hint_names_other_errors() -> None:
+    """Other topic errors are told with Kafka's name."""
+    case = Case("a")
+    case.update(0.0, metadata(topic("a", error=29)))
+    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_problem("a")
+
+
+@pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
+def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
+    """A failed login or a broker too old is told to the user, and tried again after the backoff."""
+    case = Case("a")
+    fail(case.asks(0.0), error, 0.0)
+    assert (error, None) == (case.manager.take_error(), case.manager.take_error())
+    assert RETRY_MS == case.waits(0.0)
+
+
+# --- bootstrapping again -----------------------------------------------------------------------------------------
+
+
+def test_no_broker_left_means_bootstrapping_again() -> None:
+    """When every known broker is in backoff the engine is told to go back to the bootstrap list (KIP-899)."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.on_no_node(1.0)
+    assert case.manager.wants_rebootstrap
+    case.manager.rebootstrapped()
+    assert ({}, False) == (case.cluster.nodes, case.manager.wants_rebootstrap)
+    assert ["a"] == asked(case.asks(2.0))
+
+
+def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
+    """Before the first answer only bootstrap addresses are known: they are tried again."""
+    case = Case("a")
+    case.manager.on_no_node(1.0)
+    assert not case.manager.wants_rebootstrap
+
+
+def test_the_broker_can_ask_for_it() -> None:
+    """REBOOTSTRAP_REQUIRED, as an answer or from the connection's start, is obeyed (KIP-1102)."""
+    case = Case("a")
+    case.update(0.0, metadata(error=129))
+    assert case.manager.wants_rebootstrap
+    other = Case("a")
+    fail(other.asks(0.0), StaleMetadataError("broker 1", code=129), 0.0)
+    assert other.manager.wants_rebootstrap
+    assert other.manager.take_error() is None
+
+
+def test_silence_means_bootstrapping_again() -> None:
+    """When no answer came for the trigger time after one was due, the brokers are given up."""
+    case = Case("a")
+    case.update(0.0)
+    case.manager.request_update()
+    assert RETRY_MS == case.waits(5.0) + 5.0
+    request = case.asks(RETRY_MS)
+    assert 5.0 == case.waits(TRIGGER_MS)
+    assert not case.manager.wants_rebootstrap
+    assert TRIGGER_MS == case.waits(TRIGGER_MS + 5.0)
+    assert case.manager.wants_rebootstrap
+    case.manager.rebootstrapped()
+    answer(request, GOOD, TRIGGER_MS + 6.0)
+    assert frozenset() == case.cluster.topics()
+    case.update(TRIGGER_MS + 7.0)
+    assert {"a"} == case.cluster.topics()
+
+
+def test_answers_stop_the_trigger() -> None:
+    """The trigger counts from when metadata became due, not from the last answer."""
+    case = Case("a")
+    case.update(0.0)
+    assert MAX_AGE_MS - TRIGGER_MS == case.waits(TRIGGER_MS)
+    assert not case.manager.wants_rebootstrap
+
+
+@pytest.mark.parametrize("how", ["no node", "asked", "silence"])
+def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
+    """With metadata_recovery_strategy none the bootstrap list is never used again."""
+    case = Case("a", metadata_recovery_strategy="none")
+    case.update(0.0)
+    case.manager.request_update()
+    request = case.asks(RETRY_MS)
+    if how == "no node":
+        case.manager.on_no_node(200.0)
+    elif how == "asked":
+        answer(request, metadata(error=129), 200.0)
+    else:
+        assert FOREVER == case.waits(10.0 * TRIGGER_MS)
+    assert (False, {"a"}) == (case.manager.wants_rebootstrap, case.cluster.topics())
+
+
+def test_repr_tells_what_is_needed() -> None:
+    """The repr shows what is due and whether it was asked."""
+    case = Case("a")
+    assert "<MetadataManager needs full, idle>" == repr(case.manager)
+    case.asks(0.0)
+    assert "<MetadataManager needs full, in flight>" == repr(case.manager)
+
+
+def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """An assigned partition that its topic does not have: one warning, again only after it has existed."""
+    case = Case()
+    case.subscription.assign(tps("a-0", "a-7"))
+    for now in (0.0, 1000.0):
+        case.manager.request_update()
+        case.update(now, led_by({"a-0": 1, "a-1": 1}))
+    expected = "topic a has 2 partitions (0 to 1), there is no a-7; it is looked for again from time to time"
+    assert [expected] == [record.getMessage() for record in caplog.records]
+    assert expected.startswith(case.manager.problem_with(tp("a-7")))
+    assert "" == case.manager.problem_with(tp("a-0"))
+    case.manager.request_update()
+    case.update(2000.0, led_by({f"a-{index}": 1 for index in range(8)}))
+    assert "" == case.manager.problem_with(tp("a-7"))
+    case.manager.request_update()
+    case.update(5000.0, led_by({"a-0": 1}))
+    assert "topic a has 1 partition (0), there is no a-7" in caplog.records[1].getMessage()
+    assert 2 == len(caplog.records)
+
+
+def test_a_partition_with_an_old_leader_epoch_exists() -> None:
+    """A response whose leader epoch is older than one already seen leaves the partition out, but not as missing."""
+    case = Case("a")
+    case.update(0.0, led_by({"a-0": 1, "a-1": 1}, 5))
+    case.manager.request_update()
+    case.update(1000.0, metadata(topic("a", error=3)))
+    case.manager.request_update()
+    case.update(2000.0, led_by({"a-0": 1, "a-1": 1}, 4))
+    assert 0 == case.cluster.partition_count("a")
+    assert "" == case.manager.problem_with(tp("a-1"))

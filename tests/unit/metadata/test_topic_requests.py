@@ -1,0 +1,181 @@
+"""`require`: what partitions_for and list_topics get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    InvalidTopicError,
+    StaleMetadataError,
+    TimeoutError,
+    TopicAuthorizationError,
+)
+from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.metadata.topic_requests import TopicTable
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from support.harnesses.manager_driver import (
+    RETRY_MS,
+    NoJitter,
+    answer,
+    config,
+    fail,
+    led_by,
+    metadata,
+    partition,
+    topic,
+)
+
+LOST = BrokerConnectionError("lost")
+
+
+class Case:
+    """A manager whose own update has been answered, so that only lookups are sent."""
+
+    def __init__(self, known: Any = None, **options: Any) -> None:
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState()
+        self.subscription.subscribe({"known"})
+        self.manager = MetadataManager(config(**options), self.cluster, self.subscription, NoJitter())
+        answer(self.poll(0.0).requests[0], known or led_by({"known-0": 1}), 0.0)
+
+    def poll(self, now: float) -> PollResult:
+        return self.manager.poll(now)
+
+    def asks(self, now: float) -> UnsentRequest:
+        """The one lookup sent at `now`."""
+        requests = self.poll(now).requests
+        assert 1 == len(requests)
+        return requests[0]
+
+
+def leaders(promise: Promise[TopicTable]) -> dict[str, list[int | None]]:
+    """A promise's table, leaders only."""
+    return {
+        name: [info.leader.id if info.leader else None for info in infos] for name, infos in promise.result().items()
+    }
+
+
+def test_known_topics_come_from_the_cache() -> None:
+    """No request when all topics are cached."""
+    case = Case()
+    promise = case.manager.fetch(["known"])
+    assert {"known": [1]} == leaders(promise)
+    assert [] == case.poll(1.0).requests
+
+
+def test_unknown_topics_are_asked_for() -> None:
+    """All named topics are asked for in one request; the cache does not grow."""
+    case = Case()
+    promise = case.manager.fetch(["new", "known"])
+    request = case.asks(1.0)
+    assert ["known", "new"] == [row.name for row in request.message.topics]
+    assert (True, None) == (request.message.allow_auto_topic_creation, request.node)
+    answer(request, led_by({"known-0": 1, "new-0": 2, "new-1": 3}), 2.0)
+    assert {"known": [1], "new": [2, 3]} == leaders(promise)
+    assert {"known"} == case.cluster.topics()
+
+
+def test_all_topics() -> None:
+    """None asks for all topics, creates none, and never uses the cache."""
+    case = Case()
+    promise = case.manager.fetch(None)
+    request = case.asks(1.0)
+    assert (None, False) == (request.message.topics, request.message.allow_auto_topic_creation)
+    answer(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
+    assert {"__o": [1], "x": [1]} == leaders(promise)
+
+
+def test_creation_can_be_forbidden() -> None:
+    """The option holds for lookups too."""
+    case = Case(allow_auto_create_topics=False)
+    case.manager.fetch(["new"])
+    assert not case.asks(1.0).message.allow_auto_topic_creation
+
+
+def test_a_topic_that_does_not_exist_is_left_out() -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION is an answer: no such topic."""
+    case = Case()
+    promise = case.manager.fetch(["known", "new"])
+    answer(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
+    assert {"known": [1]} == leaders(promise)
+
+
+@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)])
+def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError]) -> None:
+    """Errors that will not pass are raised, naming the topic."""
+    case = Case()
+    promise = case.manager.fetch(["new"])
+    answer(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
+    with pytest.raises(error, match="new"):
+        promise.result()
+
+
+def test_passing_topic_errors_are_asked_again() -> None:
+    """LEADER_NOT_AVAILABLE (a topic being made) is tried again after the backoff."""
+    case = Case()
+    promise = case.manager.fetch(["new"])
+    answer(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
+    assert (False, RETRY_MS) == (promise.done, case.poll(2.0).wait_ms)
+    answer(case.asks(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
+    assert {"new": [1]} == leaders(promise)
+
+
+def test_lost_requests_are_repeated() -> None:
+    """A lost connection, or a passing error of the whole answer, backs off exponentially."""
+    case = Case()
+    promise = case.manager.fetch(["new"])
+    fail(case.asks(0.0), LOST, 0.0)
+    answer(case.asks(100.0), metadata(error=129), 100.0)
+    assert [] == case.poll(299.0).requests
+    answer(case.asks(300.0), led_by({"new-0": 1}), 300.0)
+    assert promise.done
+
+
+def test_final_errors_fail_the_lookup() -> None:
+    """A failed login fails the call."""
+    case = Case()
+    promise = case.manager.fetch(["new"])
+    fail(case.asks(0.0), AuthenticationError(code=58), 0.0)
+    with pytest.raises(AuthenticationError):
+        promise.result()
+
+
+def test_the_deadline_ends_the_lookup() -> None:
+    """At its deadline a lookup fails with a TimeoutError that names the topics, caused by the last error."""
+    case = Case()
+    promise = case.manager.fetch(["new"], deadline=150.0)
+    fail(case.asks(0.0), LOST, 0.0)
+    assert 100.0 == case.poll(0.0).wait_ms
+    case.asks(100.0)
+    assert 50.0 == case.poll(100.0).wait_ms
+    case.poll(150.0)
+    with pytest.raises(TimeoutError, match="new") as caught:
+        promise.result()
+    assert LOST is caught.value.__cause__
+
+
+def test_an_abandoned_lookup_is_forgotten() -> None:
+    """A caller who gave up fails the promise; nothing more is asked, and a late answer is harmless."""
+    case = Case()
+    promise = case.manager.fetch(None)
+    request = case.asks(0.0)
+    promise.set_exception(StaleMetadataError(code=3))
+    assert [] == case.poll(1.0).requests
+    answer(request, metadata(), 2.0)
+    assert isinstance(promise.error, StaleMetadataError)
+    assert FOREVER > case.poll(3.0).wait_ms
+
+
+def test_lookups_do_not_wait_for_updates() -> None:
+    """A lookup is sent although the cache's own update backs off."""
+    case = Case()
+    case.manager.request_update()
+    case.manager.fetch(["new"])
+    assert ["new"] == [row.name for row in case.asks(1.0).message.topics]

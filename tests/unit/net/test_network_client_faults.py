@@ -1,0 +1,211 @@
+"""NetworkClient in rough weather: interruptions, handshakes that fail, and random sequences of trouble."""
+
+from __future__ import annotations
+
+import errno
+import selectors
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kconsumer.errors import AuthenticationError
+from kconsumer.net.client import ClientRequest
+from kconsumer.net.transport import WOULD_BLOCK
+from kconsumer.schema import METADATA
+from support.fakes.fake_network import World
+from support.fakes.scripted_broker import SILENCE
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("direction", ["send", "recv_into"])
+def test_an_exception_in_the_middle_of_io_costs_the_connection(world: World, direction: str) -> None:
+    """A signal handler may raise between the system call and its bookkeeping: bytes may be lost, so the
+    connection is given up, what was in flight fails, and the exception goes on."""
+    world.connect()
+    request = world.send()
+
+    def interrupted(_: Any) -> int:
+        raise KeyboardInterrupt
+
+    setattr(world.net.last, direction, interrupted)
+    world.net.last.deliver(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        world.send() if direction == "send" else world.poll(1_000)
+    assert world.net.last.closed
+    failed = world.poll(1_000)
+    assert request is failed[0].request
+    assert "interrupted by KeyboardInterrupt" in str(failed[0].error)
+
+
+def test_a_transport_with_a_handshake(world: World) -> None:
+    """A transport may need several steps before bytes flow, waiting for either direction (TLS)."""
+    del world.net.servers["10.0.0.1"]
+    assert not world.ready()
+    transport = world.net.last
+    selector = world.net.selectors[0]
+    steps = iter([False, False, True])
+    transport.finish_connect = lambda: next(steps)
+    transport.wants_write = lambda: False
+    transport.connected = True
+    world.poll()
+    assert selectors.EVENT_READ == selector.get_map()[transport.fd].events
+    assert b"" == transport.written
+    transport.deliver(b"handshake")
+    transport.wants_write = lambda: True
+    world.poll()
+    assert selectors.EVENT_WRITE == selector.get_map()[transport.fd].events
+    transport.inbox.clear()
+    world.poll()
+    assert transport.written
+
+
+@pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
+def test_a_transport_that_waits_for_the_other_direction(world: World, direction: str, nothing: int) -> None:
+    """A write may wait for readability, a read for writability (TLS): only that is watched, and both go on then."""
+    world.broker.on(METADATA, METADATA.response())
+    world.connect()
+    transport, [selector] = world.net.last, world.net.selectors
+    usual = getattr(transport, direction)
+
+    def blocked(_: Any) -> int:
+        transport.crossed = True
+        return nothing
+
+    def free(data: Any) -> int:
+        transport.crossed = False
+        return usual(data)
+
+    setattr(transport, direction, blocked)
+    transport.wants_write = lambda: direction == "recv_into"
+    transport.events = lambda: selectors.EVENT_READ | selectors.EVENT_WRITE
+    request = world.send()
+    world.poll()
+    watched = selector.get_map()[transport.fd].events
+    assert watched == (selectors.EVENT_READ if direction == "send" else selectors.EVENT_WRITE)
+    setattr(transport, direction, free)
+    assert [request] == [response.request for response in world.poll()]
+    assert selectors.EVENT_READ == selector.get_map()[transport.fd].events
+
+
+def test_a_refused_handshake_is_not_tried_elsewhere(world: World) -> None:
+    """A KafkaError while connecting (a login refused) ends the round: other addresses would refuse, too."""
+    world.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
+    assert not world.ready()
+
+    def refused() -> bool:
+        raise AuthenticationError("no", code=58)
+
+    world.net.last.finish_connect = refused
+    world.poll()
+    assert isinstance(world.failed(), AuthenticationError)
+    assert 1 == len(world.net.attempts)
+    assert world.net.last.closed
+
+
+def test_what_a_stale_selection_says_is_ignored(world: World) -> None:
+    """One step may lose a connection and start the next on the same link; the old one's readiness is not
+    taken for the new one's."""
+    world.connect()
+    [key] = [key for key in world.net.selectors[0].get_map().values() if key.data is not None]
+    link = key.data
+    world.client.disconnect("-1", world.clock.now())
+    world.client._loop._serve(link, selectors.EVENT_READ | selectors.EVENT_WRITE, world.clock.now())
+    assert "not connected, 1 failures" in repr(link)
+
+
+def test_a_link_shows_its_connection(world: World) -> None:
+    """Link's repr holds the connection's while there is one."""
+    world.connect()
+    [link] = world.client._nodes_by_id.values()
+    assert "<NodeConnection -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
+
+
+CALLS = ("connect", "ready", "send", "late", "poll", "tick", "idle", "disconnect", "rebootstrap", "wakeup")
+BROKER = ("refuse", "accept", "answer", "silence")
+TROUBLE = ("reset", "eof", "garbage", "stuck", "unstuck")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(CALLS + BROKER + TROUBLE), max_size=60))
+def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None:
+    """Random weather: each request sent comes out of poll exactly once, no transport outlives its connection,
+    and the client works again when the broker does."""
+    world = World()
+    world.broker.on(METADATA, METADATA.response())
+    sent: list[ClientRequest] = []
+    ended: list[ClientRequest] = []
+
+    def perform(operation: str) -> None:
+        net, now = world.net, world.clock.now()
+        open_ = [transport for transport in net.attempts if not transport.closed]
+        match operation:
+            case "connect":
+                for _ in range(3):
+                    world.ready()
+                    ended.extend(response.request for response in world.poll())
+            case "ready":
+                world.ready()
+            case "send" | "late":
+                if world.ready():
+                    sent.append(world.send(timeout_ms=30_000 if operation == "send" else 10))
+            case "poll":
+                ended.extend(response.request for response in world.poll())
+            case "tick":
+                world.clock.advance(70)
+            case "idle":
+                ended.extend(response.request for response in world.poll(600_000))
+            case "refuse":
+                net.servers["10.0.0.1"] = errno.ECONNREFUSED
+            case "accept":
+                net.servers["10.0.0.1"] = world.broker
+            case "answer":
+                world.broker.on(METADATA, METADATA.response(throttle_time_ms=5))
+            case "silence":
+                world.broker.on(METADATA, SILENCE)
+            case "disconnect":
+                world.client.disconnect("-1", now)
+            case "rebootstrap":
+                world.client.rebootstrap(close_connections=True)
+            case "wakeup":
+                world.client.wakeup()
+            case _:
+                for transport in open_:
+                    _trouble(transport, operation)
+
+    for operation in operations:
+        perform(operation)
+        assert len(sent) - len(ended) >= world.client.in_flight()
+        in_use = {link.transport for link in world.client._nodes_by_id.values()} - {None}
+        assert in_use == {transport for transport in world.net.attempts if not transport.closed}
+    for operation in ("accept", "unstuck", "idle", "idle"):
+        perform(operation)
+    assert [id(request) for request in sent] == sorted(
+        (id(request) for request in ended), key=[id(request) for request in sent].index
+    )
+    world.clock.advance(40_000)
+    world.broker.on(METADATA, METADATA.response())
+    world.client.disconnect("-1", world.clock.now())
+    world.clock.advance(2_000)
+    world.connect()
+    world.send()
+    assert [None] == [response.error for response in world.poll()]
+
+
+def _trouble(transport: Any, kind: str) -> None:
+    match kind:
+        case "reset":
+            transport.fail(errno.ECONNRESET)
+        case "eof":
+            transport.hang_up()
+        case "garbage":
+            transport.deliver(b"\x00\x00\x00\x05\x01\x02\x03\x04\x05")
+        case "stuck":
+            transport.room = 0
+        case "unstuck":
+            transport.room = 1 << 30

@@ -1,0 +1,319 @@
+"""First positions: the group's commit, else the reset policy, else an error; once per partition that needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import pairwise
+
+import pytest
+
+from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
+from kconsumer.managers import PollResult, Promise
+from kconsumer.offsets.initial_positions import PositionsManager
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, FetchState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
+from support.harnesses.manager_driver import NODES, config, led_by, tp, tps
+
+Committed = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+class Commits:
+    """Stands for CommitManager: remembers what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[TopicPartition], float]] = []
+        self.promises: list[Promise[Committed]] = []
+
+    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
+        self.asked.append((sorted(partitions), deadline))
+        self.promises.append(Promise())
+        return self.promises[-1]
+
+
+class Case:
+    """A manager over assigned partitions; `group=False` for a consumer without a group."""
+
+    def __init__(self, *names: str, reset: OffsetReset = OffsetReset.EARLIEST, group: bool = True) -> None:
+        self.cluster = Cluster()
+        self.cluster.update(led_by(dict.fromkeys(names, 1), 3), 12, full=True)
+        self.subscription = SubscriptionState(reset)
+        self.subscription.assign(tps(*names))
+        self.commits = Commits()
+        self.manager = PositionsManager(
+            config(default_api_timeout_ms=5000),
+            self.cluster,
+            self.subscription,
+            self.commits if group else None,  # type: ignore[arg-type]  # the one method it uses is there
+        )
+
+    def poll(self, now: float = 0.0) -> PollResult:
+        result = self.manager.poll(now)
+        assert [] == result.requests, "it sends nothing itself"
+        return result
+
+    def answer(self, **offsets: int | OffsetAndMetadata | None) -> None:
+        """Keep the newest promise: `a_0=5`."""
+        found = {tp(name.replace("_", "-")): offset for name, offset in offsets.items()}
+        self.commits.promises[-1].set_result(
+            {key: OffsetAndMetadata(value) if isinstance(value, int) else value for key, value in found.items()}
+        )
+
+    def state(self, name: str) -> tuple[FetchState, int | None]:
+        state = self.subscription.get(tp(name))
+        return state.fetch_state, None if state.position is None else state.position.offset
+
+
+def test_committed_offsets_become_positions() -> None:
+    """All partitions without a position are asked for together, with a deadline, and start at the commits."""
+    case = Case("a-0", "a-1")
+    assert 0 == case.poll(100.0).wait_ms, "the commit manager has something to send"
+    assert [(tps("a-0", "a-1"), 5100.0)] == case.commits.asked
+    case.answer(a_0=5, a_1=7)
+    assert (FetchState.FETCHING, 5) == case.state("a-0")
+    assert (FetchState.FETCHING, 7) == case.state("a-1")
+    leader = LeaderAndEpoch(NODES[1], 3)
+    assert FetchPosition(5, None, leader) == case.subscription.position(tp("a-0"))
+
+
+def test_nothing_is_looked_up_while_on_assign_runs() -> None:
+    """It may commit: the look-up begins when it has returned, or when the caller asks for the position in it."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.poll()
+    assert [] == case.commits.asked
+    case.manager.request(tp("a-1"))
+    case.poll()
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+    case.answer(a_1=7)
+    case.poll()
+    assert (FetchState.FETCHING, 7) == case.state("a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
+    case.poll()
+    assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
+
+
+def test_what_is_being_revoked_is_not_looked_up() -> None:
+    """Its next owner will (Java 4.4 asks for no position of it either)."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_pending_revocation(tps("a-0"))
+    case.poll()
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+
+
+def test_commit_with_an_epoch_is_validated_first() -> None:
+    """A committed leader epoch makes the position await validation (KIP-320)."""
+    case = Case("a-0")
+    case.poll()
+    case.answer(a_0=OffsetAndMetadata(5, "", 2))
+    assert (FetchState.AWAIT_VALIDATION, 5) == case.state("a-0")
+
+
+def test_no_commit_leads_to_the_reset_policy() -> None:
+    """A partition without a commit awaits a reset by the policy, the others are not touched."""
+    case = Case("a-0", "a-1", reset=OffsetReset.LATEST)
+    case.poll()
+    case.answer(a_0=5, a_1=None)
+    assert (FetchState.FETCHING, 5) == case.state("a-0")
+    assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
+    assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
+
+
+def test_no_commit_and_no_policy_is_an_error() -> None:
+    """NoOffsetForPartitionError names all such partitions, once per look-up; those with a commit go on."""
+    case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
+    answers = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
+    for now, answer in answers.items():
+        case.poll(now)
+        case.answer(**answer)
+        assert case.poll(now).wait_ms > 0, "it backs off"
+        error = case.manager.take_error()
+        assert isinstance(error, NoOffsetForPartitionError)
+        assert tuple(tps("a-1", "a-2")) == error.partitions
+        assert case.manager.take_error() is None
+        assert (FetchState.FETCHING, 5) == case.state("a-0")
+        assert (FetchState.INITIALIZING, None) == case.state("a-1")
+
+
+def test_without_a_group_the_policy_decides_at_once() -> None:
+    """No commits are asked for."""
+    case = Case("a-0", group=False)
+    assert float("inf") == case.poll().wait_ms
+    assert (FetchState.AWAIT_RESET, None) == case.state("a-0")
+    assert [] == case.commits.asked
+
+
+def test_without_a_group_and_without_a_policy() -> None:
+    """The error comes with each poll, until the user seeks."""
+    case = Case("a-0", reset=OffsetReset.NONE, group=False)
+    for _ in range(2):
+        case.poll()
+        assert isinstance(case.manager.take_error(), NoOffsetForPartitionError)
+    case.subscription.seek(tp("a-0"), 3)
+    case.poll()
+    assert case.manager.take_error() is None
+
+
+def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
+    """A look between `assign` and `seek` finds no position; what has been sought by the next call is no error."""
+    case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
+    case.poll()
+    case.subscription.seek(tp("a-0"), 3)
+    error = case.manager.take_error()
+    assert isinstance(error, NoOffsetForPartitionError)
+    assert (tp("a-1"),) == error.partitions
+    case.poll()
+    case.subscription.seek(tp("a-1"), 3)
+    assert case.manager.take_error() is None
+
+
+def test_one_look_up_at_a_time() -> None:
+    """Until the answer is there nothing more is asked; then for what needs a position since."""
+    case = Case("a-0")
+    case.poll()
+    case.subscription.assign(tps("a-0", "b-0"))
+    case.poll()
+    assert 1 == len(case.commits.asked)
+    case.answer(a_0=5)
+    case.poll()
+    assert tps("b-0") == case.commits.asked[1][0]
+
+
+def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
+    """A look-up that is retried, here for an open transaction, is replaced when its partitions are not those that need
+    a position; at most once per retry_backoff_ms."""
+    case = Case("a-0")
+    case.poll()
+    case.subscription.assign(tps("b-0"))
+    case.poll(99.0)
+    assert 1 == len(case.commits.asked)
+    case.poll(100.0)
+    assert [tps("a-0"), tps("b-0")] == [partitions for partitions, _ in case.commits.asked]
+    assert case.commits.promises[0].done
+    assert case.manager.take_error() is None
+    case.answer(b_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("b-0")
+
+
+def test_look_up_goes_on_while_the_same_partitions_need_it() -> None:
+    """Also for a partition that was asked for by name in on_assign, and that is held back otherwise."""
+    case = Case("a-0", "a-1")
+    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.manager.request(tp("a-1"))
+    for now in (0.0, 100.0, 200.0, 5000.0):
+        case.poll(now)
+    assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
+    case.answer(a_1=7)
+    assert (FetchState.FETCHING, 7) == case.state("a-1")
+
+
+def test_refused_look_up_is_repeated_less_and_less_often() -> None:
+    """A missing ACL costs a few requests per second, however often the network thread polls; another assignment is
+    looked up at once."""
+    case = Case("a-0")
+    times = []
+    for now in range(10_000):
+        before = len(case.commits.asked)
+        case.poll(now)
+        if len(case.commits.asked) > before:
+            times.append(now)
+            case.commits.promises[-1].set_exception(GroupAuthorizationError("no"))
+    pauses = [after - before for before, after in pairwise(times)]
+    assert 80 <= pauses[0] <= 120
+    assert 160 <= pauses[1] <= 240
+    assert 800 <= min(pauses[4:])
+    case.subscription.assign(tps("b-0"))
+    case.poll(10_000)
+    assert tps("b-0") == case.commits.asked[-1][0]
+
+
+def test_nothing_to_do() -> None:
+    """With positions for all there is nothing to ask and nothing to wait for."""
+    case = Case("a-0")
+    case.subscription.seek(tp("a-0"), 3)
+    assert float("inf") == case.poll().wait_ms
+    assert [] == case.commits.asked
+
+
+def test_seek_during_the_look_up_wins() -> None:
+    """The answer does not overwrite a position that the user has set meanwhile, nor a reset asked for."""
+    case = Case("a-0", "a-1")
+    case.poll()
+    case.subscription.seek(tp("a-0"), 42)
+    case.subscription.request_reset(tp("a-1"), OffsetReset.LATEST)
+    case.answer(a_0=5, a_1=7)
+    assert (FetchState.FETCHING, 42) == case.state("a-0")
+    assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
+    assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
+
+
+def test_partitions_lost_during_the_look_up_are_ignored() -> None:
+    """An answer for partitions that have been revoked changes nothing and raises nothing."""
+    case = Case("a-0", "a-1", reset=OffsetReset.NONE)
+    case.poll()
+    case.subscription.assign(tps("a-0"))
+    case.answer(a_0=5, a_1=None)
+    assert case.manager.take_error() is None
+    assert (FetchState.FETCHING, 5) == case.state("a-0")
+
+
+def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
+    """An answer says nothing about a partition it was not asked for: it is not reset by it."""
+    case = Case("a-0")
+    case.poll()
+    case.subscription.assign(tps("a-0", "b-0"))
+    case.answer(a_0=None)
+    assert (FetchState.AWAIT_RESET, None) == case.state("a-0")
+    assert (FetchState.INITIALIZING, None) == case.state("b-0")
+
+
+def test_revoked_and_assigned_again_during_the_look_up() -> None:
+    """The same partition, given back meanwhile, takes the answer: it is what the group has committed."""
+    case = Case("a-0")
+    case.poll()
+    case.subscription.assign(tps("b-0"))
+    case.subscription.assign(tps("a-0"))
+    case.answer(a_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("a-0")
+
+
+@pytest.mark.parametrize("timed_out", [True, False])
+def test_failed_look_up(timed_out: bool) -> None:
+    """One that timed out is made again without a word to the user; any other error is raised, then asked again."""
+    case = Case("a-0")
+    case.poll()
+    error = TimeoutError("late") if timed_out else GroupAuthorizationError("no")
+    case.commits.promises[-1].set_exception(error)
+    assert (None if timed_out else error) is case.manager.take_error()
+    assert case.manager.take_error() is None
+    assert (FetchState.INITIALIZING, None) == case.state("a-0")
+    assert str(error) == case.subscription.get(tp("a-0")).last_error
+    case.poll(1.0)
+    case.poll(6000.0)
+    assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]
+    case.answer(a_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("a-0")
+
+
+@pytest.mark.parametrize("code", [25, 113], ids=["UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"])
+def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
+    """What the caller hears of it is on_lost: poll raises nothing. Until a heartbeat tells the member, the broker is
+    asked again, less and less often."""
+    case = Case("a-0")
+    case.poll()
+    case.commits.promises[-1].set_exception(error_for(code))
+    assert case.manager.take_error() is None
+    pause_ms = case.poll(100.0).wait_ms
+    assert 80 <= pause_ms <= 120
+    case.poll(100.0 + pause_ms)
+    assert 2 == len(case.commits.asked)
+    case.commits.promises[-1].set_exception(error_for(code))
+    assert case.poll(300.0).wait_ms > pause_ms
+    assert 2 == len(case.commits.asked)
+    case.subscription.assign(tps("b-0"))
+    case.poll(600.0)
+    assert tps("b-0") == case.commits.asked[-1][0]
+    case.answer(b_0=5)
+    assert (FetchState.FETCHING, 5) == case.state("b-0")
+    assert case.manager.take_error() is None

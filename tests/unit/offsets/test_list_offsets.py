@@ -1,0 +1,271 @@
+"""`list_offsets`: what beginning_offsets, end_offsets, offsets_for_times and current_lag get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    InvalidTopicError,
+    KafkaError,
+    StaleMetadataError,
+    TimeoutError,
+    TopicAuthorizationError,
+)
+from kconsumer.managers import FOREVER
+from kconsumer.types import OffsetAndTimestamp, OffsetReset
+from support.harnesses.manager_driver import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
+from support.harnesses.offsets_case import OffsetsCase, offsets, rows
+
+A0, A1, X0, X1 = tps("a-0", "a-1", "x-0", "x-1")
+LOST = BrokerConnectionError("lost")
+
+
+def fetching(*names: str, **options: Any) -> OffsetsCase:
+    """A case whose partitions have positions, and whose first metadata update is over."""
+    case = OffsetsCase(*names, **options)
+    case.settle_metadata()
+    for partition in case.subscription.assigned():
+        case.subscription.seek(partition, 10, leader=case.cluster.leader(partition))
+    assert FOREVER == case.waits(0.0)
+    return case
+
+
+def test_leaders_are_asked_and_answers_gathered() -> None:
+    """One request per leader; the promise is kept when all have answered, None where there is no such
+    record."""
+    case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
+    promise = case.manager.list_offsets({A0: 77, A1: 88})
+    requests = {request.node: request for request in case.asks(0.0)}
+    assert {"a-0": (77, 3)} == rows(requests["1"])
+    assert {"a-1": (88, 3)} == rows(requests["2"])
+    answer(requests["2"], offsets({"a-1": -1}), 1.0)
+    assert not promise.done
+    answer(requests["1"], offsets({"a-0": (5, 78, 2)}), 2.0)
+    assert {A0: OffsetAndTimestamp(5, 78, 2), A1: None} == promise.result()
+    assert FOREVER == case.waits(3.0)
+
+
+def test_no_partitions_no_question() -> None:
+    """An empty question is answered at once."""
+    assert {} == fetching("a-0").manager.list_offsets({}).result()
+
+
+def test_answers_without_epoch() -> None:
+    """Old brokers tell no leader epoch; ends have no timestamp."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A0: -1})
+    answer(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
+    assert {A0: OffsetAndTimestamp(5, -1, None)} == promise.result()
+
+
+def test_an_old_message_format_has_no_timestamps() -> None:
+    """UNSUPPORTED_FOR_MESSAGE_FORMAT reads as no such offset."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A0: 77})
+    answer(case.ask(0.0), offsets({"a-0": {"error": 43}}), 1.0)
+    assert {A0: None} == promise.result()
+
+
+@pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
+def test_partition_errors_are_retried(code: int) -> None:
+    """Errors of one partition are asked again, for that one only, after the backoff and with fresh
+    metadata."""
+    case = fetching("a-0", "a-1")
+    promise = case.manager.list_offsets({A0: -1, A1: -1})
+    answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 1.0)
+    assert (False, RETRY_MS) == (promise.done, case.waits(1.0))
+    assert case.wants_metadata(200.0)
+    again = case.ask(1.0 + RETRY_MS)
+    assert {"a-0": (-1, 3)} == rows(again)
+    answer(again, offsets({"a-0": 9}), 200.0)
+    assert {A0: OffsetAndTimestamp(9, -1), A1: OffsetAndTimestamp(8, -1)} == promise.result()
+
+
+def test_a_lost_request_is_retried() -> None:
+    """After a lost connection its partitions are asked again, with a growing backoff."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A0: -1})
+    fail(case.ask(0.0), LOST, 0.0)
+    assert RETRY_MS == case.waits(0.0)
+    fail(case.ask(RETRY_MS), LOST, 100.0)
+    assert 2 * RETRY_MS == case.waits(100.0)
+    answer(case.ask(300.0), offsets({"a-0": 9}), 300.0)
+    assert promise.done
+
+
+def test_a_retry_waits_for_the_other_leaders() -> None:
+    """While one leader has not answered, the failed one is not asked again."""
+    case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
+    promise = case.manager.list_offsets({A0: -1, A1: -1})
+    first, second = case.asks(0.0)
+    fail(first, LOST, 0.0)
+    assert FOREVER == case.waits(500.0)
+    answer(second, offsets({"a-1": 4}), 500.0)
+    answer(case.ask(500.0), offsets({"a-0": 3}), 501.0)
+    assert {A0: OffsetAndTimestamp(3, -1), A1: OffsetAndTimestamp(4, -1)} == promise.result()
+
+
+def test_a_refused_topic_fails_the_question() -> None:
+    """TOPIC_AUTHORIZATION_FAILED is raised at once, naming the topics, and not again by the next poll."""
+    case = fetching("a-0", "a-1")
+    promise = case.manager.list_offsets({A0: -1, A1: -1})
+    answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
+    with pytest.raises(TopicAuthorizationError, match="of a-0: ") as caught:
+        promise.result()
+    assert {"a"} == caught.value.topics
+    assert (None, FOREVER) == (case.manager.take_error(), case.waits(2.0))
+
+
+def test_final_errors_fail_the_question() -> None:
+    """A failed login fails it; a late answer of another leader is harmless."""
+    case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
+    promise = case.manager.list_offsets({A0: -1, A1: -1})
+    first, second = case.asks(0.0)
+    fail(first, AuthenticationError(code=58), 1.0)
+    answer(second, offsets({"a-1": 8}), 2.0)
+    assert isinstance(promise.error, AuthenticationError)
+
+
+# --- topics that are not subscribed ----------------------------------------------------------------------
+
+
+def test_unassigned_partitions_are_looked_up_first() -> None:
+    """Metadata of an unknown topic is asked for at once, used, and let go afterwards."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({X0: -2})
+    assert [] == case.asks(1.0)
+    request = case.metadata.poll(1.0).requests[0]
+    assert ["x"] == [row.name for row in request.message.topics]
+    answer(request, led_by({"x-0": 3}), 2.0)
+    answer(case.ask(2.0), offsets({"x-0": 12}), 3.0)
+    assert {X0: OffsetAndTimestamp(12, -1)} == promise.result()
+    case.metadata.request_update()
+    assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
+
+
+def test_known_leaders_are_asked_without_waiting_for_others() -> None:
+    """A partition whose leader is not known yet does not hold back the others."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A0: -1, X0: -1})
+    first = case.ask(0.0)
+    assert {"a-0": (-1, 3)} == rows(first)
+    answer(first, offsets({"a-0": 4}), 1.0)
+    answer(case.metadata.poll(1.0).requests[0], led_by({"x-0": 3}, 3), 2.0)
+    answer(case.ask(2.0), offsets({"x-0": 5}), 3.0)
+    assert {A0: OffsetAndTimestamp(4, -1), X0: OffsetAndTimestamp(5, -1)} == promise.result()
+
+
+@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)])
+def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -> None:
+    """A topic that metadata refuses fails the question, and is not raised by the next poll too."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({X0: -1})
+    case.waits(0.0)
+    answer(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=code)), 1.0)
+    case.waits(2.0)
+    with pytest.raises(error, match="x"):
+        promise.result()
+    assert case.metadata.take_error() is None
+
+
+def test_the_deadline_ends_the_question() -> None:
+    """At its deadline it fails with a TimeoutError that names what is missing and why."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A0: -1, X0: -1, X1: -1}, deadline=500.0)
+    answer(case.ask(0.0), offsets({"a-0": 4}), 1.0)
+    answer(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=3)), 1.0)
+    assert 498.0 == case.waits(2.0)
+    assert not promise.done
+    case.waits(500.0)
+    with pytest.raises(TimeoutError, match="x-0, x-1") as caught:
+        promise.result()
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value.__cause__)
+
+
+def test_a_question_given_up_is_forgotten() -> None:
+    """When the caller fails the promise nothing more is asked, and the topic is let go."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({X0: -1})
+    promise.set_exception(TimeoutError("enough"))
+    assert FOREVER == case.waits(1.0)
+    case.metadata.request_update()
+    assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
+
+
+# --- lag -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_ends_tell_the_lag(committed: bool) -> None:
+    """The end of an assigned partition is remembered, as high watermark or as last stable offset."""
+    case = fetching("a-0", isolation_level="read_committed" if committed else "read_uncommitted")
+    case.manager.list_offsets({A0: -1})
+    answer(case.ask(0.0), offsets({"a-0": 25}), 1.0)
+    assert 15 == case.subscription.get(A0).lag(committed)
+    assert case.subscription.get(A0).lag(not committed) is None
+
+
+def test_other_offsets_tell_no_lag() -> None:
+    """Beginnings and offsets by time are not ends; nor are ends of partitions that are not assigned."""
+    case = fetching("a-0")
+    case.lead({"a-0": 1, "x-0": 1})
+    case.manager.list_offsets({A0: -2, X0: -1})
+    answer(case.ask(0.0), offsets({"a-0": 25, "x-0": 30}), 1.0)
+    assert case.subscription.get(A0).lag() is None
+
+
+def test_an_end_offset_is_requested_once_at_a_time() -> None:
+    """`current_lag` may be called often while the question is under way."""
+    case = fetching("a-0")
+    case.manager.request_end_offset(A0)
+    case.manager.request_end_offset(A0)
+    answer(case.ask(0.0), offsets({"a-0": 25}), 1.0)
+    assert (15, FOREVER) == (case.subscription.get(A0).lag(), case.waits(1.0))
+    case.manager.request_end_offset(A0)
+    case.ask(2.0)
+
+
+def test_a_failed_end_offset_can_be_requested_again() -> None:
+    """A failure clears the flag (KAFKA-20187)."""
+    case = fetching("a-0")
+    case.manager.request_end_offset(A0)
+    fail(case.ask(0.0), AuthenticationError(code=58), 1.0)
+    case.manager.request_end_offset(A0)
+    assert {"a-0": (-1, 3)} == rows(case.ask(2.0))
+    assert 60_000.0 - 10.0 == case.waits(10.0)
+    case.waits(60_002.0)
+    assert not case.subscription.get(A0).end_offset_requested
+
+
+def test_resets_and_questions_share_a_poll() -> None:
+    """Positions and questions are asked for side by side, and the earlier moment counts."""
+    case = OffsetsCase("a-0", reset=OffsetReset.EARLIEST)
+    case.manager.list_offsets({tp("a-0"): -1}, deadline=50.0)
+    assert [{"a-0": (-2, 3)}, {"a-0": (-1, 3)}] == [rows(request) for request in case.asks(0.0)]
+    assert 40.0 == case.waits(10.0)
+
+
+def test_a_partition_that_does_not_exist_fails_the_question() -> None:
+    """A topic is known without the partition: the question fails once metadata requested after it lacks it, too."""
+    case = fetching("a-0", "a-1")
+    promise = case.manager.list_offsets(dict.fromkeys(tps("a-7"), -1))
+    assert 0.0 == case.waits(1.0)
+    assert FOREVER == case.waits(2.0)
+    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 1}), 101.0)
+    case.waits(102.0)
+    with pytest.raises(StaleMetadataError, match=r"topic a has 2 partitions \(0 to 1\), there is no a-7"):
+        promise.result()
+
+
+def test_a_partition_that_was_added_meanwhile_is_found() -> None:
+    """The metadata known is from before the partition was added: the question is not failed by it."""
+    case = fetching("a-0")
+    promise = case.manager.list_offsets({A1: -1})
+    case.waits(1.0)
+    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 2}, 3), 101.0)
+    answer(case.ask(102.0), offsets({"a-1": 5}), 103.0)
+    assert {A1: OffsetAndTimestamp(5, -1)} == promise.result()

@@ -1,0 +1,230 @@
+"""Every error code that Kafka has, as the answer to ListOffsets and OffsetForLeaderEpoch: what Java does, we do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer.errors import TopicAuthorizationError
+from kconsumer.managers import UnsentRequest
+from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
+from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
+from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
+from kconsumer.state.cluster import LeaderAndEpoch
+from kconsumer.state.partition import FetchState
+from kconsumer.types import OffsetReset
+from support.harnesses.error_codes import ALL, CODE, name_of
+from support.harnesses.manager_driver import NODES, RETRY_MS, answer, led_by, tp
+from support.harnesses.offsets_case import OffsetsCase, offsets, rows
+
+# The tables of Java's OffsetFetcherUtils and OffsetsForLeaderEpochUtils: one, but for the old message format.
+EITHER = {
+    "NOT_LEADER_OR_FOLLOWER": "retry",
+    "REPLICA_NOT_AVAILABLE": "retry",
+    "KAFKA_STORAGE_ERROR": "retry",
+    "OFFSET_NOT_AVAILABLE": "retry",
+    "LEADER_NOT_AVAILABLE": "retry",
+    "FENCED_LEADER_EPOCH": "retry",
+    "UNKNOWN_LEADER_EPOCH": "retry",
+    "UNKNOWN_TOPIC_OR_PARTITION": "warn",
+    "TOPIC_AUTHORIZATION_FAILED": "raise",
+}
+LIST_OFFSETS = {**EITHER, "UNSUPPORTED_FOR_MESSAGE_FORMAT": "nothing"}
+A0 = tp("a-0")
+
+
+def reaction(java: dict[str, str], code: int) -> str:
+    """What Java does; errors that it does not know are asked again with a warning."""
+    return java.get(name_of(code), "warn")
+
+
+def codes_with(java: dict[str, str], *reactions: str) -> list[int]:
+    """The codes with one of these reactions."""
+    return [code for code in ALL if reaction(java, code) in reactions]
+
+
+def fresh(case: OffsetsCase) -> OffsetsCase:
+    """The case after its first metadata update, so that the next one can only be due to an error."""
+    case.settle_metadata()
+    assert not case.wants_metadata()
+    return case
+
+
+def resetting() -> tuple[OffsetsCase, UnsentRequest]:
+    """A partition that awaits its reset, and the question about it."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.EARLIEST))
+    return case, case.ask(0.0)
+
+
+def validating() -> tuple[OffsetsCase, UnsentRequest]:
+    """A partition at offset 50, epoch 2, whose leader has changed, and the question about it."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
+    case.subscription.seek(A0, 50, 2, LeaderAndEpoch(NODES[1], 3))
+    case.subscription.get(A0).complete_validation()
+    case.cluster.update_leader(A0, 2, 4)
+    request = case.ask(0.0)
+    assert OFFSET_FOR_LEADER_EPOCH is request.api
+    return case, request
+
+
+def epoch_error(code: int) -> OffsetForLeaderEpochResponse:
+    """The answer for a position whose check failed."""
+    row = EpochEndOffset(partition=0, end_offset=-1, leader_epoch=-1, error_code=code)
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[row])])
+
+
+def test_the_tables_are_whole() -> None:
+    """The code has a row for every error of Java's tables and no other."""
+    assert {CODE[name] for name in LIST_OFFSETS} == set(LIST_OFFSETS_ACTIONS) - {0}
+    assert {CODE[name] for name in EITHER} == set(LEADER_EPOCH_ACTIONS) - {0}
+
+
+@pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
+def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """After the backoff, with new metadata; nothing is raised, and what is unexpected leaves a warning."""
+    case, request = resetting()
+    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
+    assert case.wants_metadata()
+    assert {"a-0": (-2, 3)} == rows(case.ask(5.0 + RETRY_MS))
+    assert name_of(code) in case.subscription.get(A0).last_error
+    warned = [record.message for record in caplog.records if "a-0" in record.message]
+    assert (reaction(LIST_OFFSETS, code) == "warn") == bool(warned)
+
+
+@pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
+def test_questions_of_users_are_asked_again(code: int) -> None:
+    """After the backoff, with new metadata, until the answer is there."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
+    promise = case.manager.list_offsets({A0: 77})
+    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    assert ([], False) == (case.asks(5.0 + RETRY_MS - 1), promise.done)
+    assert case.wants_metadata()
+    answer(case.ask(5.0 + RETRY_MS), offsets({"a-0": (8, 78, 3)}), 200.0)
+    found = promise.result()[A0]
+    assert found is not None
+    assert (8, 78) == (found.offset, found.timestamp)
+
+
+@pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "nothing"), ids=name_of)
+def test_no_such_offset(code: int) -> None:
+    """To the user it is None; a reset, which needs an offset, is asked again."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
+    promise = case.manager.list_offsets({A0: 77})
+    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    assert {A0: None} == promise.result()
+    case, request = resetting()
+    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
+
+
+@pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "raise"), ids=name_of)
+def test_refused_offsets_are_raised(code: int) -> None:
+    """By the question itself, or by the poll that needs a position; both name the partition."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
+    promise = case.manager.list_offsets({A0: 77})
+    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    errors = [promise.error]
+    case, request = resetting()
+    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    errors.append(case.manager.take_error())
+    for error in errors:
+        assert isinstance(error, TopicAuthorizationError)
+        assert (code, {"a"}, A0) == (error.code, error.topics, error.topic_partition)
+        assert "a-0" in str(error)
+    assert None is case.manager.take_error()
+    assert RETRY_MS == case.waits(5.0)
+    answer(case.ask(5.0 + RETRY_MS), offsets({"a-0": {"error": code}}), 200.0)
+    assert isinstance(case.manager.take_error(), TopicAuthorizationError)
+
+
+@pytest.mark.parametrize("code", codes_with(EITHER, "retry", "warn"), ids=name_of)
+def test_validations_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """After the backoff, with new metadata; the position is kept and nothing is fetched or raised meanwhile."""
+    case, request = validating()
+    answer(request, epoch_error(code), 5.0)
+    assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
+    assert case.wants_metadata()
+    state = case.subscription.get(A0)
+    assert (FetchState.AWAIT_VALIDATION, False) == (state.fetch_state, state.fetchable)
+    assert 50 == getattr(case.position("a-0"), "offset", None)
+    assert OFFSET_FOR_LEADER_EPOCH is case.ask(5.0 + RETRY_MS).api
+    warned = [record.message for record in caplog.records if "a-0" in record.message]
+    assert (reaction(EITHER, code) == "warn") == bool(warned)
+
+
+@pytest.mark.parametrize("code", codes_with(EITHER, "raise"), ids=name_of)
+def test_refused_validations_are_raised(code: int) -> None:
+    """With partition and offset, and again after each backoff while the topic is refused."""
+    case, request = validating()
+    for now in (5.0, 5.0 + RETRY_MS):
+        answer(request if now == 5.0 else case.ask(now), epoch_error(code), now)
+        error = case.manager.take_error()
+        assert isinstance(error, TopicAuthorizationError)
+        assert (code, A0, 50) == (error.code, error.topic_partition, error.offset)
+        assert "a-0 at offset 50" in str(error)
+        assert None is case.manager.take_error()
+
+
+# --- fenced and unknown leader epochs: metadata catches up, then the right leader is asked with the right epoch ---
+
+
+def catch_up(case: OffsetsCase, now: float) -> None:
+    """The metadata asked for comes: broker 3 leads since epoch 6."""
+    (request,) = case.metadata.poll(now).requests
+    answer(request, led_by({"a-0": 3}, 6), now)
+
+
+@pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
+def test_reset_follows_the_epoch(name: str) -> None:
+    """A reset that came with the wrong epoch is asked of the new leader, with its epoch."""
+    case, request = resetting()
+    answer(request, offsets({"a-0": {"error": CODE[name]}}), 5.0)
+    catch_up(case, 1000.0)
+    again = case.ask(1000.0)
+    assert ("3", {"a-0": (-2, 6)}) == (again.node, rows(again))
+    answer(again, offsets({"a-0": (4, -1, 6)}), 1001.0)
+    position = case.position("a-0")
+    assert position is not None
+    assert (4, LeaderAndEpoch(NODES[3], 6)) == (position.offset, position.leader)
+
+
+@pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
+def test_question_follows_the_epoch(name: str) -> None:
+    """So is the question of a user."""
+    case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
+    promise = case.manager.list_offsets({A0: -1})
+    answer(case.ask(0.0), offsets({"a-0": {"error": CODE[name]}}), 5.0)
+    catch_up(case, 1000.0)
+    again = case.ask(1000.0)
+    assert ("3", {"a-0": (-1, 6)}) == (again.node, rows(again))
+    answer(again, offsets({"a-0": 9}), 1001.0)
+    assert 9 == getattr(promise.result()[A0], "offset", None)
+
+
+@pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
+def test_validation_follows_the_epoch(name: str) -> None:
+    """And the check of a position: the new leader is asked at once, and decides."""
+    case, request = validating()
+    answer(request, epoch_error(CODE[name]), 5.0)
+    catch_up(case, 1000.0)
+    again = case.ask(1000.0)
+    (row,) = again.message.topics[0].partitions
+    assert ("3", 6, 2) == (again.node, row.current_leader_epoch, row.leader_epoch)
+    good = EpochEndOffset(partition=0, end_offset=50, leader_epoch=2)
+    answer(
+        again, OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[good])]), 1001.0
+    )
+    assert [A0] == case.subscription.fetchable()
+
+
+@pytest.mark.parametrize("asks", [resetting, validating], ids=["reset", "validation"])
+def test_a_leader_behind_its_epoch_is_asked_again(asks: Callable[[], tuple[OffsetsCase, UnsentRequest]]) -> None:
+    """While metadata tells nothing new, a leader that does not know its epoch yet is asked the same again."""
+    case, request = asks()
+    code = CODE["UNKNOWN_LEADER_EPOCH"]
+    unknown = epoch_error(code) if request.api is OFFSET_FOR_LEADER_EPOCH else offsets({"a-0": {"error": code}})
+    answer(request, unknown, 5.0)
+    again = case.ask(5.0 + RETRY_MS)
+    assert (request.node, request.message) == (again.node, again.message)

@@ -1,0 +1,323 @@
+"""Resets: what is asked of leaders for partitions without a position, and what answers do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from kconsumer.managers import FOREVER
+from kconsumer.schema import LIST_OFFSETS
+from kconsumer.state.cluster import LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, FetchState
+from kconsumer.types import IsolationLevel, OffsetReset
+from support.harnesses.manager_driver import (
+    NODES,
+    REQUEST_TIMEOUT_MS,
+    RETRY_MS,
+    answer,
+    fail,
+    led_by,
+    metadata,
+    topic,
+    tps,
+)
+from support.harnesses.offsets_case import WALL_MS, offsets, rows
+from support.harnesses.offsets_case import OffsetsCase as Case
+
+A0, A1, B0 = tps("a-0", "a-1", "b-0")
+HOUR_MS = 3_600_000
+LOST = BrokerConnectionError("lost")
+
+
+# --- asking ----------------------------------------------------------------------------------------------
+
+
+def test_resets_are_asked_of_leaders() -> None:
+    """One request per leader, with the policy's timestamp and the leader epoch known."""
+    case = Case("a-0", "a-1", "b-0", leaders={"a-0": 1, "a-1": 2, "b-0": 1})
+    requests = {request.node: request for request in case.asks(0.0)}
+    assert {"1", "2"} == set(requests)
+    assert {"a-0": (-1, 3), "b-0": (-1, 3)} == rows(requests["1"])
+    assert {"a-1": (-1, 3)} == rows(requests["2"])
+    first = requests["1"]
+    assert (LIST_OFFSETS, -1, REQUEST_TIMEOUT_MS) == (first.api, first.message.replica_id, first.message.timeout_ms)
+
+
+@pytest.mark.parametrize(
+    ("reset", "timestamp"),
+    [
+        (OffsetReset.LATEST, -1),
+        (OffsetReset.EARLIEST, -2),
+        (OffsetReset.by_duration(HOUR_MS), WALL_MS - HOUR_MS),
+    ],
+)
+def test_each_policy_has_its_timestamp(reset: OffsetReset, timestamp: int) -> None:
+    """A duration counts back from the time of day at which it is asked."""
+    assert {"a-0": (timestamp, 3)} == rows(Case("a-0", reset=reset).ask(0.0))
+
+
+def test_a_seek_to_an_end_has_its_own_strategy() -> None:
+    """`seek_to_beginning` resets to the earliest offset whatever the policy."""
+    case = Case("a-0", "a-1")
+    case.subscription.request_reset(A0, OffsetReset.EARLIEST)
+    assert {"a-0": (-2, 3), "a-1": (-1, 3)} == rows(case.ask(0.0))
+
+
+@pytest.mark.parametrize(
+    ("level", "on_wire", "floor"),
+    [
+        ("read_uncommitted", 0, 1),
+        ("read_committed", 1, 2),
+        (IsolationLevel.READ_UNCOMMITTED, 0, 1),
+        (IsolationLevel.READ_COMMITTED, 1, 2),
+    ],
+)
+def test_the_isolation_level_is_asked_for(level: Any, on_wire: int, floor: int) -> None:
+    """read_committed ends at the last stable offset, which needs version 2."""
+    request = Case("a-0", isolation_level=level).ask(0.0)
+    assert (on_wire, floor) == (request.message.isolation_level, request.min_version)
+
+
+def test_an_unknown_epoch_is_not_sent() -> None:
+    """Without a reliable epoch the leader is asked with -1."""
+    case = Case("a-0")
+    case.cluster.update(led_by({"a-0": 1}, 3), 8, full=True)
+    assert {"a-0": (-1, -1)} == rows(case.ask(0.0))
+
+
+def test_partitions_in_flight_are_not_asked_again() -> None:
+    """The next attempt waits for request_timeout_ms; others are asked meanwhile."""
+    case = Case("a-0", "a-1")
+    case.subscription.seek(A1, 5, leader=case.cluster.leader(A1))
+    case.ask(0.0)
+    assert REQUEST_TIMEOUT_MS - 10.0 == case.waits(10.0)
+    case.subscription.request_reset(A1)
+    assert {"a-1": (-1, 3)} == rows(case.ask(20.0))
+    assert {"a-0": (-1, 3)} == rows(case.ask(REQUEST_TIMEOUT_MS))
+
+
+def test_initializing_partitions_are_left_alone() -> None:
+    """Partitions that wait for a committed offset are the commit manager's."""
+    case = Case("a-0", reset=OffsetReset.NONE)
+    assert FOREVER == case.waits(0.0)
+
+
+def test_with_all_positions_nothing_is_asked() -> None:
+    """The usual case costs no request and no wait."""
+    case = Case("a-0")
+    case.subscription.seek(A0, 5, leader=case.cluster.leader(A0))
+    assert FOREVER == case.waits(0.0)
+
+
+def test_without_leader_metadata_is_asked_for() -> None:
+    """The reset is tried again when the leader is known, without backoff."""
+    case = Case("a-0", leaders={})
+    case.metadata.poll(0.0)
+    assert RETRY_MS == case.waits(0.0)
+    assert "no leader is known" == case.subscription.get(A0).last_error
+    case.lead({"a-0": 2})
+    assert "2" == case.ask(1.0).node
+
+
+def test_a_missing_topic_is_named() -> None:
+    """When metadata says that the topic does not exist, so does the partition's status."""
+    case = Case("a-0", leaders={})
+    answer(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
+    case.waits(0.0)
+    assert "topic a does not exist" in case.subscription.get(A0).last_error
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+def test_an_answer_sets_the_position() -> None:
+    """The offset becomes the position, with the current leader and nothing to validate."""
+    case = Case("a-0")
+    answer(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
+    assert FetchPosition(42, None, LeaderAndEpoch(NODES[1], 3)) == case.position("a-0")
+    assert FetchState.FETCHING is case.subscription.get(A0).fetch_state
+    assert FOREVER == case.waits(5.0)
+
+
+def test_a_newer_epoch_in_the_answer_is_noted() -> None:
+    """The leader's epoch in an answer may tell that the cached leader is old."""
+    case = Case("a-0")
+    case.settle_metadata()
+    answer(case.ask(0.0), offsets({"a-0": (42, -1, 4)}), 5.0)
+    assert LeaderAndEpoch(None, 4) == case.cluster.leader(A0)
+    assert 42 == getattr(case.position("a-0"), "offset", None)
+    assert case.wants_metadata()
+
+
+def test_an_answer_after_a_seek_is_ignored() -> None:
+    """The user's position stays."""
+    case = Case("a-0")
+    request = case.ask(0.0)
+    case.subscription.seek(A0, 7)
+    answer(request, offsets({"a-0": 42}), 5.0)
+    assert FetchPosition(7) == case.position("a-0")
+
+
+RETRIED = [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42]
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_partition_errors_are_retried(code: int) -> None:
+    """Errors of one partition are asked again after the backoff with fresh metadata; others go on."""
+    case = Case("a-0", "a-1")
+    case.settle_metadata()
+    answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
+    assert (None, 8) == (case.position("a-0"), getattr(case.position("a-1"), "offset", None))
+    assert RETRY_MS == case.waits(5.0)
+    assert case.subscription.get(A0).last_error
+    assert case.manager.take_error() is None
+    assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
+    assert case.wants_metadata()
+
+
+def test_a_partition_left_out_is_retried() -> None:
+    """An answer that does not mention a partition is treated as if it had failed for it."""
+    case = Case("a-0", "a-1")
+    answer(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
+    assert RETRY_MS == case.waits(5.0)
+    assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
+
+
+@pytest.mark.parametrize("found", [-1, {"error": 43}], ids=["no offset", "old format"])
+def test_no_offset_is_retried(found: Any) -> None:
+    """A leader that knows no end or beginning is asked again."""
+    case = Case("a-0")
+    answer(case.ask(0.0), offsets({"a-0": found}), 5.0)
+    assert RETRY_MS == case.waits(5.0)
+
+
+def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
+    """The partition stays assigned until the group has heard of it, but nobody needs its position."""
+    case = Case("a-0")
+    answer(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
+    case.subscription.get(A0).flag(unsubscribed=True)
+    assert case.manager.take_error() is None
+
+
+def test_a_refused_topic_is_raised() -> None:
+    """TOPIC_AUTHORIZATION_FAILED is told once with the topics; partitions of other topics get their
+    positions."""
+    case = Case("a-0", "b-0")
+    answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
+    error = case.manager.take_error()
+    assert isinstance(error, TopicAuthorizationError)
+    assert ({"a"}, None) == (error.topics, case.manager.take_error())
+    assert 4 == getattr(case.position("b-0"), "offset", None)
+    assert RETRY_MS == case.waits(5.0)
+
+
+def test_a_lost_request_is_retried() -> None:
+    """After a lost connection all its partitions are asked again after the backoff."""
+    case = Case("a-0", "a-1")
+    case.settle_metadata()
+    fail(case.ask(0.0), LOST, 5.0)
+    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
+    assert {"a-0", "a-1"} == set(rows(case.ask(5.0 + RETRY_MS)))
+    assert case.wants_metadata()
+
+
+@pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
+def test_final_errors_are_raised(error: Exception) -> None:
+    """Errors that will not pass are told, and tried again after the backoff."""
+    case = Case("a-0")
+    fail(case.ask(0.0), error, 5.0)
+    assert (error, None) == (case.manager.take_error(), case.manager.take_error())
+    assert RETRY_MS == case.waits(5.0)
+
+
+def test_the_first_error_wins() -> None:
+    """Of two errors the first is told."""
+    case = Case("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
+    first, second = case.asks(0.0)
+    errors = [AuthenticationError(code=58), UnsupportedVersionError("too old")]
+    fail(first, errors[0], 1.0)
+    fail(second, errors[1], 2.0)
+    assert (errors[0], None) == (case.manager.take_error(), case.manager.take_error())
+
+
+@pytest.mark.parametrize("way_out", ["seek", "unassign"])
+def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
+    """When the user moved on before hearing of it, an error is not raised, and does not hide a later one."""
+    case = Case("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
+    first, second = case.asks(0.0)
+    fail(first, AuthenticationError(code=58), 1.0)
+    if way_out == "seek":
+        case.subscription.seek(A0, 1)
+    else:
+        case.subscription.assign([A1])
+    later = UnsupportedVersionError("too old")
+    fail(second, later, 2.0)
+    assert (later, None) == (case.manager.take_error(), case.manager.take_error())
+    fail(first, AuthenticationError(code=58), 3.0)
+    assert case.manager.take_error() is None
+
+
+# --- by duration -----------------------------------------------------------------------------------------
+
+
+def test_a_duration_finds_the_first_young_record() -> None:
+    """The usual case is one question."""
+    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
+    answer(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
+    assert 42 == getattr(case.position("a-0"), "offset", None)
+
+
+def test_without_young_records_a_duration_means_the_end() -> None:
+    """No record that young: the end is asked for, then the time once more, then the end is taken."""
+    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
+    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    case.wall_ms += 10
+    end = case.ask(2.0)
+    assert {"a-0": (-1, 3)} == rows(end)
+    answer(end, offsets({"a-0": 90}), 3.0)
+    again = case.ask(4.0)
+    assert {"a-0": (WALL_MS + 10 - HOUR_MS, 3)} == rows(again)
+    answer(again, offsets({"a-0": -1}), 5.0)
+    assert 90 == getattr(case.position("a-0"), "offset", None)
+
+
+def test_a_young_record_that_arrives_meanwhile_is_not_skipped() -> None:
+    """A record written between the two questions is found by the third."""
+    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
+    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    answer(case.ask(2.0), offsets({"a-0": 91}), 3.0)
+    answer(case.ask(4.0), offsets({"a-0": (90, WALL_MS, 3)}), 5.0)
+    assert 90 == getattr(case.position("a-0"), "offset", None)
+
+
+def test_an_end_found_for_another_reset_is_not_used() -> None:
+    """A seek in between starts from the beginning."""
+    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
+    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    late = case.ask(2.0)
+    case.subscription.request_reset(A0, OffsetReset.EARLIEST)
+    answer(late, offsets({"a-0": 90}), 3.0)
+    assert case.position("a-0") is None
+    assert {"a-0": (-2, 3)} == rows(case.ask(4.0))
+
+
+def test_late_answers_for_lost_partitions_are_harmless() -> None:
+    """Answers of every kind for a partition taken away meanwhile change nothing."""
+    case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
+    request = case.ask(0.0)
+    case.subscription.unsubscribe()
+    for found in (-1, 5, {"error": 3}, {"error": 29}):
+        answer(request, offsets({"a-0": found}), 1.0)
+    assert (FOREVER, None) == (case.waits(2.0), case.manager.take_error())
+
+
+def test_repr_counts() -> None:
+    """The repr tells what is under way."""
+    assert "<ResetManager: 0 searches, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)

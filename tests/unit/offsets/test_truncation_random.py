@@ -1,0 +1,240 @@
+"""Logs that are cut under a consumer at any moment: what it has returned is in the end what the log holds.
+
+Every leader starts with a part of its predecessor's log, from the front, and writes on under a new epoch: unclean
+elections, one after the other. Brokers answer as Kafka's do, by leadership and epochs; the consumer hears of a new
+leader late, or by an error, or by a hint in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from kconsumer.errors import BrokerConnectionError, LogTruncationError
+from kconsumer.managers import UnsentRequest
+from kconsumer.offsets.reset_manager import ResetManager
+from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kconsumer.schema.fetch import LeaderIdAndEpoch
+from kconsumer.schema.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kconsumer.types import TopicPartition
+from support.harnesses.fetching import Metadata, World
+from support.harnesses.manager_driver import NoJitter
+
+BROKERS = 3
+PARTITIONS = 2
+NOT_LEADER, FENCED, UNKNOWN_EPOCH, OUT_OF_RANGE = 6, 74, 75, 1
+partitions = st.integers(0, PARTITIONS - 1)
+
+
+class AnyMetadata(Metadata):
+    """Metadata comes when the test wants it to."""
+
+    def request_leaders(self) -> None:
+        self.asked += 1
+
+    def hint(self, _: str) -> str:
+        return ""
+
+    def update_last_seen_epoch(self, *_: Any) -> None:
+        self.asked += 1
+
+
+class Cutting(RuleBasedStateMachine):
+    """`view`: what was returned of each partition, by offset the epoch of the record; a record that is returned takes
+    the place of all from its offset on, and where the log ends before, the position tells. `truth`: the same for the
+    leader's log. `World` has the batches."""
+
+    @initialize(policy=st.sampled_from(["earliest", "latest", "none"]), room=st.sampled_from([1, 200, 1 << 20]))
+    def start(self, policy: str, room: int) -> None:
+        self.policy = policy
+        world = self.world = World(PARTITIONS, BROKERS, auto_offset_reset=policy, max_partition_fetch_bytes=room)
+        metadata: Any = AnyMetadata()
+        self.offsets = ResetManager(
+            world.config, world.cluster, world.subscription, metadata, lambda: 0, rng=NoJitter()
+        )
+        self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
+        self.truth: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
+        self.leaders = dict(world.leaders)  # the true ones; the world's are those that metadata tells
+        self.epochs = dict(world.epochs)
+        self.in_flight: list[UnsentRequest] = []
+        for partition in range(PARTITIONS):
+            for count in (3, 1, 4):
+                self.write(partition, count)
+
+    # --- the cluster ---------------------------------------------------------------------------------------
+
+    @rule(partition=partitions, count=st.integers(1, 5))
+    def write(self, partition: int, count: int) -> None:
+        tp = self.world.tps[partition]
+        self.world.logs[tp].append(count, epoch=self.epochs[partition])
+        self.truth[tp] += [self.epochs[partition]] * count
+
+    @rule(partition=partitions, leader=st.integers(0, BROKERS - 1), kept=st.floats(0, 1), written=st.integers(0, 6))
+    def elect(self, partition: int, leader: int, kept: float, written: int) -> None:
+        """A broker leads that has some of the batches, and writes others."""
+        tp = self.world.tps[partition]
+        log = self.world.logs[tp]
+        # A log without any epoch that was read leads to a reset, which by `latest` leaves records out.
+        batches = max(round(kept * len(log.starts)), self.policy == "latest")
+        log.end = log.starts[batches] if batches < len(log.starts) else log.end
+        del log.starts[batches:], log.batches[batches:], self.truth[tp][log.end :]
+        self.leaders[partition] = leader
+        self.epochs[partition] += 1
+        if written:
+            self.write(partition, written)
+
+    @rule()
+    def tell_leaders(self) -> None:
+        """Metadata arrives."""
+        self.world.leaders.update(self.leaders)
+        self.world.epochs.update(self.epochs)
+        self.world.update_metadata()
+
+    # --- the network ---------------------------------------------------------------------------------------
+
+    @rule()
+    def send(self) -> None:
+        self.in_flight += self.offsets.poll(self.world.now).requests
+        self.in_flight += self.world.poll()
+
+    @rule(data=st.data(), hints=st.booleans())
+    def answer(self, data: st.DataObject, hints: bool) -> None:
+        if self.in_flight:
+            self.answer_one(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))), hints=hints)
+
+    @rule()
+    def lose(self) -> None:
+        if self.in_flight:
+            self.world.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
+
+    def answer_one(self, request: UnsentRequest, *, hints: bool = False) -> None:
+        if request.api is FETCH:
+            self.world.answer(request, **self.fetch_errors(request, hints))
+        elif request.api is LIST_OFFSETS:
+            self.world.reply(request, self.first_or_last(request))
+        else:
+            assert request.api is OFFSET_FOR_LEADER_EPOCH
+            self.world.reply(request, self.epoch_ends(request))
+
+    def error(self, request: UnsentRequest, partition: int, epoch: int) -> int:
+        """What a broker has against being asked for a partition under this leader epoch."""
+        if int((request.node or "").lstrip("*")) != self.leaders[partition]:
+            return NOT_LEADER
+        known = self.epochs[partition]
+        return FENCED if -1 < epoch < known else UNKNOWN_EPOCH if epoch > known else 0
+
+    def fetch_errors(self, request: UnsentRequest, hints: bool) -> dict[str, dict[str, Any]]:
+        changes: dict[str, dict[str, Any]] = {}
+        for row in (row for topic in request.message.topics for row in topic.partitions):
+            error = self.error(request, row.partition, row.current_leader_epoch)
+            if not error and row.fetch_offset > self.world.logs[self.world.tps[row.partition]].end:
+                error = OUT_OF_RANGE
+            if error:
+                change = changes[f"p{row.partition}"] = {"error_code": error, "records": None}
+                if hints and error in (NOT_LEADER, FENCED):
+                    leader, epoch = self.leaders[row.partition], self.epochs[row.partition]
+                    change["current_leader"] = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        return changes
+
+    def first_or_last(self, request: UnsentRequest) -> ListOffsetsResponse:
+        found = []
+        for row in (row for topic in request.message.topics for row in topic.partitions):
+            error = self.error(request, row.partition_index, row.current_leader_epoch)
+            log = self.world.logs[self.world.tps[row.partition_index]]
+            offset = -1 if error else log.end if row.timestamp == -1 else 0
+            found.append(
+                ListOffsetsPartitionResponse(partition_index=row.partition_index, error_code=error, offset=offset)
+            )
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=found)])
+
+    def epoch_ends(self, request: UnsentRequest) -> OffsetForLeaderEpochResponse:
+        """The newest epoch in the log that is not newer than the one asked for, and where it ends."""
+        found = []
+        for row in (row for topic in request.message.topics for row in topic.partitions):
+            error = self.error(request, row.partition, row.current_leader_epoch)
+            epochs = self.truth[self.world.tps[row.partition]]
+            end = 0 if error else sum(1 for epoch in epochs if epoch <= row.leader_epoch)
+            epoch, end = (epochs[end - 1], end) if end else (-1, -1)
+            found.append(EpochEndOffset(partition=row.partition, error_code=error, end_offset=end, leader_epoch=epoch))
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=found)])
+
+    # --- the user ------------------------------------------------------------------------------------------
+
+    @rule(limit=st.integers(1, 10))
+    def collect(self, limit: int) -> None:
+        self.act_on(self.offsets.take_error())
+        for record in self.world.collector.collect(limit):
+            tp = record.topic_partition
+            assert record.leader_epoch is not None
+            self.returned(tp, record.offset, record.leader_epoch)
+
+    def returned(self, tp: TopicPartition, offset: int, epoch: int) -> None:
+        view, truth = self.view[tp], self.truth[tp]
+        assert offset <= len(view), "a record was left out"
+        if offset < len(view):
+            assert truth[offset : offset + 1] != [view[offset]], "a record came twice"
+            del view[offset:]
+        view.append(epoch)
+
+    def act_on(self, error: Any) -> None:
+        """Without a policy: go to where the logs part, if that is known, else to the start."""
+        if error is None:
+            return
+        assert isinstance(error, LogTruncationError)
+        for tp in error.offsets:
+            parting = error.divergent_offsets.get(tp)
+            offset, epoch = (0, None) if parting is None else (parting.offset, parting.leader_epoch)
+            self.world.subscription.seek(tp, offset, epoch, self.world.cluster.leader(tp))
+
+    @rule(ms=st.integers(1, 200))
+    def wait(self, ms: int) -> None:
+        self.world.now += ms
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """When nothing is cut any more the view becomes the truth."""
+        if not hasattr(self, "world"):
+            return
+        for _ in range(60):
+            self.tell_leaders()
+            self.send()
+            while self.in_flight:
+                self.answer_one(self.in_flight.pop(0))
+            self.collect(10)
+            self.world.now += 1_100
+        for tp, truth in self.truth.items():
+            position = self.world.subscription.position(tp)
+            assert position is not None
+            assert (len(truth), truth) == (position.offset, self.view[tp][: position.offset])
+
+
+Cutting.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
+test_random_truncation = Cutting.TestCase
+
+
+def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
+    """Metadata names a new leader, and all that is buffered of the old one's log is read before the next fetch is
+    looked for: the position is checked against the new leader's log all the same."""
+    state = Cutting()
+    state.start(policy="earliest", room=1)
+    state.send()
+    state.answer_one(state.in_flight.pop(0))
+    state.answer_one(state.in_flight.pop(0))
+    state.elect(kept=0.0, leader=0, partition=1, written=0)
+    state.tell_leaders()
+    state.collect(limit=6)
+    state.write(count=3, partition=1)
+    state.teardown()

@@ -1,0 +1,333 @@
+"""KIP-320: positions are checked after a leader change, and a truncated log is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    LogTruncationError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from kconsumer.managers import FOREVER, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.reset_manager import ResetManager
+from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
+from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, FetchState
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import OffsetAndMetadata, OffsetReset
+from support.harnesses.manager_driver import (
+    NODES,
+    REQUEST_TIMEOUT_MS,
+    RETRY_MS,
+    NoJitter,
+    answer,
+    config,
+    fail,
+    led_by,
+    tp,
+    tps,
+)
+
+A0, A1 = tps("a-0", "a-1")
+OLD = LeaderAndEpoch(NODES[1], 3)
+
+
+class Case:
+    """Two partitions at offset 50, epoch 2, led by broker 1 at epoch 3; then broker 2 takes over at epoch
+    4."""
+
+    def __init__(self, reset: OffsetReset = OffsetReset.LATEST, offset_epoch: int | None = 2) -> None:
+        self.cluster = Cluster()
+        self.subscription = SubscriptionState(reset)
+        self.subscription.assign([A0, A1])
+        settings = config()
+        self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
+        self.manager = ResetManager(settings, self.cluster, self.subscription, self.metadata, lambda: 0, NoJitter())
+        answer(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
+        for partition in (A0, A1):
+            self.subscription.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
+            self.subscription.get(partition).complete_validation()
+        assert [] == self.manager.poll(0.0).requests
+
+    def move_leaders(self, leaders: Mapping[str, int], epoch: int = 4) -> None:
+        self.cluster.update(led_by(leaders, epoch), 12, full=True)
+
+    def moved(self) -> UnsentRequest:
+        """The validation asked for after broker 2 took over both."""
+        self.move_leaders({"a-0": 2, "a-1": 2})
+        return self.ask(1.0)
+
+    def ask(self, now: float) -> UnsentRequest:
+        """The one request sent at `now`."""
+        requests = self.manager.poll(now).requests
+        assert 1 == len(requests)
+        return requests[0]
+
+    def waits(self, now: float) -> float:
+        """How long to wait at `now`, with nothing sent."""
+        result = self.manager.poll(now)
+        assert [] == result.requests
+        return result.wait_ms
+
+    def states(self) -> list[str]:
+        return [state.fetch_state.value for state in self.subscription.states().values()]
+
+
+def ends(found: Mapping[str, Any]) -> Any:
+    """An answer: partition -> (end offset, epoch), or an error code."""
+    listed = []
+    for name, value in found.items():
+        end, epoch, error = (-1, -1, value) if isinstance(value, int) else (*value, 0)
+        listed.append(
+            EpochEndOffset(partition=tp(name).partition, end_offset=end, leader_epoch=epoch, error_code=error)
+        )
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=listed)])
+
+
+GOOD = ends({"a-0": (50, 2), "a-1": (70, 2)})
+
+
+def test_a_new_leader_is_asked() -> None:
+    """The new leader is asked where the position's epoch ends; meanwhile nothing is fetched."""
+    case = Case()
+    request = case.moved()
+    assert (OFFSET_FOR_LEADER_EPOCH, "2", 3, -1) == (
+        request.api,
+        request.node,
+        request.min_version,
+        request.message.replica_id,
+    )
+    (asked,) = request.message.topics
+    assert "a" == asked.topic
+    assert [(0, 4, 2), (1, 4, 2)] == [(r.partition, r.current_leader_epoch, r.leader_epoch) for r in asked.partitions]
+    assert ([], REQUEST_TIMEOUT_MS) == (case.subscription.fetchable(), case.waits(1.0))
+
+
+def test_each_leader_is_asked_for_its_own() -> None:
+    """Partitions of several leaders are validated by one request each."""
+    case = Case()
+    case.move_leaders({"a-0": 2, "a-1": 3})
+    assert ["2", "3"] == sorted(str(request.node) for request in case.manager.poll(1.0).requests)
+
+
+def test_only_moved_partitions_are_validated() -> None:
+    """A partition whose leader and epoch stayed goes on being fetched."""
+    case = Case()
+    case.cluster.update_leader(A1, 2, 4)
+    request = case.ask(1.0)
+    assert [1] == [row.partition for row in request.message.topics[0].partitions]
+    assert [A0] == case.subscription.fetchable()
+
+
+def test_positions_without_epoch_are_not_validated() -> None:
+    """A position from a plain seek follows the new leader at once."""
+    case = Case(offset_epoch=None)
+    case.move_leaders({"a-0": 2, "a-1": 2})
+    assert FOREVER == case.waits(1.0)
+    assert FetchPosition(50, None, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
+
+
+def test_good_positions_go_on() -> None:
+    """When the log reaches the position, it is fetched from."""
+    case = Case()
+    answer(case.moved(), GOOD, 5.0)
+    assert [A0, A1] == case.subscription.fetchable()
+    assert (FOREVER, None) == (case.waits(5.0), case.manager.take_error())
+
+
+def test_a_truncated_log_moves_the_position() -> None:
+    """With a reset policy the position silently goes back to where the logs part."""
+    case = Case()
+    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
+    assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
+    assert case.manager.take_error() is None
+
+
+def test_an_epoch_the_leader_does_not_know_resets() -> None:
+    """With a reset policy and no common epoch, the policy decides."""
+    case = Case()
+    answer(case.moved(), ends({"a-0": (-1, -1), "a-1": (70, 2)}), 5.0)
+    assert ["await_reset", "fetching"] == case.states()
+    assert -1 == case.ask(5.0).message.topics[0].partitions[0].timestamp
+
+
+def test_without_policy_truncation_is_raised() -> None:
+    """With policy none all truncated partitions are told, with the offsets where the logs part as far as
+    known."""
+    case = Case(OffsetReset.NONE)
+    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
+    error = case.manager.take_error()
+    assert isinstance(error, LogTruncationError)
+    assert {A0: 50, A1: 50} == error.offsets
+    assert {A0: OffsetAndMetadata(40, "", 1)} == error.divergent_offsets
+    assert (A0, A1) == error.partitions
+    assert ([], ["await_validation"] * 2) == (case.subscription.fetchable(), case.states())
+
+
+def test_without_policy_truncation_is_raised_until_sought() -> None:
+    """The position is checked again after the backoff, until the user seeks."""
+    case = Case(OffsetReset.NONE)
+    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
+    assert case.manager.take_error() is not None
+    assert RETRY_MS == case.waits(5.0)
+    answer(case.ask(5.0 + RETRY_MS), ends({"a-0": (40, 1)}), 110.0)
+    case.subscription.seek(A0, 40)
+    assert (None, FOREVER) == (case.manager.take_error(), case.waits(1000.0))
+
+
+def cut(case: Case) -> None:
+    """Both partitions turn out to be cut at 40, without a policy."""
+    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (40, 1)}), 5.0)
+
+
+def lasting(case: Case) -> set[Any]:
+    """The partitions of the error that lasts."""
+    error = case.manager.lasting_error()
+    assert error is None or isinstance(error, LogTruncationError)
+    return set() if error is None else set(error.offsets)
+
+
+def test_a_truncation_lasts_until_sought() -> None:
+    """Whoever asks is told, as often as he asks, of the partitions whose positions the user has not moved yet."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
+    case.subscription.seek(A0, 40)
+    assert {A1} == lasting(case)
+    error = case.manager.take_error()
+    assert isinstance(error, LogTruncationError)
+    assert ({A1: 50}, {A1: OffsetAndMetadata(40, "", 1)}) == (error.offsets, error.divergent_offsets)
+    assert "a-1 at offset 50" in str(error)
+    case.subscription.assign([A0])
+    assert set() == lasting(case)
+
+
+def test_a_truncation_is_silent_while_paused() -> None:
+    """A paused partition has no turn to be raised in; after resume it has."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    case.subscription.pause(A0)
+    case.subscription.pause(A1)
+    assert (None, set()) == (case.manager.take_error(), lasting(case))
+    case.subscription.resume(A1)
+    assert {A1} == lasting(case)
+
+
+def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
+    """The partition stays assigned until the group has heard of it, but nobody reads it."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    case.subscription.get(A0).flag(unsubscribed=True)
+    assert {A1} == lasting(case)
+
+
+def test_a_truncation_lasts_while_its_leader_is_away() -> None:
+    """A failure of a later look at the log does not make it whole; a leader that has all of it does."""
+    case = Case(OffsetReset.NONE)
+    cut(case)
+    again = case.ask(5.0 + RETRY_MS)
+    fail(again, BrokerConnectionError("lost"), 110.0)
+    assert {A0, A1} == lasting(case)
+    case.move_leaders({"a-0": 3, "a-1": 3}, 5)
+    answer(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
+    assert ({A1}, [A0]) == (lasting(case), case.subscription.fetchable())
+
+
+@pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
+def test_partition_errors_are_retried(code: int) -> None:
+    """Errors of one partition are asked again after the backoff with fresh metadata; others go on."""
+    case = Case()
+    answer(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
+    assert ["await_validation", "fetching"] == case.states()
+    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
+    assert [0] == [row.partition for row in case.ask(5.0 + RETRY_MS).message.topics[0].partitions]
+    assert case.metadata.poll(1000.0).requests
+
+
+def test_a_partition_left_out_is_retried() -> None:
+    """An answer that does not mention a partition is treated as if it had failed for it."""
+    case = Case()
+    answer(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
+    assert (["await_validation", "fetching"], RETRY_MS) == (case.states(), case.waits(5.0))
+
+
+def test_a_refused_topic_is_raised() -> None:
+    """TOPIC_AUTHORIZATION_FAILED is told once with the topic."""
+    case = Case()
+    answer(case.moved(), ends({"a-0": 29, "a-1": (70, 2)}), 5.0)
+    error = case.manager.take_error()
+    assert isinstance(error, TopicAuthorizationError)
+    assert ({"a"}, RETRY_MS) == (error.topics, case.waits(5.0))
+
+
+def test_a_lost_request_is_retried() -> None:
+    """After a lost connection the positions are checked again after the backoff."""
+    case = Case()
+    fail(case.moved(), BrokerConnectionError("lost"), 5.0)
+    assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
+    case.ask(5.0 + RETRY_MS)
+
+
+def test_final_errors_are_raised() -> None:
+    """A failed login is told, and tried again after the backoff."""
+    case = Case()
+    error = AuthenticationError(code=58)
+    fail(case.moved(), error, 5.0)
+    assert (error, RETRY_MS) == (case.manager.take_error(), case.waits(5.0))
+
+
+def test_old_brokers_cannot_validate() -> None:
+    """A broker before 2.3 has no usable OffsetForLeaderEpoch: positions are taken as good."""
+    case = Case()
+    fail(case.moved(), UnsupportedVersionError("OffsetForLeaderEpoch"), 5.0)
+    assert ([A0, A1], None) == (case.subscription.fetchable(), case.manager.take_error())
+
+
+def test_a_late_answer_is_ignored() -> None:
+    """When the leader moved again, or the user sought, the answer for the old position changes nothing."""
+    case = Case()
+    request = case.moved()
+    case.move_leaders({"a-0": 3, "a-1": 2}, 5)
+    case.subscription.seek(A1, 9)
+    second = case.ask(2.0)
+    answer(request, ends({"a-0": (10, 1), "a-1": (10, 1)}), 5.0)
+    assert (50, 9) == tuple(getattr(case.subscription.position(p), "offset", None) for p in (A0, A1))
+    assert FetchState.AWAIT_VALIDATION is case.subscription.get(A0).fetch_state
+    answer(second, ends({"a-0": (60, 2)}), 6.0)
+    assert [A0, A1] == case.subscription.fetchable()
+
+
+def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
+    """Partitions taken away meanwhile are skipped."""
+    case = Case()
+    request = case.moved()
+    case.subscription.unsubscribe()
+    fail(request, UnsupportedVersionError("old"), 5.0)
+    fail(request, BrokerConnectionError("lost"), 5.0)
+    answer(request, ends({"a-0": 29, "a-1": 6}), 5.0)
+    assert (FOREVER, None) == (case.waits(6.0), case.manager.take_error())
+
+
+def test_a_seek_before_metadata_is_validated_later() -> None:
+    """A position with an epoch, sought while no leader was known, is checked when one is."""
+    case = Case()
+    case.subscription.seek(A0, 60, 2)
+    assert [0] == [row.partition for row in case.ask(1.0).message.topics[0].partitions]
+
+
+def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:
+    """While no leader is known the old one is not asked again, and metadata is."""
+    case = Case()
+    state = case.subscription.get(A0)
+    state.transition(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
+    case.cluster.update_last_seen_epoch(A0, 4)
+    assert RETRY_MS == case.waits(1.0)
+    assert case.metadata.poll(1000.0).requests

@@ -1,0 +1,146 @@
+"""A pipeline's file: what is read from it, and what is refused in which words."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.pipeline.settings import KEYS, Aggregate, Decode, Run, Sink, load, parse
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline" / "orders.toml"
+LEAST: dict[str, Any] = {
+    "source": {"kafka": {"bootstrap": {"servers": "h:1"}}, "subscribe": "t"},
+    "decode": {"schema": {"id": "long", "at": "timestamp"}},
+    "dead_letters": {"path": "/out/dead"},
+    "sink": {"path": "/out/rows"},
+    "run": {"checkpoint": "/out/checkpoint"},
+}
+AGGREGATE = {"window": "1 minute", "watermark": "5 seconds", "columns": {"n": "count(*)"}, "path": "/out/windows"}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """The least file there is, with keys named `section__key` set, or left out if None."""
+    made = copy.deepcopy(LEAST)
+    for name, value in changes.items():
+        section, _, key = name.partition("__")
+        at = made.setdefault(section, {})
+        if value is None:
+            at.pop(key)
+        else:
+            at[key] = value
+    return made
+
+
+def test_defaults() -> None:
+    """What a file leaves out has the defaults of the table."""
+    config = parse(document())
+    assert Sink("parquet", "/out/rows", None, ("date", "hour"), 1_000_000, None, {}) == config.sink
+    assert Run("pipeline", "/out/checkpoint", "available_now", None, 30) == config.run
+    assert "`id` long, `at` timestamp" == config.decode.schema
+    assert (None, None) == (config.aggregate, config.run.interval)
+    wanted = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "maxOffsetsPerTrigger": "1000000"}
+    assert wanted == config.source
+
+
+def test_the_table_has_the_fields_of_the_classes() -> None:
+    """Each section of the table fills its class, no field more, no field less."""
+    for section, made in (("decode", Decode), ("sink", Sink), ("aggregate", Aggregate), ("run", Run)):
+        names = {row.name for row in KEYS if row.section == section}
+        assert set(made.__dataclass_fields__) == names
+
+
+def test_the_example_is_read() -> None:
+    """The worked example is a good file; dotted names mean the same with and without quotes."""
+    config = load(EXAMPLE, ["source.kafka.bootstrap.servers=other:9", "run.trigger=5 seconds", "sink.files=3"])
+    assert "other:9" == config.source["kafka.bootstrap.servers"]
+    assert ("5 seconds", 3) == (config.run.interval, config.sink.files)
+    assert {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+    } == config.spark
+    assert config.aggregate is not None
+    assert {"orders": "count(*)", "cents": "sum(cents)"} == config.aggregate.columns
+
+
+def test_overrides_reach_tables_in_tables(tmp_path: Path) -> None:
+    """`--set` takes a key in a table of a section, and text that is no TOML as text."""
+    file = tmp_path / "p.toml"
+    file.write_text(EXAMPLE.read_text())
+    config = load(file, ["decode.rules.price=cents > 5", "decode.on_invalid=drop"])
+    assert ({"price": "cents > 5"}, "drop") == (config.decode.rules, config.decode.on_invalid)
+
+
+# fmt: off
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"sinc__path": "x"}, r"no section \[sinc\]; did you mean sink\?"),
+    ({"sink__pathh": "x"}, r"no key sink\.pathh; did you mean path\?"),
+    ({"sink__zzz": "x"}, r"no key sink\.zzz; there are format, path"),
+    ({"source__startingOffset": "earliest"}, r"no key source\.startingOffset; did you mean startingOffsets\?"),
+    ({"source__zzzzz": "1"}, r"no key source\.zzzzz; there are subscribe, subscribePattern, "),
+    ({"source__columns": "key"}, r"source\.columns has no place here"),
+    ({"source__endingOffsets": "latest"}, r"in \[source\]: ending offset not valid in streaming"),
+    ({"source__subscribe": None}, r"in \[source\]: One of the following options must be specified"),
+    ({"run__checkpoint": None}, r"run\.checkpoint is missing"),
+    ({"run__trigger": "often"}, r"run\.trigger = 'often' is not allowed: it takes 'available_now', or a time"),
+    ({"run__stop_timeout": -1}, r"run\.stop_timeout = -1 is not allowed: it takes a whole number"),
+    ({"run__stop_timeout": True}, r"run\.stop_timeout = True is not allowed"),
+    ({"decode__schema": None}, r"decode\.schema is missing"),
+    ({"decode__schema": {}}, r"decode\.schema names no field"),
+    ({"decode__schema": {"event_time": "long"}}, r"decode\.schema has a field 'event_time'"),
+    ({"decode__format": "jsno"}, r"decode\.format = 'jsno' is not allowed; did you mean json\?"),
+    ({"decode__format": "raw"}, r"decode\.schema and decode\.required belong to"),
+    ({"decode__metadata": ["kafka_ofset"]}, r"decode\.metadata has 'kafka_ofset'; did you mean kafka_offset\?"),
+    ({"decode__required": ["id", "id"]}, r"decode\.required = \['id', 'id'\] names something twice"),
+    ({"decode__rules": {"x": [1]}}, r"decode\.rules\.x = \[1\] is not allowed"),
+    ({"dead_letters__path": None}, r"dead_letters\.path is missing"),
+    ({"sink__path": None}, r"sink\.path is missing: sink\.format = 'parquet' writes to a path"),
+    ({"sink__format": "iceberg"}, r"sink\.path has no place beside sink\.format = 'iceberg'"),
+    ({"sink__max_records_per_file": 0}, r"sink\.max_records_per_file = 0 is not allowed"),
+    ({"sink__path": "/out/checkpoint/rows"}, r"sink\.path = '/out/checkpoint/rows' is in the folder of run"),
+    ({"aggregate__window": "1 minute"}, r"aggregate\.columns is missing"),
+    ({"aggregate": None}, r"aggregate = None is not allowed: it is a section"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[words[:40] for _, words in REFUSED])
+def test_refused(changes: dict[str, Any], words: str) -> None:
+    """Each wrong file is refused by the key's name, and with the nearest good one."""
+    made = {**document(), "aggregate": None} if changes == {"aggregate": None} else document(**changes)
+    with pytest.raises(ConfigError, match=words):
+        parse(made)
+
+
+def test_windows_share_the_format_of_rows() -> None:
+    """An aggregate is written as rows are, in files of any size."""
+    config = parse(document() | {"aggregate": AGGREGATE})
+    assert Sink("parquet", "/out/windows", None, ("date",), 0, None, {}) == config.aggregate_sink
+
+
+def test_windows_need_a_place() -> None:
+    """An aggregate without a folder of its own is refused."""
+    given = {key: value for key, value in AGGREGATE.items() if key != "path"}
+    with pytest.raises(ConfigError, match=r"aggregate\.path is missing"):
+        parse(document() | {"aggregate": given})
+
+
+@pytest.mark.parametrize(("text", "words"), [("a = [", "is not TOML"), (None, "cannot read")])
+def test_files_that_are_none(tmp_path: Path, text: str | None, words: str) -> None:
+    """A file that is not there or not TOML is an error of the file, not a traceback."""
+    file = tmp_path / "p.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load(file)
+
+
+@pytest.mark.parametrize("line", ["run", "run=1", "trigger=now"])
+def test_overrides_without_a_section(line: str) -> None:
+    """`--set` says how it is written."""
+    with pytest.raises(ConfigError, match=r"is not section\.key=value"):
+        load(EXAMPLE, [line])

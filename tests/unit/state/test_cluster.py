@@ -1,0 +1,312 @@
+"""The metadata cache: which of two answers is believed, what is kept, what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
+from kconsumer.types import Node, PartitionInfo
+from support.harnesses.manager_driver import NODES, led_by, metadata, partition, topic, tp
+
+ID_1, ID_2 = b"1" * 16, b"2" * 16
+VERSION = 12
+
+
+def cluster_of(*topics: object, version: int = VERSION, **fields: object) -> Cluster:
+    cluster = Cluster()
+    cluster.update(metadata(*topics, **fields), version, full=True)  # type: ignore[arg-type]
+    return cluster
+
+
+def test_an_empty_cluster_knows_nothing() -> None:
+    """Questions about unknown topics are answered with None, not with errors."""
+    cluster = Cluster()
+    assert NO_LEADER == cluster.leader(tp("a-0"))
+    assert (None, None, None) == (
+        cluster.partition_count("a"),
+        cluster.partitions_for("a"),
+        cluster.partition_info(tp("a-0")),
+    )
+    assert (None, None) == (cluster.topic_id("a"), cluster.topic_name(ID_1))
+    assert frozenset() == cluster.topics()
+
+
+def test_an_answer_is_taken_in() -> None:
+    """Nodes, leaders, ids, counts and public forms come out of one answer."""
+    first, second = partition(0, leader=1, epoch=4, offline_replicas=[2]), partition(1, leader=2, epoch=5)
+    cluster = cluster_of(topic("a", second, first, topic_id=ID_1))
+    assert NODES == cluster.nodes
+    assert ("c", 1) == (cluster.cluster_id, cluster.controller_id)
+    assert LeaderAndEpoch(NODES[2], 5) == cluster.leader(tp("a-1"))
+    assert (ID_1, "a", 2) == (cluster.topic_id("a"), cluster.topic_name(ID_1), cluster.partition_count("a"))
+    both = (NODES[1], NODES[2])
+    expected = PartitionInfo("a", 0, NODES[1], both, both, (NODES[2],))
+    assert expected == cluster.partition_info(tp("a-0"))
+    assert [0, 1] == [info.partition for info in cluster.partitions_for("a") or ()]
+
+
+def test_a_replica_without_address_is_kept_by_id() -> None:
+    """A broker that is down is not among the brokers of an answer, but remains a replica."""
+    cluster = cluster_of(topic("a", partition(0, leader=9, replica_nodes=[9], isr_nodes=[])))
+    info = cluster.partition_info(tp("a-0"))
+    assert info is not None
+    assert (None, (Node(9, "", -1),)) == (info.leader, info.replicas)
+
+
+def test_no_controller() -> None:
+    """Controller -1 means that none is known."""
+    assert cluster_of(controller=-1).controller_id is None
+
+
+@pytest.mark.parametrize(
+    ("known", "answered", "expected"),
+    [(4, 5, 5), (4, 4, 4), (4, 3, 4)],
+    ids=["newer", "equal", "older"],
+)
+def test_an_older_epoch_keeps_the_known_leader(known: int, answered: int, expected: int) -> None:
+    """An answer is believed when its leader epoch is newer or equal; an older one leaves the entry alone."""
+    cluster = cluster_of(topic("a", partition(0, leader=1, epoch=known)))
+    cluster.update(metadata(topic("a", partition(0, leader=2, epoch=answered))), VERSION, full=True)
+    leader = NODES[1] if answered < known else NODES[2]
+    assert LeaderAndEpoch(leader, expected) == cluster.leader(tp("a-0"))
+
+
+def test_a_recreated_topic_starts_its_epochs_again() -> None:
+    """Another topic id makes a lower epoch acceptable (deleted and made again under the same name)."""
+    cluster = cluster_of(topic("a", partition(0, epoch=7), topic_id=ID_1))
+    update = cluster.update(metadata(topic("a", partition(0, leader=2, epoch=0), topic_id=ID_2)), VERSION, full=True)
+    assert update.progressed
+    assert LeaderAndEpoch(NODES[2], 0) == cluster.leader(tp("a-0"))
+    assert (None, "a") == (cluster.topic_name(ID_1), cluster.topic_name(ID_2))
+
+
+def test_a_topic_that_was_gone_starts_its_epochs_again() -> None:
+    """An id heard of while the topic was missing from the cache also resets the epoch."""
+    cluster = cluster_of(topic("a", partition(0, epoch=7), topic_id=ID_1))
+    cluster.update(metadata(), VERSION, full=True)
+    cluster.update(metadata(topic("a", partition(0, epoch=1), topic_id=ID_2)), VERSION, full=True)
+    assert 1 == cluster.leader(tp("a-0")).epoch
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_topic_made_anew_is_told(gone: bool) -> None:
+    """Once, when its id is another one than before, whether or not the topic was missing in between."""
+    cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
+    if gone:
+        assert set() == cluster.update(metadata(), VERSION, full=True).recreated
+    for expected in ({"a"}, set()):
+        answer = metadata(topic("a", partition(0), topic_id=ID_2))
+        assert expected == cluster.update(answer, VERSION, full=True).recreated
+
+
+def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
+    """Without ids, an answer older than an epoch heard of is not believed even if nothing else is known."""
+    cluster = cluster_of(topic("a", partition(0, epoch=7)))
+    cluster.update(metadata(), VERSION, full=True)
+    cluster.update(metadata(topic("a", partition(0, epoch=6))), VERSION, full=True)
+    assert 0 == cluster.partition_count("a")
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(8, None), (9, 3)])
+def test_epochs_count_from_version_9(version: int, epoch: int | None) -> None:
+    """Brokers before 2.4 may send epochs that go backwards: they are dropped."""
+    cluster = cluster_of(topic("a", partition(0, epoch=3)), version=version)
+    assert LeaderAndEpoch(NODES[1], epoch) == cluster.leader(tp("a-0"))
+
+
+def test_an_unreliable_answer_clears_the_epoch() -> None:
+    """An old broker's answer, taken in after a new one's, leaves no epoch to compare with."""
+    cluster = cluster_of(topic("a", partition(0, epoch=3)))
+    cluster.update(metadata(topic("a", partition(0, leader=2, epoch=1))), 8, full=True)
+    assert LeaderAndEpoch(NODES[2], None) == cluster.leader(tp("a-0"))
+    assert cluster.last_seen_epoch(tp("a-0")) is None
+
+
+def test_a_full_answer_replaces() -> None:
+    """Topics that a full answer does not name are forgotten."""
+    cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)))
+    cluster.update(metadata(topic("b", partition(0))), VERSION, full=True)
+    assert {"b"} == cluster.topics()
+
+
+def test_a_partial_answer_merges() -> None:
+    """A partial answer replaces the topics it names, drops those it has errors for, and keeps the others."""
+    cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)), topic("c", partition(0)))
+    answer = metadata(topic("b", partition(0), partition(1)), topic("c", error=3), topic("d", partition(0)))
+    cluster.update(answer, VERSION, full=False)
+    assert {"a": 1, "b": 2, "d": 1} == {name: cluster.partition_count(name) for name in cluster.topics()}
+
+
+def test_only_topics_to_keep_are_kept() -> None:
+    """`keep` drops topics of full and partial answers, with their errors and epochs."""
+    cluster = cluster_of(topic("a", partition(0)))
+    update = cluster.update(
+        metadata(topic("b", partition(0)), topic("c", error=29)), VERSION, full=False, keep=lambda *_: False
+    )
+    assert frozenset() == cluster.topics()
+    assert {} == update.topic_errors
+    assert cluster.last_seen_epoch(tp("a-0")) is None
+
+
+def test_keep_is_told_which_topics_are_internal() -> None:
+    """Kafka's own topics can be left out of a pattern."""
+    cluster = Cluster()
+    answer = metadata(topic("a", partition(0)), topic("__consumer_offsets", partition(0), internal=True))
+    cluster.update(answer, VERSION, full=True, keep=lambda _, internal: internal)
+    assert {"__consumer_offsets"} == cluster.topics() == cluster.internal_topics
+
+
+@pytest.mark.parametrize(
+    ("answer", "stale", "errors"),
+    [
+        (metadata(topic("a", partition(0, leader=-1, error=5))), True, {}),
+        (metadata(topic("a", partition(0, error=9))), True, {}),
+        (metadata(topic("a", error=3)), True, {"a": 3}),
+        (metadata(topic("a", error=5)), True, {"a": 5}),
+        (metadata(topic("a", error=17)), False, {"a": 17}),
+        (metadata(topic("a", error=29)), False, {"a": 29}),
+        (metadata(topic(None, error=100, topic_id=ID_1)), True, {}),
+        (metadata(topic("a", partition(0))), False, {}),
+    ],
+    ids=["no leader", "replica", "unknown", "leaderless topic", "invalid", "refused", "unknown id", "good"],
+)
+def test_errors_in_answers(answer: object, stale: bool, errors: dict[str, int]) -> None:
+    """Errors that pass make the answer stale; topic errors are told by code."""
+    update = Cluster().update(answer, VERSION, full=True)
+    assert (stale, errors) == (update.stale, update.topic_errors)
+
+
+def test_a_leaderless_partition_stays_known() -> None:
+    """LEADER_NOT_AVAILABLE keeps the partition, without a leader."""
+    cluster = cluster_of(topic("a", partition(0, leader=-1, error=5)))
+    assert (1, None) == (cluster.partition_count("a"), cluster.leader(tp("a-0")).leader)
+
+
+@pytest.mark.parametrize(
+    ("second", "progressed"),
+    [
+        (metadata(topic("a", partition(0, epoch=4))), False),
+        (metadata(topic("a", partition(0, epoch=5))), True),
+        (metadata(topic("a", partition(0, epoch=4), partition(1))), True),
+        (metadata(topic("a", partition(0, epoch=3))), False),
+        (metadata(topic("a", error=3)), False),
+        (metadata(topic("a", partition(0, epoch=-1))), True),
+    ],
+    ids=["same", "new epoch", "new partition", "old epoch", "gone", "no epoch"],
+)
+def test_progress(second: object, progressed: bool) -> None:
+    """An answer that tells nothing new of epochs, ids or partitions makes no progress."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    assert progressed == cluster.update(second, VERSION, full=True).progressed
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "node", "expected"),
+    [
+        (2, 6, None, LeaderAndEpoch(NODES[2], 6)),
+        (2, 6, Node(2, "moved", 1), LeaderAndEpoch(Node(2, "moved", 1), 6)),
+        (7, 6, Node(7, "new", 1), LeaderAndEpoch(Node(7, "new", 1), 6)),
+        (2, 5, None, None),
+        (2, 4, None, None),
+        (7, 6, None, None),
+        (-1, 6, None, None),
+        (2, -1, None, None),
+    ],
+    ids=["known node", "moved node", "new node", "equal epoch", "older", "no address", "no leader", "no epoch"],
+)
+def test_leader_hints(leader: int, epoch: int, node: Node | None, expected: LeaderAndEpoch | None) -> None:
+    """A leader named by a Fetch answer is taken only with a strictly newer epoch and a known address."""
+    cluster = cluster_of(topic("a", partition(0, leader=1, epoch=5)))
+    version = cluster.update_version
+    assert (expected is not None) == cluster.update_leader(tp("a-0"), leader, epoch, node)
+    assert (expected or LeaderAndEpoch(NODES[1], 5)) == cluster.leader(tp("a-0"))
+    assert (expected is not None) == (cluster.update_version > version)
+
+
+def test_a_hint_updates_the_public_form() -> None:
+    """`partitions_for` tells the new leader too."""
+    cluster = cluster_of(topic("a", partition(0, leader=1, epoch=5)))
+    assert cluster.partitions_for("a")
+    cluster.update_leader(tp("a-0"), 2, 6)
+    info = cluster.partition_info(tp("a-0"))
+    assert info is not None
+    assert NODES[2] == info.leader
+
+
+def test_a_hint_for_an_unknown_partition_is_ignored() -> None:
+    """Neither the topic nor the partition is invented."""
+    cluster = cluster_of(topic("a", partition(0)))
+    assert not cluster.update_leader(tp("a-1"), 2, 6)
+    assert not cluster.update_leader(tp("b-0"), 2, 6)
+
+
+def test_a_newer_epoch_makes_the_leader_unknown() -> None:
+    """An epoch met in a commit says that the cached leader is old; metadata of that epoch brings one back."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    assert cluster.update_last_seen_epoch(tp("a-0"), 5)
+    assert LeaderAndEpoch(None, 5) == cluster.leader(tp("a-0"))
+    cluster.update(metadata(topic("a", partition(0, leader=1, epoch=4))), VERSION, full=True)
+    assert LeaderAndEpoch(None, 5) == cluster.leader(tp("a-0"))
+    cluster.update(metadata(topic("a", partition(0, leader=3, epoch=5))), VERSION, full=True)
+    assert LeaderAndEpoch(NODES[3], 5) == cluster.leader(tp("a-0"))
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_an_epoch_that_is_no_news(epoch: int) -> None:
+    """Epochs not newer than the one known, or of unknown partitions, change nothing."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    assert not cluster.update_last_seen_epoch(tp("a-0"), epoch)
+    assert not cluster.update_last_seen_epoch(tp("b-0"), epoch)
+    assert NODES[1] == cluster.leader(tp("a-0")).leader
+
+
+def test_forgetting_keeps_epochs() -> None:
+    """Bootstrapping again drops brokers and topics; an old leader is still not believed afterwards."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    cluster.forget()
+    assert ({}, frozenset(), NO_LEADER) == (cluster.nodes, cluster.topics(), cluster.leader(tp("a-0")))
+    cluster.update(metadata(topic("a", partition(0, epoch=3))), VERSION, full=True)
+    assert cluster.leader(tp("a-0")).leader is None
+
+
+def test_equal_leaders_stay_the_same_object() -> None:
+    """An answer that changes nothing lets positions be compared by identity."""
+    cluster = cluster_of(topic("a", partition(0, epoch=4)))
+    before = cluster.leader(tp("a-0"))
+    cluster.update(metadata(topic("a", partition(0, epoch=4))), VERSION, full=True)
+    assert before is cluster.leader(tp("a-0"))
+
+
+def test_a_moved_broker_changes_the_leader() -> None:
+    """The same leader at another address is another leader, so that requests go to the new address."""
+    cluster = cluster_of(topic("a", partition(0, leader=1)))
+    answer = metadata(topic("a", partition(0, leader=1)))
+    answer.brokers[0].host = "elsewhere"
+    cluster.update(answer, VERSION, full=True)
+    assert Node(1, "elsewhere", 9092) == cluster.leader(tp("a-0")).leader
+
+
+def test_partition_infos_are_sorted() -> None:
+    """All partitions of some topics, by name and number; unknown topics are left out."""
+    cluster = Cluster()
+    cluster.update(led_by({"b-1": 1, "b-0": 1, "a-0": 2, "c-0": 1}), VERSION, full=True)
+    names = [f"{info.topic}-{info.partition}" for info in cluster.partition_infos({"b", "a", "x"})]
+    assert ["a-0", "b-0", "b-1"] == names
+    assert 4 == len(cluster.partition_infos())
+
+
+@pytest.mark.parametrize(("node", "online"), [(1, True), (2, False), (9, False)])
+def test_online_replicas(node: int, online: bool) -> None:
+    """A preferred replica is used only while its broker is known and not offline for the partition."""
+    cluster = cluster_of(topic("a", partition(0, offline_replicas=[2])))
+    assert (NODES[1] if online else None) == cluster.node_if_online(tp("a-0"), node)
+
+
+def test_an_unknown_partition_has_no_online_replica() -> None:
+    """Nothing is known of partitions outside the cache."""
+    assert cluster_of().node_if_online(tp("a-0"), 1) is None
+
+
+def test_repr_counts() -> None:
+    """The repr tells version and sizes."""
+    assert "<Cluster c v1: 3 nodes, 1 topics, 1 partitions>" == repr(cluster_of(topic("a", partition(0))))

@@ -1,0 +1,265 @@
+"""One partition's state: which changes are legal, what makes it fetchable, what it remembers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kconsumer.errors import StateError
+from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
+from kconsumer.state.partition import (
+    HAS_POSITION,
+    TRANSITIONS,
+    FetchPosition,
+    FetchState,
+    PartitionState,
+    Tally,
+)
+from kconsumer.types import OffsetReset
+from support.harnesses.manager_driver import NODES
+
+LEADER = LeaderAndEpoch(NODES[1], 3)
+NEXT_LEADER = LeaderAndEpoch(NODES[2], 4)
+HERE = FetchPosition(10, 2, LEADER)
+
+# Java's table, written down a second time: from, to.
+LEGAL = {
+    ("initializing", "fetching"),
+    ("initializing", "await_reset"),
+    ("initializing", "await_validation"),
+    ("fetching", "fetching"),
+    ("fetching", "await_reset"),
+    ("fetching", "await_validation"),
+    ("await_reset", "fetching"),
+    ("await_reset", "await_reset"),
+    ("await_validation", "fetching"),
+    ("await_validation", "await_reset"),
+    ("await_validation", "await_validation"),
+}
+
+
+def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
+    """A partition brought into a state by legal steps."""
+    made = PartitionState(tally)
+    if state is not FetchState.INITIALIZING:
+        assert made.transition(state, HERE if state in HAS_POSITION else None)
+    return made
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(FetchState, FetchState)))
+def test_transitions(old: FetchState, new: FetchState) -> None:
+    """Legal changes happen; illegal ones are ignored and change nothing."""
+    state = state_in(old)
+    legal = (old.value, new.value) in LEGAL
+    before = (state.fetch_state, state.position, state.fetchable)
+    assert legal == (new in TRANSITIONS[old])
+    assert legal == state.transition(new, HERE)
+    if legal:
+        assert (new, HERE if new in HAS_POSITION else None) == (state.fetch_state, state.position)
+    else:
+        assert before == (state.fetch_state, state.position, state.fetchable)
+
+
+@pytest.mark.parametrize("new", [FetchState.FETCHING, FetchState.AWAIT_VALIDATION])
+def test_a_state_with_position_needs_one(new: FetchState) -> None:
+    """A partition that never had a position cannot become one that has."""
+    with pytest.raises(StateError, match="without a position"):
+        PartitionState().transition(new)
+
+
+@pytest.mark.parametrize("state", FetchState)
+def test_only_fetching_is_valid(state: FetchState) -> None:
+    """A position is valid, and the partition fetchable, in one state only."""
+    made = state_in(state)
+    expected = state is FetchState.FETCHING
+    assert (expected, expected) == (made.has_valid_position, made.fetchable)
+
+
+@pytest.mark.parametrize("flag", ["paused", "pending_revocation", "unsubscribed", "awaiting_callback"])
+def test_each_flag_stops_fetching(flag: str) -> None:
+    """Any of the flags holds the partition back, and clearing it lets it go on."""
+    state = state_in(FetchState.FETCHING)
+    state.flag(**{flag: True})
+    assert (False, True) == (state.fetchable, state.has_valid_position)
+    state.flag(**{flag: False})
+    assert state.fetchable
+
+
+def test_flags_outlive_transitions() -> None:
+    """A paused partition that gets its position is not fetched until resumed."""
+    state = PartitionState()
+    state.pause()
+    state.seek(HERE)
+    assert not state.fetchable
+    state.resume()
+    assert state.fetchable
+
+
+def test_the_tally_counts_missing_positions() -> None:
+    """Partitions of one assignment share a count of those without a valid position."""
+    tally = Tally()
+    first, second = PartitionState(tally), PartitionState(tally)
+    assert 2 == tally.without_position
+    first.seek(HERE)
+    first.seek(HERE)
+    second.seek_unvalidated(HERE)
+    assert 1 == tally.without_position
+    second.complete_validation()
+    assert 0 == tally.without_position
+    first.reset(OffsetReset.LATEST)
+    first.reset(OffsetReset.EARLIEST)
+    assert 1 == tally.without_position
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (FetchPosition(10, 2, LEADER), FetchState.AWAIT_VALIDATION),
+        (FetchPosition(10, None, LEADER), FetchState.FETCHING),
+        (FetchPosition(10, 2, LeaderAndEpoch(NODES[1], None)), FetchState.FETCHING),
+        (FetchPosition(10, 2, NO_LEADER), FetchState.FETCHING),
+    ],
+    ids=["both epochs", "no offset epoch", "no leader epoch", "no leader"],
+)
+@pytest.mark.parametrize("old", FetchState)
+def test_validation_needs_both_epochs(old: FetchState, position: FetchPosition, expected: FetchState) -> None:
+    """From any state, a position with both epochs is validated first and any other is taken as it is."""
+    state = state_in(old)
+    state.seek_unvalidated(position)
+    assert (expected, position) == (state.fetch_state, state.position)
+
+
+def test_a_new_leader_means_validation() -> None:
+    """When the leader changes, a position with an epoch is checked against the new one."""
+    state = state_in(FetchState.FETCHING)
+    assert not state.maybe_validate(LEADER)
+    assert state.maybe_validate(NEXT_LEADER)
+    assert HERE._replace(leader=NEXT_LEADER) == state.position
+
+
+def test_a_new_leader_without_epochs_is_taken() -> None:
+    """A position without an epoch only learns who leads now."""
+    state = PartitionState()
+    state.seek(FetchPosition(10, None, LEADER))
+    assert not state.maybe_validate(NEXT_LEADER)
+    assert FetchPosition(10, None, NEXT_LEADER) == state.position
+
+
+@pytest.mark.parametrize("old", [FetchState.INITIALIZING, FetchState.AWAIT_RESET])
+def test_without_position_leaders_do_not_matter(old: FetchState) -> None:
+    """A partition that has no position validates nothing."""
+    state = state_in(old)
+    assert not state.maybe_validate(NEXT_LEADER)
+    assert old is state.fetch_state
+
+
+def test_a_lost_leader_changes_nothing() -> None:
+    """While no leader is known the position stays with the old one."""
+    state = state_in(FetchState.FETCHING)
+    assert not state.maybe_validate(LeaderAndEpoch(None, 9))
+    assert HERE == state.position
+
+
+def test_a_second_leader_change_restarts_validation() -> None:
+    """A validation under way is aimed at the newest leader, without backoff."""
+    state = state_in(FetchState.AWAIT_VALIDATION)
+    state.next_retry = 500.0
+    assert state.maybe_validate(NEXT_LEADER)
+    assert (NEXT_LEADER, 0.0) == (state.position.leader if state.position else None, state.next_retry)
+
+
+def test_completing_validation_keeps_the_position() -> None:
+    """A good position is fetched from; without a validation under way nothing happens."""
+    state = state_in(FetchState.AWAIT_VALIDATION)
+    state.complete_validation()
+    assert (FetchState.FETCHING, HERE) == (state.fetch_state, state.position)
+    waiting = state_in(FetchState.AWAIT_RESET)
+    waiting.complete_validation()
+    assert FetchState.AWAIT_RESET is waiting.fetch_state
+
+
+def test_reset_drops_the_position() -> None:
+    """A reset forgets position, backoff and what an earlier reset had found."""
+    state = state_in(FetchState.FETCHING)
+    state.next_retry, state.reset_end = 500.0, 7
+    state.reset(OffsetReset.EARLIEST)
+    assert (None, OffsetReset.EARLIEST) == (state.position, state.reset_strategy)
+    assert (0.0, None) == (state.next_retry, state.reset_end)
+
+
+def test_seek_ends_a_reset() -> None:
+    """The user's position wins over a reset under way."""
+    state = state_in(FetchState.AWAIT_RESET)
+    state.seek(HERE)
+    assert (FetchState.FETCHING, None) == (state.fetch_state, state.reset_strategy)
+
+
+def test_the_preferred_replica_has_a_lease() -> None:
+    """A preferred replica is used until its lease ends; naming it again does not extend the lease."""
+    state = state_in(FetchState.FETCHING)
+    state.set_preferred_replica(2, until=100.0)
+    state.set_preferred_replica(2, until=900.0)
+    assert (2, 2, None) == (
+        state.preferred_replica(0.0),
+        state.preferred_replica(100.0),
+        state.preferred_replica(100.5),
+    )
+
+
+def test_another_preferred_replica_has_its_own_lease() -> None:
+    """Naming another replica, or the same one after it was cleared, starts a new lease."""
+    state = state_in(FetchState.FETCHING)
+    state.set_preferred_replica(2, until=100.0)
+    state.set_preferred_replica(3, until=900.0)
+    assert 3 == state.preferred_replica(500.0)
+    assert (3, None) == (state.clear_preferred_replica(), state.clear_preferred_replica())
+    assert state.preferred_replica(0.0) is None
+
+
+def test_a_leader_change_clears_the_preferred_replica() -> None:
+    """The new leader is asked which replica it prefers."""
+    state = state_in(FetchState.FETCHING)
+    state.set_preferred_replica(2, until=100.0)
+    state.maybe_validate(NEXT_LEADER)
+    assert state.preferred_replica(0.0) is None
+
+
+def test_lag() -> None:
+    """Lag is the end, as the isolation level sees it, minus the position; None while one is unknown."""
+    state = state_in(FetchState.FETCHING)
+    assert state.lag() is None
+    state.high_watermark, state.last_stable_offset = 25, 20
+    assert (15, 10) == (state.lag(), state.lag(read_committed=True))
+    state.reset(OffsetReset.LATEST)
+    assert state.lag() is None
+
+
+def test_trouble_is_forgotten_with_the_state() -> None:
+    """Why a reset has not worked yet is kept until the state changes."""
+    state = state_in(FetchState.AWAIT_RESET)
+    state.last_error = "LEADER_NOT_AVAILABLE"
+    state.seek(HERE)
+    assert "" == state.last_error
+
+
+def test_since_when() -> None:
+    """`since` and `flags_since` are the moments of the changes, not of what came after and changed nothing."""
+    tally = Tally(1_000.0)
+    state = PartitionState(tally)
+    tally.now = 2_000.0
+    state.seek(HERE)
+    tally.now = 5_000.0
+    state.seek(FetchPosition(11, None, LEADER))
+    assert (2_000.0, 1_000.0) == (state.state_since, state.flags_since)
+    state.pause()
+    tally.now = 6_000.0
+    state.pause()
+    assert (2_000.0, 5_000.0) == (state.state_since, state.flags_since)
+
+
+def test_repr_tells_state_and_flags() -> None:
+    """The repr shows what a bug report needs."""
+    state = state_in(FetchState.FETCHING)
+    state.pause()
+    assert "<PartitionState fetching at 10 paused>" == repr(state)

@@ -1,0 +1,536 @@
+"""Subscriptions that exclude each other, assignments that keep state, positions that move."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from kconsumer.errors import NoOffsetForPartitionError, StateError
+from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.partition import FetchPosition, FetchState
+from kconsumer.state.subscription import SubscriptionKind, SubscriptionState, Truncation
+from kconsumer.types import OffsetAndMetadata, OffsetReset
+from support.harnesses.manager_driver import NODES, led_by, metadata, partition, topic, tp, tps
+
+LEADER = LeaderAndEpoch(NODES[1], 3)
+A0, A1, B0 = tps("a-0", "a-1", "b-0")
+
+
+def assigned(*names: str, reset: OffsetReset = OffsetReset.LATEST) -> SubscriptionState:
+    """A subscription state with these partitions assigned by hand."""
+    state = SubscriptionState(reset)
+    state.assign(tps(*names))
+    return state
+
+
+# --- kinds -----------------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[SubscriptionState], object]] = {
+    "topics": lambda state: state.subscribe({"a"}),
+    "pattern": lambda state: state.subscribe_pattern(re.compile("a")),
+    "assigned": lambda state: state.assign([A0]),
+}
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_kinds_exclude_each_other(first: str, second: str) -> None:
+    """Another kind of subscription is refused until unsubscribe; the same kind replaces."""
+    state = SubscriptionState()
+    KINDS[first](state)
+    if first != second:
+        with pytest.raises(StateError, match="unsubscribe"):
+            KINDS[second](state)
+        assert SubscriptionKind(first) is state.kind
+        state.unsubscribe()
+    KINDS[second](state)
+    assert SubscriptionKind(second) is state.kind
+
+
+def test_unsubscribe_forgets_everything() -> None:
+    """Topics, pattern, group topics and assignment are gone."""
+    state = SubscriptionState()
+    state.subscribe_pattern(re.compile("a.*"))
+    state.subscribe_matched({"a"})
+    state.group_subscribe({"a", "b"})
+    state.assign_from_group([A0])
+    state.unsubscribe()
+    assert (SubscriptionKind.NONE, None, (), frozenset()) == (
+        state.kind,
+        state.pattern,
+        state.assigned(),
+        state.metadata_topics(),
+    )
+
+
+def test_subscribing_replaces() -> None:
+    """A second subscription replaces the first and says whether it differs."""
+    state = SubscriptionState()
+    assert [True, False, True] == [state.subscribe(topics) for topics in ({"a"}, {"a"}, {"b"})]
+    assert {"b"} == state.subscribed_topics()
+
+
+def test_subscribing_keeps_the_assignment() -> None:
+    """Partitions of topics no longer wanted stay until the group has taken them."""
+    state = SubscriptionState()
+    state.subscribe({"a"})
+    state.assign_from_group([A0])
+    state.subscribe({"b"})
+    assert ((A0,), True, False) == (state.assigned(), state.is_assigned(A0), state.is_assigned(B0))
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("topics", {"a"}), ("pattern", set()), ("assigned", set())])
+def test_subscribed_topics(kind: str, expected: set[str]) -> None:
+    """Only group subscriptions have topics; a pattern has those matched so far."""
+    state = SubscriptionState()
+    KINDS[kind](state)
+    assert expected == state.subscribed_topics()
+    assert (kind != "assigned") == state.is_group_managed
+    assert (kind == "pattern") == state.has_pattern
+
+
+def test_a_manual_assignment_needs_metadata_of_its_topics() -> None:
+    """Topics of assigned partitions are wanted although nothing is subscribed."""
+    assert {"a", "b"} == assigned("a-0", "a-1", "b-0").metadata_topics()
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    """As in Java, the pattern has to match the whole name."""
+    state = SubscriptionState()
+    state.subscribe_pattern(re.compile("ab?"))
+    assert [True, True, False, False] == [state.matches_subscription(name) for name in ("a", "ab", "abc", "xa")]
+
+
+def test_topics_match_by_name() -> None:
+    """Without a pattern exactly the subscribed names match; a manual assignment matches nothing."""
+    state = SubscriptionState()
+    state.subscribe({"a"})
+    assert [True, False] == [state.matches_subscription(name) for name in ("a", "b")]
+    assert not assigned("a-0").matches_subscription("a")
+
+
+def test_a_pattern_follows_the_cluster() -> None:
+    """Matching again tells whether the set changed, and can leave out Kafka's own topics."""
+    state = SubscriptionState()
+    state.subscribe_pattern(re.compile(".*"))
+    cluster = Cluster()
+    answer = metadata(topic("a", partition(0)), topic("__offsets", partition(0), internal=True))
+    cluster.update(answer, 12, full=True)
+    assert [True, False] == [state.update_matched(cluster, exclude_internal=True) for _ in range(2)]
+    assert {"a"} == state.subscribed_topics()
+    assert state.update_matched(cluster, exclude_internal=False)
+    assert {"a", "__offsets"} == state.subscribed_topics()
+
+
+def test_only_a_pattern_has_matches() -> None:
+    """Matched topics make no sense for another kind."""
+    with pytest.raises(StateError, match="pattern"):
+        assigned("a-0").subscribe_matched({"a"})
+
+
+def test_the_leader_wants_the_groups_topics() -> None:
+    """A group leader needs metadata of all members' topics, until it resets that."""
+    state = SubscriptionState()
+    state.subscribe({"a"})
+    assert not state.group_subscribe({"a"})
+    assert state.group_subscribe({"b", "c"})
+    assert {"a", "b", "c"} == state.metadata_topics()
+    assert state.needs_metadata("b")
+    assert {"a"} == state.subscribed_topics()
+    state.reset_group_subscription()
+    assert {"a"} == state.metadata_topics()
+
+
+def test_only_subscribers_are_in_a_group() -> None:
+    """A manual assignment takes part in no group."""
+    with pytest.raises(StateError, match="group"):
+        assigned("a-0").group_subscribe({"a"})
+    with pytest.raises(StateError, match="group"):
+        assigned("a-0").assign_from_group([A0])
+
+
+def test_topics_version_tells_changes() -> None:
+    """The version moves with each change of the topics that metadata is needed for, and not otherwise."""
+    state = SubscriptionState()
+    versions = [state.topics_version]
+    for step in (
+        lambda: state.subscribe({"a"}),
+        lambda: state.group_subscribe({"b"}),
+        state.reset_group_subscription,
+        state.unsubscribe,
+        lambda: state.assign([A0]),
+        lambda: state.assign([B0]),
+        state.unsubscribe,
+        lambda: state.subscribe_pattern(re.compile("x")),
+    ):
+        step()
+        versions.append(state.topics_version)
+    assert sorted(set(versions)) == versions
+    state.subscribe_pattern(re.compile("x"))
+    state.reset_group_subscription()
+    assert versions[-1] == state.topics_version
+
+
+# --- assignment ------------------------------------------------------------------------------------------
+
+
+def test_assigning_sorts_and_tells_changes() -> None:
+    """The order to fetch in starts sorted; an equal set in any order is no change."""
+    state = SubscriptionState()
+    assert state.assign([B0, A1, A0])
+    version = state.assignment_version
+    assert not state.assign([A0, A1, B0])
+    assert ((A0, A1, B0), version) == (state.assigned(), state.assignment_version)
+
+
+def test_kept_partitions_keep_their_state() -> None:
+    """Position and pause survive a partial change; a partition that leaves and returns starts anew."""
+    state = SubscriptionState()
+    state.subscribe({"a", "b"})
+    state.assign_from_group([A0, B0])
+    state.seek(A0, 5)
+    state.seek(B0, 6)
+    state.pause(A0)
+    state.assign_from_group([A0, A1])
+    assert (FetchPosition(5), True) == (state.position(A0), state.get(A0).paused)
+    state.assign_from_group([A0, B0])
+    assert state.position(B0) is None
+
+
+def test_kept_partitions_count_once() -> None:
+    """The count of missing positions is right after each change of the assignment."""
+    state = SubscriptionState()
+    state.subscribe({"a", "b"})
+    state.assign_from_group([A0, A1])
+    gone = state.get(A1)
+    state.seek(A0, 5)
+    assert not state.has_all_positions()
+    state.assign_from_group([A0])
+    assert state.has_all_positions()
+    gone.reset(OffsetReset.LATEST)
+    gone.seek(FetchPosition(1))
+    assert state.has_all_positions()
+    state.assign_from_group([A0, B0])
+    assert not state.has_all_positions()
+    state.seek(B0, 1)
+    assert state.has_all_positions()
+
+
+def test_the_assignment_version_moves_with_each_change() -> None:
+    """Anything that holds on to the assigned set can tell when it is old."""
+    state = SubscriptionState()
+    state.subscribe({"a"})
+    versions = [state.assignment_version]
+    for step in (lambda: state.assign_from_group([A0]), lambda: state.assign_from_group([]), state.unsubscribe):
+        step()
+        versions.append(state.assignment_version)
+    assert sorted(set(versions)) == versions
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state: state.get(A0),
+        lambda state: state.seek(A0, 1),
+        lambda state: state.position(A0),
+        lambda state: state.pause(A0),
+        lambda state: state.resume(A0),
+        lambda state: state.request_reset(A0, OffsetReset.LATEST),
+        lambda state: state.mark_pending_revocation([A0]),
+        lambda state: state.set_position(A0, FetchPosition(1)),
+    ],
+)
+def test_unassigned_partitions_are_refused(use: Callable[[SubscriptionState], object]) -> None:
+    """What the user does to a partition needs it assigned, and the error names it."""
+    with pytest.raises(StateError, match="a-0 is not assigned"):
+        use(SubscriptionState())
+
+
+def test_answers_for_lost_partitions_are_ignored() -> None:
+    """What an answer does to a partition that was taken away meanwhile has no effect."""
+    state = SubscriptionState()
+    assert not state.maybe_seek_after_reset(A0, 1, OffsetReset.LATEST)
+    assert not state.maybe_validate(A0, LEADER)
+    assert state.maybe_complete_validation(A0, FetchPosition(1, 1, LEADER), 0, 0) is None
+    state.complete_validation(A0, FetchPosition(1))
+    state.set_next_retry([A0], 1.0)
+    state.mark_awaiting_callback([A0])
+    state.move_to_end(A0)
+    assert ((), None, False) == (state.assigned(), state.find(A0), state.is_fetchable(A0))
+
+
+# --- positions -------------------------------------------------------------------------------------------
+
+
+def test_seek_without_epoch_is_taken_at_once() -> None:
+    """A plain offset is never validated."""
+    state = assigned("a-0")
+    state.seek(A0, 5, leader=LEADER)
+    assert (FetchState.FETCHING, FetchPosition(5, None, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
+
+
+def test_seek_with_epoch_is_validated() -> None:
+    """With the epoch of the record before it, the position is checked first."""
+    state = assigned("a-0")
+    state.seek(A0, 5, 2, LEADER)
+    assert FetchState.AWAIT_VALIDATION is state.get(A0).fetch_state
+    assert [A0] == state.partitions_to_validate(0.0)
+
+
+def test_request_reset_uses_the_policy() -> None:
+    """Without a strategy the configured one is used; the reset may be put off."""
+    state = assigned("a-0", "a-1", reset=OffsetReset.EARLIEST)
+    state.request_reset(A0)
+    state.request_reset(A1, OffsetReset.LATEST, retry_at=50.0)
+    assert (OffsetReset.EARLIEST, OffsetReset.LATEST) == (
+        state.get(A0).reset_strategy,
+        state.get(A1).reset_strategy,
+    )
+    assert ([A0], [A0, A1]) == (state.partitions_to_reset(49.0), state.partitions_to_reset(50.0))
+
+
+def test_request_reset_without_policy_is_an_error() -> None:
+    """With policy none there is nothing to reset to, and the position stays."""
+    state = assigned("a-0", reset=OffsetReset.NONE)
+    state.seek(A0, 5)
+    with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
+        state.request_reset(A0)
+    assert FetchPosition(5) == state.position(A0)
+
+
+def test_reset_initializing_resets_those_without_position() -> None:
+    """Partitions that have a position, or are not meant, are left alone."""
+    state = assigned("a-0", "a-1", "b-0")
+    state.seek(A0, 5)
+    state.reset_initializing([A0, A1])
+    assert ([A1], [B0]) == (state.partitions_to_reset(0.0), state.partitions_to_initialize())
+    state.reset_initializing()
+    assert [A1, B0] == state.partitions_to_reset(0.0)
+
+
+def test_reset_initializing_without_policy_names_all() -> None:
+    """With policy none all partitions without an offset are named, and none is changed."""
+    state = assigned("a-0", "a-1", reset=OffsetReset.NONE)
+    with pytest.raises(NoOffsetForPartitionError, match="a-0, a-1") as caught:
+        state.reset_initializing()
+    assert (A0, A1) == caught.value.partitions
+    assert [A0, A1] == state.partitions_to_initialize()
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [
+        (lambda state: None, True),
+        (lambda state: state.seek(A0, 99), False),
+        (lambda state: state.request_reset(A0, OffsetReset.EARLIEST), False),
+        (lambda state: state.unsubscribe(), False),
+    ],
+    ids=["unchanged", "sought", "other strategy", "unassigned"],
+)
+def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
+    """An answer is used only while the partition still awaits a reset by the same strategy."""
+    state = assigned("a-0")
+    state.request_reset(A0, OffsetReset.LATEST)
+    change(state)
+    assert applied == state.maybe_seek_after_reset(A0, 7, OffsetReset.LATEST, LEADER)
+    if applied:
+        assert (FetchState.FETCHING, FetchPosition(7, None, LEADER)) == (
+            state.get(A0).fetch_state,
+            state.position(A0),
+        )
+
+
+def test_positions_move_only_while_fetching() -> None:
+    """Returned records move a valid position; a partition that is being reset refuses."""
+    state = assigned("a-0")
+    state.seek(A0, 5, leader=LEADER)
+    state.set_position(A0, FetchPosition(9, 3, LEADER))
+    assert {A0: OffsetAndMetadata(9, "", 3)} == state.all_consumed()
+    state.request_reset(A0)
+    with pytest.raises(StateError, match="no valid position"):
+        state.set_position(A0, FetchPosition(10))
+
+
+def test_only_valid_positions_are_committed() -> None:
+    """Positions not yet found or not yet validated are not committed."""
+    state = assigned("a-0", "a-1", "b-0")
+    state.seek(A0, 5)
+    state.seek(A1, 6, 2, LEADER)
+    assert {A0: OffsetAndMetadata(5)} == state.all_consumed()
+
+
+def test_backoff_hides_partitions_until_it_ends() -> None:
+    """A partition that backs off is not asked for again before its time, and tells why."""
+    state = assigned("a-0", "a-1")
+    state.reset_initializing()
+    state.set_next_retry([A0], 100.0, "REQUEST_TIMED_OUT")
+    assert ([A1], [A0, A1]) == (state.partitions_to_reset(99.0), state.partitions_to_reset(100.0))
+    assert 60.0 == state.next_retry(40.0)
+    assert float("inf") == state.next_retry(100.0)
+    assert "REQUEST_TIMED_OUT" == state.get(A0).last_error
+
+
+# --- validation ------------------------------------------------------------------------------------------
+
+
+def test_all_positions_are_compared_with_the_cluster() -> None:
+    """After a metadata update exactly the partitions whose leader changed are validated."""
+    cluster = Cluster()
+    cluster.update(led_by({"a-0": 1, "a-1": 1}, epoch=3), 12, full=True)
+    state = assigned("a-0", "a-1")
+    for partition_ in (A0, A1):
+        state.seek(partition_, 5, 2, cluster.leader(partition_))
+        state.get(partition_).complete_validation()
+    state.validate_all(cluster)
+    assert [] == state.partitions_to_validate(0.0)
+    cluster.update_leader(A1, 2, 4)
+    state.validate_all(cluster)
+    assert [A1] == state.partitions_to_validate(0.0)
+
+
+def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
+    """The new log's epochs are other ones: the position is fetched from as it is, and an answer to a validation that is
+    under way moves nothing. Other topics' positions keep their epochs."""
+    cluster = Cluster()
+    cluster.update(led_by({"a-0": 1, "a-1": 1, "b-0": 1}, epoch=3), 12, full=True)
+    state = assigned("a-0", "a-1", "b-0")
+    for partition_ in (A0, tp("b-0")):
+        state.seek(partition_, 5, 2, cluster.leader(partition_))
+    asked = state.position(A0)
+    assert asked is not None
+    state.forget_epochs({"a"})
+    assert state.maybe_complete_validation(A0, asked, 3, 2) is None
+    assert (FetchState.FETCHING, 5, None) == (state.get(A0).fetch_state, *(state.position(A0) or ())[:2])
+    assert (FetchState.INITIALIZING, None) == (state.get(A1).fetch_state, state.position(A1))
+    assert [tp("b-0")] == state.partitions_to_validate(0.0)
+
+
+def test_a_position_without_leader_is_noticed() -> None:
+    """A seek before metadata is there is compared with the leader later."""
+    cluster = Cluster()
+    state = assigned("a-0")
+    state.seek(A0, 5, 2)
+    assert (FetchState.FETCHING, True) == (state.get(A0).fetch_state, state.has_unchecked_leaders)
+    cluster.update(led_by({"a-0": 1}, epoch=3), 12, full=True)
+    state.validate_all(cluster)
+    assert (FetchState.AWAIT_VALIDATION, False) == (state.get(A0).fetch_state, state.has_unchecked_leaders)
+
+
+HERE = FetchPosition(50, 2, LEADER)
+
+
+@pytest.mark.parametrize("policy", [OffsetReset.LATEST, OffsetReset.NONE])
+@pytest.mark.parametrize("end", [50, 51])
+def test_a_log_that_reaches_the_position_is_good(policy: OffsetReset, end: int) -> None:
+    """The end of the position's epoch is at or behind the position: go on from it."""
+    state = assigned("a-0", reset=policy)
+    state.seek(A0, *HERE)
+    assert state.maybe_complete_validation(A0, HERE, end, 2) is None
+    assert (FetchState.FETCHING, HERE) == (state.get(A0).fetch_state, state.position(A0))
+
+
+def test_truncation_moves_the_position() -> None:
+    """With a policy the position goes back to where the logs part."""
+    state = assigned("a-0")
+    state.seek(A0, *HERE)
+    assert state.maybe_complete_validation(A0, HERE, 40, 1) is None
+    assert (FetchState.FETCHING, FetchPosition(40, 1, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
+
+
+def test_truncation_without_policy_is_told() -> None:
+    """With policy none the user is told where the logs part; the position stays unvalidated."""
+    state = assigned("a-0", reset=OffsetReset.NONE)
+    state.seek(A0, *HERE)
+    expected = Truncation(HERE, OffsetAndMetadata(40, "", 1))
+    assert expected == state.maybe_complete_validation(A0, HERE, 40, 1)
+    assert FetchState.AWAIT_VALIDATION is state.get(A0).fetch_state
+
+
+@pytest.mark.parametrize(("end", "epoch"), [(-1, 1), (40, -1), (-1, -1)])
+def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
+    """When the leader has no such epoch the position is reset, or told without a divergent offset."""
+    state = assigned("a-0")
+    state.seek(A0, *HERE)
+    assert state.maybe_complete_validation(A0, HERE, end, epoch) is None
+    assert FetchState.AWAIT_RESET is state.get(A0).fetch_state
+    strict = assigned("a-0", reset=OffsetReset.NONE)
+    strict.seek(A0, *HERE)
+    assert Truncation(HERE, None) == strict.maybe_complete_validation(A0, HERE, end, epoch)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.seek(A0, 60, 2, LEADER),
+        lambda state: state.maybe_validate(A0, LeaderAndEpoch(NODES[2], 9)),
+        lambda state: state.seek(A0, 60),
+    ],
+    ids=["sought", "led by another", "no longer waiting"],
+)
+def test_a_validation_answer_applies_to_the_same_position(change: Callable[[SubscriptionState], object]) -> None:
+    """An answer for a position that has changed since changes nothing."""
+    state = assigned("a-0")
+    state.seek(A0, *HERE)
+    change(state)
+    before = (state.get(A0).fetch_state, state.position(A0))
+    assert state.maybe_complete_validation(A0, HERE, 10, 1) is None
+    state.complete_validation(A0, HERE)
+    assert before == (state.get(A0).fetch_state, state.position(A0))
+
+
+# --- fetching --------------------------------------------------------------------------------------------
+
+
+def test_fetchable_partitions_rotate() -> None:
+    """Partitions come in turn; one that returned data goes to the end."""
+    state = assigned("a-0", "a-1", "b-0")
+    for partition_ in (A0, A1, B0):
+        state.seek(partition_, 0)
+    state.move_to_end(A0)
+    assert [A1, B0, A0] == state.fetchable()
+    assert [B0, A0] == state.fetchable(lambda partition_: partition_ != A1)
+
+
+def test_only_fetchable_partitions_are_listed() -> None:
+    """Paused, pending, waiting and position-less partitions are left out; availability is asked only of the
+    rest."""
+    state = assigned("a-0", "a-1", "a-2", "a-3", "a-4")
+    for partition_ in tps("a-0", "a-1", "a-2", "a-3"):
+        state.seek(partition_, 0)
+    state.pause(A0)
+    state.mark_pending_revocation([A1])
+    state.mark_awaiting_callback(tps("a-2"))
+    asked = []
+    assert tps("a-3") == state.fetchable(lambda partition_: not asked.append(partition_))
+    assert tps("a-3") == asked
+    state.resume(A0)
+    state.mark_awaiting_callback(tps("a-2"), awaiting=False)
+    assert tps("a-0", "a-2", "a-3") == state.fetchable()
+
+
+def test_paused_partitions_are_told() -> None:
+    """`paused` lists them until they are resumed."""
+    state = assigned("a-0", "a-1")
+    state.pause(A0)
+    assert {A0} == state.paused()
+    state.resume(A0)
+    assert frozenset() == state.paused()
+
+
+def test_changes_are_stamped() -> None:
+    """The last moment told to the subscription stamps its partitions' changes, also after a reassignment."""
+    state = assigned("a-0")
+    state.now = 100.0
+    state.seek(A0, 1)
+    assert 100.0 == state.get(A0).state_since
+    state.assign([A0, A1])
+    assert (100.0, 100.0) == (state.now, state.get(A1).state_since)
+
+
+def test_repr_counts() -> None:
+    """The repr tells kind, topics and how much is missing."""
+    expected = "<SubscriptionState assigned(a), 2 assigned (v1), 2 without position>"
+    assert expected == repr(assigned("a-0", "a-1"))
+    assert tp("a-0") in assigned("a-0").states()

@@ -1,0 +1,114 @@
+"""Results of comparisons as tables, and where they are put; the committed ones can be published again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def report() -> ModuleType:
+    """The module, by its path: benchmarks are no package that is installed."""
+    spec = importlib.util.spec_from_file_location("bench_report", ROOT / "benchmarks" / "compare" / "report.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reading(seconds: float, records: int = 1_000_000) -> dict[str, Any]:
+    """What a client prints."""
+    return {
+        "seconds": seconds,
+        "cpu_seconds": seconds / 2,
+        "records": records,
+        "peak_rss_mb": 40.4,
+        "version": "1",
+    }
+
+
+RESULTS = {
+    "date": "2026-01-02",
+    "rounds": 2,
+    "machine": {"cpu": "Chip", "cores": 2, "kernel": "6.1.0-x", "python": "3.11.7"},
+    "topics": {
+        "100B": {
+            "title": "1,000,000 records of 100 B",
+            "value_bytes": 100,
+            "readings": {"aiokafka": [reading(2.0), reading(1.5)], "kconsumer": [reading(0.2), reading(0.25)]},
+        }
+    },
+    "scenarios": {
+        "first": {"kconsumer": [reading(0.3, 1), reading(0.1, 1), reading(0.2, 1)]},
+        "steady": {"Java": [reading(10.0, 20_000)], "kconsumer": [reading(10.0, 0)]},
+        "four": {},
+    },
+}
+
+
+def test_best_reading_of_each_client_fastest_first(report: ModuleType) -> None:
+    """With its ratio to the reference, throughput, CPU time and memory."""
+    lines = report.topic_table(RESULTS["topics"]["100B"]).splitlines()
+    assert "**1,000,000 records of 100 B**" == lines[0]
+    assert [
+        "| kconsumer | 200 | 1.00 | 500 | 100 | 40 | 1 |",
+        "| aiokafka | 1500 | 7.50 | 67 | 750 | 40 | 1 |",
+    ] == lines[4:]
+
+
+def test_scenarios(report: ModuleType) -> None:
+    """Each has columns of its own; without records nothing is divided by zero; an empty one is left out."""
+    text = report.all_tables(RESULTS)
+    assert "| kconsumer | 200 | 100 | 40 | 1 |" in text
+    assert "| Java | 50.0 % | 250 | 2000 | 40 | 1 |" in text
+    assert "| kconsumer | 50.0 % | 5000000 | 0 | 40 | 1 |" in text
+    assert report.SCENARIO_TITLES["four"] not in text
+    assert text.startswith("2026-01-02, 2 cores (Chip), Linux 6.1.0, Python 3.11.7")
+
+
+def test_clients_of_another_load_than_the_one_asked_for_come_last(report: ModuleType) -> None:
+    """In `steady`, CPU time counts at a record a second of each partition; less or more is said in words."""
+    readings = {
+        name: [{**reading(seconds, records), "partitions": 2000}]
+        for name, seconds, records in [("slow", 10.0, 18_900), ("late", 10.0, 21_100), ("fits", 10.0, 19_100)]
+    }
+    readings["slow"][0]["cpu_seconds"] = 0.1
+    rows = report.scenario_table("steady", readings).splitlines()[4:]
+    assert [
+        "| fits | 50.0 % | 262 | 1910 | 40 | 1 |",
+        "| slow | 1.0 % | 5 | 1890, did not keep up | 40 | 1 |",
+        "| late | 50.0 % | 237 | 2110, had a backlog | 40 | 1 |",
+    ] == rows
+
+
+def test_summary_leaves_out_what_was_not_measured(report: ModuleType) -> None:
+    """A row a topic, a column a client."""
+    assert "| 100 B |  | 200 |  |  |  | 1,500 |  |" == report.summary(RESULTS).splitlines()[2]
+
+
+def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
+    """What stood there is replaced, as often as wanted; a file without marks is refused."""
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    for text in ("new", "newer"):
+        report.put_between_marks(page, text)
+        assert f"before\n{report.BEGIN}\n{text}\n{report.END}\nafter\n" == page.read_text()
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match="no place marked"):
+        report.put_between_marks(page, "new")
+
+
+def test_published_figures_are_those_of_the_newest_run(report: ModuleType) -> None:
+    """README and benchmarks/README.md show what results/ holds."""
+    results = json.loads(report.newest().read_text())
+    assert report.summary(results) in (ROOT / "README.md").read_text()
+    assert report.all_tables(results).strip() in (ROOT / "benchmarks" / "README.md").read_text()
+    assert report.PLOT.is_file()
