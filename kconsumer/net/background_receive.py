@@ -1,7 +1,7 @@
 """Large answers, received on a thread of the system while the caller reads the records before them.
 
-Decides whether the Receiver may have a socket, and gives it one. While it has it (`link.job`), nobody else reads there;
-what it took is accounted for by the ConnectionLoop.
+Decides whether the Receiver may have a socket, and gives it one. While it has it (`link.receive_job`), nobody else
+reads there; what it took is accounted for by the ConnectionLoop.
 """
 
 from __future__ import annotations

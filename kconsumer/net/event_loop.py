@@ -418,7 +418,7 @@ class ConnectionLoop:
             while (taken := self._background_receiver.receiver.take()) is not None:
                 link, prefix, count, code = taken
                 connection, transport = link.connection, link.transport
-                link.job = None
+                link.receive_job = None
                 self._read(link, connection, transport, now, (prefix, count, code))
                 if link.connection is connection:
                     self._receive_prefetched(link, connection, now)

@@ -454,7 +454,7 @@ def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any,
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
         driver.connect()
-        beside = driver.client._loop._beside
+        beside = driver.client._loop._background_receiver
         beside.receiver = interrupted = InterruptedReceiver(beside.receiver, method)
         driver.send()
         with pytest.raises(KeyboardInterrupt):
