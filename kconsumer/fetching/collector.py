@@ -93,7 +93,7 @@ class Collector:
         finally:
             buffer.memory.record_decompressed(output_room - self._output_left)
         if self._deserializes and self._subscription.unreturned:
-            self._subscription.unreturned = {}
+            self._subscription.clear_unreturned()
             runs = self._still_owned(runs, following, skipped)
         self.positions_advanced = bool(following) and not runs
         return ConsumerRecords(runs, following, skipped)
@@ -117,7 +117,7 @@ class Collector:
         for tp, position in self._before.items():
             self._put_back(tp, position, self._following[tp])
         self._before.clear()
-        self._subscription.unreturned = {}
+        self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, moved: FetchPosition) -> None:
         """Put a position back, unless it was moved again since."""
@@ -183,9 +183,9 @@ class Collector:
                 chain.leader_changed = True  # these came from another log than the next ones: see Targets
             self._before.setdefault(tp, position)
             if self._deserializes:
-                self._subscription.unreturned = self._before
-            state.position = following[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
-            state.topic_id = fetch.topic_id
+                self._subscription.mark_unreturned(self._before)
+            following[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
+            state.advance(following[tp], fetch.topic_id)
             passed = data.take_skipped()
             if passed:
                 skipped[tp] = [*skipped.get(tp, ()), *passed]

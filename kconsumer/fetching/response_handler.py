@@ -23,7 +23,6 @@ from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
-from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 
@@ -94,22 +93,25 @@ class FetchResponseHandler:
     ) -> str:
         """One partition of a response. Why it is not to be asked again at once; "" if it is."""
         chain, reaction = asked.chain, action_for(data.error_code)
-        self._update_offsets(chain.state, data)
+        state = chain.state
+        state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
         if size or reaction is not ACCEPT:
             self._subscription.move_to_end(tp)
         if reaction is REFRESH:
             self._metadata.request_update()
-            chain.state.clear_preferred_replica()
+            state.clear_preferred_replica()
             return str(fetch_error(tp, asked.offset, data.error_code))
         if reaction is RETRY:
             return str(fetch_error(tp, asked.offset, data.error_code))
         if reaction is RESET and not _is_leader(flight.node, asked.leader):
-            chain.state.clear_preferred_replica()  # a follower may lag behind: ask the leader
+            state.clear_preferred_replica()  # a follower may lag behind: ask the leader
             return ""
         if reaction is not ACCEPT or _diverges(data):
             return self._buffer_error(asked, data, tally, now)
-        chain.failures = chain.state.out_of_range = 0
+        chain.failures = 0
+        if state.out_of_range:
+            state.clear_out_of_range()
         if self._buffer.accepts(chain, asked.offset, asked.leader):
             if size:
                 tally.unread += 1
@@ -185,16 +187,6 @@ class FetchResponseHandler:
             return f"the leader names broker {replica} to read from, which is not known or not online"
         asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
         return ""
-
-    @staticmethod
-    def _update_offsets(state: PartitionState, data: FetchPartitionData) -> None:
-        """Keep what the broker tells of the partition's log."""
-        if data.high_watermark >= 0:
-            state.high_watermark = data.high_watermark
-        if data.last_stable_offset >= 0:
-            state.last_stable_offset = data.last_stable_offset
-        if data.log_start_offset >= 0:
-            state.log_start_offset = data.log_start_offset
 
     def _learn_leader(
         self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]

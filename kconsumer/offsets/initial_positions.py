@@ -122,7 +122,7 @@ class PositionsManager:
         self._failed_version = self._subscription.assignment_version
         for state in filter(None, map(self._subscription.find, looked_up)):
             if state.fetch_state is FetchState.INITIALIZING:
-                state.last_error = str(promise.error or self._error)
+                state.set_last_error(str(promise.error or self._error))
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:

@@ -26,7 +26,7 @@ from kconsumer.offsets.list_offsets import (
 )
 from kconsumer.offsets.validation import Validator
 from kconsumer.state.cluster import Cluster
-from kconsumer.state.partition import AWAIT_RESET
+from kconsumer.state.partition import AWAIT_RESET, PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
 
@@ -57,6 +57,7 @@ class ResetManager:
         self._api = ListOffsetsApi(config, cluster)
         self._validator = Validator(config, subscription, metadata, self._fail)
         self._searches: list[Search] = []
+        self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
         self._seen_version = -1
         self._error: tuple[KafkaError, tuple[TopicPartition, ...]] | None = None
 
@@ -86,7 +87,7 @@ class ResetManager:
         if leaderless:
             self._metadata.request_leaders()
             for tp in leaderless:
-                subscription.get(tp).last_error = self._metadata.problem_with(tp) or "no leader is known"
+                subscription.get(tp).set_last_error(self._metadata.problem_with(tp) or "no leader is known")
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 
@@ -190,16 +191,14 @@ class ResetManager:
         if strategy.duration_ms is None or state.reset_end == LATEST:
             self._retry_resets({tp: KafkaError("the leader knows no such offset")}, now)
         elif state.reset_end is None:
-            state.reset_end = LATEST
-            state.next_retry = 0.0
+            state.set_reset_end(LATEST)
         else:
             self._seek(tp, state.reset_end, strategy)
 
     def _store_end(self, tp: TopicPartition, strategy: OffsetReset, found: OffsetAndTimestamp) -> None:
         state = self._subscription.find(tp)
         if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
-            state.reset_end = found.offset
-            state.next_retry = 0.0
+            state.set_reset_end(found.offset)
 
     # --- questions of users ------------------------------------------------------------------------------
 
@@ -224,17 +223,14 @@ class ResetManager:
         return search.promise
 
     def request_end_offset(self, tp: TopicPartition) -> None:
-        """Have the end of an assigned partition looked up, for `current_lag`; once at a time."""
+        """Request the end of an assigned partition for `current_lag`, one request at a time."""
         state = self._subscription.get(tp)
-        if state.end_offset_requested:
+        if state in self._end_requests:
             return
-        state.end_offset_requested = True
         deadline = self._subscription.now + self._config.default_api_timeout_ms
-
-        def done(_: Promise[OffsetTable]) -> None:
-            state.end_offset_requested = False
-
-        self.list_offsets({tp: LATEST}, deadline).add_done_callback(done)
+        promise = self.list_offsets({tp: LATEST}, deadline)
+        self._end_requests.add(state)
+        promise.add_done_callback(lambda _: self._end_requests.discard(state))
 
     def _store_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
         """The end of an assigned partition tells its lag."""
@@ -243,9 +239,9 @@ class ResetManager:
             if state is None or found is None:
                 continue
             if self._api.read_committed:
-                state.last_stable_offset = found.offset
+                state.update_offsets(-1, found.offset)
             else:
-                state.high_watermark = found.offset
+                state.update_offsets(found.offset)
 
     def __repr__(self) -> str:
         return f"<ResetManager: {len(self._searches)} searches, {self._subscription!r}>"

@@ -7,6 +7,7 @@ decide when to ask a broker anything; `offsets/reset_manager.py` does.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kconsumer.errors import StateError
@@ -58,6 +59,22 @@ class Tally:
         self.without_position = 0
         self.unchecked_leaders = False
 
+    def take_dirty(self) -> dict[PartitionState, None]:
+        """Return the states that changed since the last call."""
+        changed, self.dirty = self.dirty, {}
+        return changed
+
+    def clear_unchecked_leaders(self) -> None:
+        """Note that every position is now compared with the cluster's leaders."""
+        self.unchecked_leaders = False
+
+    def successor(self) -> Tally:
+        """Return an empty tally for the next assignment. States that leave keep this one, so changing them later
+        does not disturb the new one."""
+        tally = Tally(self.now)
+        tally.unchecked_leaders = self.unchecked_leaders
+        return tally
+
 
 class PartitionState:
     """State of one assigned partition. `fetchable` is kept up to date at each change, so that reading it is
@@ -67,7 +84,6 @@ class PartitionState:
         "_preferred_replica",
         "_preferred_until",
         "awaiting_callback",
-        "end_offset_requested",
         "failures",
         "fetch_state",
         "fetchable",
@@ -106,7 +122,6 @@ class PartitionState:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
-        self.end_offset_requested = False
         self.reset_strategy: OffsetReset | None = None
         self.reset_end: int | None = None
         self.next_retry = 0.0
@@ -148,11 +163,44 @@ class PartitionState:
         self._refresh()
         return True
 
-    def reset(self, strategy: OffsetReset) -> None:
-        """Drop the position; one will be looked up by `strategy`."""
+    def join(self, tally: Tally) -> None:
+        """Count this state in the tally of a new assignment that keeps the partition."""
+        self.tally = tally
+        tally.without_position += not self.has_valid_position
+
+    def advance(self, position: FetchPosition, topic_id: bytes | None) -> None:
+        """Move the position past records that were taken from the topic with this id."""
+        self.position = position
+        self.topic_id = topic_id
+
+    def set_position(self, position: FetchPosition) -> None:
+        """Replace the position of a partition that has a valid one. Raises StateError if it has none."""
+        if not self.has_valid_position:
+            raise StateError(f"partition {self.topic_partition} has no valid position to move on from")
+        self.position = position
+
+    def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
+        """Drop the position and request another one by `strategy`, not before `retry_at` (ms)."""
         if self.transition(AWAIT_RESET):
             self.reset_strategy = strategy
             self.reset_end = None
+            self.next_retry = retry_at
+
+    def reset_out_of_range(self, strategy: OffsetReset, pause_ms: Callable[[int], float]) -> None:
+        """Reset a position that is outside the log: at once, or after `pause_ms(resets)` if the broker has refused the
+        offset of the last reset, too."""
+        resets = self.out_of_range
+        self.reset(strategy, self.tally.now + pause_ms(resets) if resets else 0.0)
+        self.out_of_range += 1
+
+    def clear_out_of_range(self) -> None:
+        """Note that the broker accepted the offset of the position."""
+        self.out_of_range = 0
+
+    def set_reset_end(self, end: int) -> None:
+        """Remember the end of the log for a reset by duration (LATEST: it must be requested), and retry at once."""
+        self.reset_end = end
+        self.next_retry = 0.0
 
     def seek(self, position: FetchPosition) -> None:
         """Take this position as it is."""
@@ -185,6 +233,23 @@ class PartitionState:
         """The position was found good, or cannot be checked."""
         if self.fetch_state is AWAIT_VALIDATION:
             self.transition(FETCHING)
+
+    # --- retries -----------------------------------------------------------------------------------------
+
+    def retry_at(self, at: float, error: str = "") -> None:
+        """Request nothing for this partition before `at` (ms). `error`, if any, is shown by `partition_states()`."""
+        self.next_retry = at
+        if error:
+            self.last_error = error
+
+    def back_off(self, now: float, pause_ms: Callable[[int], float], error: str) -> None:
+        """Count a failure and request nothing for `pause_ms(failures)`."""
+        self.failures += 1
+        self.retry_at(now + pause_ms(self.failures), error)
+
+    def set_last_error(self, error: str) -> None:
+        """Keep the error that `partition_states()` shows until the state changes."""
+        self.last_error = error
 
     # --- flags -------------------------------------------------------------------------------------------
 
@@ -234,7 +299,16 @@ class PartitionState:
         """Whether the position may be fetched from, committed and returned."""
         return self.fetch_state is FETCHING
 
-    # --- what fetches tell -------------------------------------------------------------------------------
+    # --- what brokers report -----------------------------------------------------------------------------
+
+    def update_offsets(self, high_watermark: int, last_stable_offset: int = -1, log_start_offset: int = -1) -> None:
+        """Store the offsets that a broker reported; -1 where it reported none."""
+        if high_watermark >= 0:
+            self.high_watermark = high_watermark
+        if last_stable_offset >= 0:
+            self.last_stable_offset = last_stable_offset
+        if log_start_offset >= 0:
+            self.log_start_offset = log_start_offset
 
     def preferred_replica(self, now: float) -> int | None:
         """The broker id the leader asked us to fetch from, while its lease lasts (KIP-392)."""

@@ -202,18 +202,14 @@ class SubscriptionState:
         self._set_assignment(partitions)
 
     def _set_assignment(self, partitions: Collection[TopicPartition]) -> None:
-        # States that leave get a tally of their own: whoever still holds one cannot disturb ours.
         old, self._states = self._states, {}
-        tally = Tally(self._tally.now)
-        tally.unchecked_leaders = self._tally.unchecked_leaders
-        self._tally = tally
+        tally = self._tally = self._tally.successor()
         for tp in sorted(set(partitions)):
             state = old.get(tp)
             if state is None:
                 state = PartitionState(tally, tp)
             else:
-                state.tally = tally
-                tally.without_position += not state.has_valid_position
+                state.join(tally)
             self._states[tp] = state
         self._target = None
         self._update_fetchable()
@@ -265,15 +261,15 @@ class SubscriptionState:
         strategy = strategy or self.default_reset
         if strategy == OffsetReset.NONE:
             raise no_offset_error([tp])
-        state.reset(strategy)
-        state.next_retry = retry_at
+        state.reset(strategy, retry_at)
 
     def reset_out_of_range(self, tp: TopicPartition, pause_ms: Callable[[int], float]) -> None:
         """Reset a position that is outside the log: at once, or after `pause_ms(resets)` if the broker has refused the
         offset of the last reset, too."""
         state = self.get(tp)
-        self.request_reset(tp, retry_at=self.now + pause_ms(state.out_of_range) if state.out_of_range else 0.0)
-        state.out_of_range += 1
+        if self.default_reset == OffsetReset.NONE:
+            raise no_offset_error([tp])
+        state.reset_out_of_range(self.default_reset, pause_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Reset those of the partitions (None: all assigned) that are still without a position.
@@ -306,11 +302,16 @@ class SubscriptionState:
         return self.get(tp).position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Move on after records were returned. StateError unless the partition is being fetched."""
-        state = self.get(tp)
-        if not state.has_valid_position:
-            raise StateError(f"partition {tp} has no valid position to move on from")
-        state.position = position
+        """Replace a valid position. Raises StateError unless the partition is being fetched."""
+        self.get(tp).set_position(position)
+
+    def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
+        """Keep where `poll` found the positions that it is moving, until its records are returned."""
+        self.unreturned = positions
+
+    def clear_unreturned(self) -> None:
+        """Note that `poll` returned its records, or put the positions back."""
+        self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The valid positions, in the form of commits. Records that `poll` has not returned yet do not count."""
@@ -349,23 +350,21 @@ class SubscriptionState:
         items = self._states.items()
         return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
 
-    def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, trouble: str = "") -> None:
-        """Leave these alone until `at` (ms); `trouble` says why, for `partition_states()`. Those that are no
-        longer assigned are skipped."""
+    def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, error: str = "") -> None:
+        """Request nothing for these before `at` (ms). `error` is shown by `partition_states()`. Skips partitions that
+        are no longer assigned."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
-                state.next_retry = at
-                state.last_error = trouble or state.last_error
+                state.retry_at(at, error)
 
     def back_off(self, reasons: Mapping[TopicPartition, object], now: float, pause_ms: Callable[[int], float]) -> None:
-        """Count a failure of each partition and leave it alone for `pause_ms(failures)`. The reasons are shown by
-        `partition_states()`."""
+        """Count a failure of each partition and request nothing for it for `pause_ms(failures)`. The reasons are shown
+        by `partition_states()`."""
         for tp, reason in reasons.items():
             state = self._states.get(tp)
             if state is not None:
-                state.failures += 1
-                self.set_next_retry((tp,), now + pause_ms(state.failures), str(reason))
+                state.back_off(now, pause_ms, str(reason))
 
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 
@@ -381,7 +380,7 @@ class SubscriptionState:
 
     def validate_all(self, cluster: Cluster) -> None:
         """Compare every position's leader with the cluster's."""
-        self._tally.unchecked_leaders = False
+        self._tally.clear_unchecked_leaders()
         leader_of = cluster.leader
         for tp, state in self._states.items():
             state.maybe_validate(leader_of(tp))
@@ -515,8 +514,7 @@ class SubscriptionState:
     def take_changes(self) -> Iterable[PartitionState]:
         """The states that changed for fetching since the last call: fetchable or not, moved, read from another
         broker. A new assignment is not told here; `assignment_version` tells that."""
-        changed, self._tally.dirty = self._tally.dirty, {}
-        return changed
+        return self._tally.take_dirty()
 
     def __repr__(self) -> str:
         what = (

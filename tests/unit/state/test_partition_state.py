@@ -164,7 +164,7 @@ def test_a_lost_leader_changes_nothing() -> None:
 def test_a_second_leader_change_restarts_validation() -> None:
     """A validation under way is aimed at the newest leader, without backoff."""
     state = state_in(FetchState.AWAIT_VALIDATION)
-    state.next_retry = 500.0
+    state.retry_at(500.0)
     assert state.maybe_validate(NEXT_LEADER)
     assert (NEXT_LEADER, 0.0) == (state.position.leader if state.position else None, state.next_retry)
 
@@ -182,7 +182,8 @@ def test_completing_validation_keeps_the_position() -> None:
 def test_reset_drops_the_position() -> None:
     """A reset forgets position, backoff and what an earlier reset had found."""
     state = state_in(FetchState.FETCHING)
-    state.next_retry, state.reset_end = 500.0, 7
+    state.set_reset_end(7)
+    state.retry_at(500.0)
     state.reset(OffsetReset.EARLIEST)
     assert (None, OffsetReset.EARLIEST) == (state.position, state.reset_strategy)
     assert (0.0, None) == (state.next_retry, state.reset_end)
@@ -229,7 +230,7 @@ def test_lag() -> None:
     """Lag is the end, as the isolation level sees it, minus the position; None while one is unknown."""
     state = state_in(FetchState.FETCHING)
     assert state.lag() is None
-    state.high_watermark, state.last_stable_offset = 25, 20
+    state.update_offsets(25, 20)
     assert (15, 10) == (state.lag(), state.lag(read_committed=True))
     state.reset(OffsetReset.LATEST)
     assert state.lag() is None
