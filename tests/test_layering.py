@@ -70,8 +70,8 @@ ALLOWED: dict[str, set[str]] = {
     "ranges": PUBLIC,
     "aio": PUBLIC,
     "testing": PUBLIC,
-    "spark": PUBLIC | {""},
-    "cli": PUBLIC | {""},
+    "spark": {"", "arrow", "clock", "config", "errors", "ranges", "types"},
+    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "types"},
     "__main__": {"cli"},
     "": PUBLIC | {"aio", "testing"},  # kconsumer/__init__.py gathers the public names
 }
@@ -98,9 +98,15 @@ class ImportFinder(ast.NodeVisitor):
         """`from a import b`, where b may be a module of the package itself."""
         assert node.level == 0, "imports are absolute"
         if node.module == "kconsumer":
-            self.found += [f"kconsumer.{alias.name}" for alias in node.names]
+            self.found += [submodule_or_package(alias.name) for alias in node.names]
         else:
             self.found.append(str(node.module))
+
+
+def submodule_or_package(name: str) -> str:
+    """Return what `from kconsumer import name` imports: a module of the package, or a name of the package itself."""
+    places = (ROOT / "kconsumer" / f"{name}.py", ROOT / "kconsumer" / name)
+    return f"kconsumer.{name}" if any(place.exists() for place in places) else "kconsumer"
 
 
 def imports(path: Path) -> list[str]:
@@ -150,6 +156,26 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
 def test_only_the_clock_reads_time() -> None:
     """No module but clock.py imports `time`."""
     assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path)]
+
+
+PUBLIC_MODULES = {"kconsumer"} | {
+    f"kconsumer.{name}" for name in ("arrow", "assignors", "errors", "groups", "ranges", "types")
+}
+# What the command and the Spark source import although it is not public, and why.
+INTERNAL_MODULES = {
+    "kconsumer.clock": "tests inject virtual time",
+    "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
+    "kconsumer.engine.state_dump": "the report that the command prints on SIGUSR1",
+}
+APPLICATIONS = sorted(path for path in SOURCES if path.relative_to(ROOT).parts[1] in ("cli", "spark"))
+
+
+def test_applications_use_public_names() -> None:
+    """The command and the Spark source import what any program may import, apart from the modules listed above."""
+    own = {f"kconsumer.{name}" for name in ("cli", "spark")}
+    found = {module for path in APPLICATIONS for module in imports(path) if module.split(".")[0] == "kconsumer"}
+    foreign = {module for module in found if ".".join(module.split(".")[:2]) not in own}
+    assert set(INTERNAL_MODULES) == foreign - PUBLIC_MODULES
 
 
 PLUGINS = sorted((ROOT / "assignors").rglob("*.py"))

@@ -1,7 +1,7 @@
-"""The `kconsumer` command: arguments in, an exit code out. What a subcommand does is in its own module.
+"""The `kconsumer` command: parses the arguments and returns an exit code. Each subcommand has its own module.
 
-Exit codes: 0 done, 1 an error (one line on stderr), 2 the command line or an option is wrong, 3 a group lags by more
-than `--max-lag`, 130 and 143 ended by SIGINT and SIGTERM.
+Exit codes: 0 success; 1 an error (one line on stderr); 2 a wrong command line or option; 3 a group lags by more than
+`--max-lag`; 130 and 143 ended by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from kconsumer import errors
-from kconsumer._version import VERSION
+from kconsumer import __version__, errors
 from kconsumer.cli import assignors, consume, dump, groups, topics
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
@@ -24,10 +23,10 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own) and return its exit code."""
+    """Run one command line (default: the arguments of the process) and return its exit code."""
     try:
         args = build_parser().parse_args(argv)
-    except SystemExit as end:  # argparse has said what is wrong, or printed its help
+    except SystemExit as end:  # argparse has printed its help or an error
         return int(end.code or 0)
     if args.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        drop_output()  # the reader has what it wants (`| head`)
+        drop_output()  # the program behind the pipe has ended, as `| head` does
         return OK
     except KeyboardInterrupt:
         return consume.INTERRUPTED
@@ -52,14 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All arguments of all subcommands."""
-    parser = argparse.ArgumentParser(prog="kconsumer", description="Read from Apache Kafka.")
-    parser.add_argument("--version", action="version", version=f"kconsumer {VERSION}")
+    """Return a parser for all subcommands and their arguments."""
+    parser = argparse.ArgumentParser(
+        prog="kconsumer", description="Read topics of Apache Kafka, and inspect topics, groups and log segments."
+    )
+    parser.add_argument("--version", action="version", version=f"kconsumer {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--debug",
         action="store_true",
-        help="log what happens; on errors show a traceback, and the state of the consumer",
+        help="write debug logs to stderr, and a traceback on an error",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)

@@ -1,4 +1,4 @@
-"""Arguments that several subcommands have: which cluster, which options, text or JSON."""
+"""Arguments that several subcommands share: brokers, consumer options and the output format."""
 
 from __future__ import annotations
 
@@ -10,71 +10,72 @@ from collections.abc import Mapping
 from kconsumer.cli.properties import read_properties
 from kconsumer.config.options import canonical_name
 
-COMMAND_TIMEOUT_MS = 20_000  # a command gives up sooner than a library
+COMMAND_TIMEOUT_MS = 20_000  # shorter than the library's default, because a user waits at the terminal
 
 
 class UsageError(Exception):
-    """The command line makes no sense; exit code 2."""
+    """The command line is wrong; exit code 2."""
 
 
 def setting(text: str) -> tuple[str, str]:
-    """`key=value` of -X."""
+    """Return the key and the value of an argument of -X."""
     key, separator, value = text.partition("=")
     if not key or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
     return key.strip(), value
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """`-b HOST:PORT`, `-X key=value`, and where else options come from."""
-    parser.add_argument(
-        "-b", "--bootstrap-servers", metavar="HOST:PORT", help="brokers, separated by commas; or they are in FILE"
-    )
+    """Add `-b HOST:PORT` and the sources of other options: `-X key=value`, `-F FILE` and `--ask key`."""
+    parser.add_argument("-b", "--bootstrap-servers", metavar="HOST:PORT",
+                        help="brokers to connect to first, separated by commas; "
+                             "required unless FILE contains bootstrap.servers")  # fmt: skip
     parser.add_argument("-X", dest="settings", action="append", type=setting, default=[], metavar="key=value",
-                        help="any option of the consumer, as max.poll.records or max_poll_records; "
-                             "secrets may be env:NAME or file:PATH")  # fmt: skip
+                        help="set any option of the consumer, such as max.poll.records or max_poll_records; "
+                             "a secret can be read with env:NAME or file:PATH; may be repeated")  # fmt: skip
     parser.add_argument("-F", "--config", metavar="FILE",
-                        help="options from a file of Java properties, as Kafka's tools take; "
-                             "-X goes before")  # fmt: skip
+                        help="read options from a Java properties file, as Kafka's own tools do; "
+                             "-X and other arguments override it")  # fmt: skip
     parser.add_argument("--ask", dest="asked", action="append", default=[], metavar="key",
-                        help="ask for this option, such as ssl_password, without showing what is typed")  # fmt: skip
+                        help="prompt for the value of this option, such as ssl_password, without echo; "
+                             "may be repeated")  # fmt: skip
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """`-f text|json`, and `--json` for short."""
+    """Add `-f text|json`, and its short form `--json`."""
     parser.add_argument("-f", "--format", choices=("text", "json"), default="text",
-                        help="a table (default), or one JSON object per line")  # fmt: skip
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as -f json")
+                        help="print a table (default), or one JSON object per line")  # fmt: skip
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="same as -f json")
 
 
 def with_settings(
     args: argparse.Namespace, options: Mapping[str, object], defaults: Mapping[str, object]
 ) -> dict[str, object]:
-    """The options of the command line, of -X, those asked for, those of the file, and `defaults` for what none names.
+    """Return all options: `options`, those of -X, --ask and -F, and `defaults` for those that none of them sets.
 
-    `args.bootstrap_servers` is then what was found. Raises UsageError when -X sets what the command line sets, OSError
-    for a file that cannot be read.
+    Sets `args.bootstrap_servers` to the brokers that were found. Raises UsageError if -X sets an option that an
+    argument sets too, and OSError for a file that cannot be read.
     """
     chosen = {**options}
     if args.bootstrap_servers is not None:
         chosen["bootstrap_servers"] = args.bootstrap_servers
     for key, value in args.settings:
         if key in chosen:
-            raise UsageError(f"-X {key}: the command line sets it already")
+            raise UsageError(f"-X {key}: another argument sets this option already")
         chosen[key] = value
     for key in args.asked:
         chosen[key] = getpass.getpass(f"{key}: ")
     _add(chosen, _of_file(args.config))
     _ask_for_password(chosen)
     if "bootstrap_servers" not in _names(chosen):
-        raise UsageError("which brokers? Give -b HOST:PORT, or bootstrap.servers in the file of -F")
+        raise UsageError("no brokers: give -b HOST:PORT, or bootstrap.servers in the file of -F")
     args.bootstrap_servers = next(value for key, value in chosen.items() if _names({key: 0}) == {"bootstrap_servers"})
     _add(chosen, defaults)
     return chosen
 
 
 def _ask_for_password(chosen: dict[str, object]) -> None:
-    """A user without a password: ask, if there is somebody to ask."""
+    """Prompt for a password if there is a user name without one and stdin is a terminal."""
     user = next((value for key, value in chosen.items() if _names({key: 0}) == {"sasl_plain_username"}), None)
     if user is not None and not _names(chosen) & {"sasl_plain_password", "sasl_jaas_config"} and sys.stdin.isatty():
         chosen["sasl_plain_password"] = getpass.getpass(f"password of {user}: ")
@@ -86,7 +87,7 @@ def _of_file(path: str | None) -> Mapping[str, object]:
     try:
         return read_properties(path)
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no file of properties: {error}") from None
+        raise UsageError(f"{path} is not a properties file in UTF-8: {error}") from None
 
 
 def _names(options: Mapping[str, object]) -> set[str]:
@@ -94,6 +95,6 @@ def _names(options: Mapping[str, object]) -> set[str]:
 
 
 def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
-    """Add the options that are not chosen yet under any of their names."""
+    """Add the options that are not in `chosen` under any of their names."""
     named = _names(chosen)
     chosen.update({key: value for key, value in more.items() if canonical_name(key) not in named})

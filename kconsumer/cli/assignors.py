@@ -1,4 +1,4 @@
-"""`kconsumer assignors`: which assignors are installed, and whether one loads."""
+"""`kconsumer assignors`: lists the installed assignors, and loads one to check it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from kconsumer.cli.table import table
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `assignors list` and `assignors check NAME`."""
-    parser = commands.add_parser("assignors", help="list installed assignors, or check that one loads")
+    description = "List the installed assignors, or check that one loads."
+    parser = commands.add_parser("assignors", help="list installed assignors, check that one loads",
+                                 description=description)  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", parents=[common], help="every assignor that can be named; loads none")
+    listing = actions.add_parser("list", parents=[common], help="list the installed assignors without loading them",
+                                 description="List the installed assignors without loading them.")  # fmt: skip
     listing.set_defaults(run=list_assignors)
-    check = actions.add_parser("check", parents=[common], help="load one as a consumer would")
-    check.add_argument("name", metavar="NAME", help="its name, distribution::name or package.module:Class")
+    check = actions.add_parser("check", parents=[common], help="load an assignor, as a consumer would",
+                               description="Load an assignor, as a consumer would.")  # fmt: skip
+    check.add_argument("name", metavar="NAME", help="name, distribution::name, or package.module:Class")
     check.set_defaults(run=check_assignor)
 
 
@@ -28,7 +32,7 @@ def list_assignors(args: argparse.Namespace) -> int:
 
 
 def check_assignor(args: argparse.Namespace) -> int:
-    """Load an assignor and print what it says of itself; the error of loading ends the command."""
+    """Load an assignor and print its origin, protocols and version. An error while loading ends the command."""
     assignor = load(args.name)
     protocols = ", ".join(protocol.name.lower() for protocol in assignor.protocols)
     print(f"{origin(assignor)} loads; protocols: {protocols}; version of its user data: {assignor.version}")

@@ -1,9 +1,9 @@
-"""`kconsumer consume`: print the records of topics as they come.
+"""`kconsumer consume`: prints the records of topics as they arrive.
 
-Without `-g` every partition of the topics is assigned and no group is involved; with it the command is a
-member like any other, and only what has been written out is committed. A signal ends the command between two
-batches: the first one through `wakeup()`, a second one at once. With `-o` records go to a file as columns, and what the
-file holds is committed once, when it is whole. SIGUSR1 has it tell on stderr what each partition waits for.
+Without `-g` every partition of the topics is assigned and no group is involved. With `-g` the command is an ordinary
+member of the group and commits only records that were written. The first SIGINT or SIGTERM ends the command between
+two batches through `wakeup()`, the second one at once. With `-o` records are written to a file as columns, and the
+positions are committed once, when the file is complete. SIGUSR1 prints to stderr what each partition waits for.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kconsumer import errors
+from kconsumer import Consumer, errors
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, with_settings
 from kconsumer.cli.files import ColumnFile, column_file, write_all
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.output import Writer, writer
 from kconsumer.cli.progress import Progress
-from kconsumer.consumer import Consumer
 from kconsumer.engine.state_dump import full_report
 from kconsumer.types import TopicPartition
 
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 POLL_S = 0.5
 CLOSE_S = 10.0
-FILE_ROWS = 100_000  # at most in one poll
+MAX_FILE_ROWS = 100_000  # in one poll
 
-# A command differs from a library: it creates no topic by reading it, gives up sooner, takes larger batches.
+# Unlike the library, the command does not create a topic by reading it, has a shorter timeout and takes larger batches.
 DEFAULTS = {
     "allow_auto_create_topics": False,
     "default_api_timeout_ms": COMMAND_TIMEOUT_MS,
@@ -49,19 +48,19 @@ DEFAULTS = {
 
 
 class CommandError(errors.KafkaError):
-    """The command cannot do what was asked; exit code 1."""
+    """The command failed; exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: `kind` is earliest, latest, offset or time (`value`: the offset, or ms since 1970)."""
+    """Where reading begins."""
 
-    kind: str
-    value: int = 0
+    kind: str  # earliest, latest, offset or time
+    value: int = 0  # the offset, or the time in ms since 1970
 
 
 def parse_start(text: str) -> Start:
-    """`earliest`, `latest`, an offset, or `@` and a time: ms since 1970, or ISO-8601 (UTC by default)."""
+    """Parse `earliest`, `latest`, an offset, or `@` and a time: ms since 1970, or ISO-8601 (UTC by default)."""
     if text in ("earliest", "latest"):
         return Start(text)
     if re.fullmatch(r"[0-9]+", text):
@@ -73,13 +72,13 @@ def parse_start(text: str) -> Start:
             moment = datetime.fromisoformat(text[1:])
             return Start("time", int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000))
     raise argparse.ArgumentTypeError(
-        f"{text!r} is neither earliest, latest, an offset, @ms-since-1970 nor @2024-05-01T12:00"
+        f"{text!r} is not earliest, latest, an offset, or a time such as @1714564800000 or @2024-05-01T12:00"
     )
 
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of records")
     return int(text)
 
 
@@ -102,43 +101,44 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "consume",
         parents=[common],
-        help="print records",
-        description="Print the records of topics.",
-        epilog="SIGUSR1 prints to stderr what each partition waits for, the member and the connections; an error, too, "
-        "with --debug. Format tokens: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp (ms), "
-        "%h headers, %K and %S length of key and value, %% a percent sign; \\n \\r \\t \\xHH. "
-        "Example: -f '%p/%o %k: %s\\n'",
+        help="print the records of topics",
+        description="Print the records of topics until Ctrl-C, --count or --exit-at-end.",
+        epilog="Tokens of a FORMAT: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp (ms), "
+        "%h headers, %K and %S length of key and value in bytes, %% a percent sign; \\n \\r \\t \\xHH as in C. "
+        "Example: -f '%p/%o %k: %s\\n'. The signal SIGUSR1 prints to stderr what each partition waits for, "
+        "the state of the group member and the connections; so does an error with --debug.",
     )
     add = parser.add_argument
     add("topics", nargs="+", metavar="TOPIC", help="topics to read")
     add_connection(parser)
-    add("-g", "--group", metavar="GROUP", help="read as a member of this group and commit what was printed")
+    add("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit what was printed")
     add("--from", dest="start", type=parse_start, metavar="earliest|latest|OFFSET|@TIMESTAMP",
         help="where to begin; default: latest, or earliest with --exit-at-end; with -g only earliest or latest, "
-        "for partitions where the group has no offset yet")  # fmt: skip
+        "for partitions without a committed offset; TIMESTAMP is in ms since 1970 or ISO-8601, UTC by default"
+        )  # fmt: skip
     add("-n", "--count", type=_count, metavar="N", help="stop after N records")
     add(
         "--exit-at-end",
         action="store_true",
-        help="stop at the end that the topics had when the command started",
+        help="stop at the end offsets that the partitions had when the command started",
     )
     add("-f", "--format", type=_writer, default="text", metavar="text|json|FORMAT",
-        help="values only (default), one JSON object per line, or a format")  # fmt: skip
+        help="print values only (default), one JSON object per line, or tokens as below")  # fmt: skip
     add("-o", "--output", type=_column_file, metavar="FILE.parquet|FILE.arrow",
-        help="write columns to this file, instead of printing; needs pyarrow")  # fmt: skip
+        help="write the records as columns to this file instead of printing them; needs pyarrow")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def connect(options: Mapping[str, object]) -> Consumer:
-    """The consumer to use; tests put their own in its place."""
+    """Create the consumer. Tests replace this function."""
     return Consumer.from_config(options)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read until the limit, the end, an error or a signal."""
+    """Read until --count, the end of the topics, an error or a signal. Returns the exit code."""
     start: Start = args.start or Start("earliest" if args.exit_at_end else "latest")
     if args.group is not None and start.kind in ("offset", "time"):
-        raise UsageError("--from OFFSET and --from @TIMESTAMP go without -g; with it use earliest or latest")
+        raise UsageError("--from OFFSET and --from @TIMESTAMP cannot be used with -g; use earliest or latest")
     file = None if args.output is None else ColumnFile(args.output)
     consumer = connect(_options(args, start))
     progress = Progress(sys.stderr)
@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
                         raise
                 except errors.KafkaError:
                     if args.debug:
-                        _tell_state(consumer)
+                        _print_state(consumer)
                     raise
             if file is not None and args.group is not None:
                 consumer.commit(timeout=CLOSE_S)
@@ -183,7 +183,11 @@ def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM end the blocking call at a safe point; yields the list of those that came."""
+    """Install handlers by which SIGINT and SIGTERM end the blocking call at a safe point.
+
+    Yields the list of the signals that arrived. Signal handlers belong to the main thread: on another thread nothing
+    is installed.
+    """
     caught: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -196,10 +200,10 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
         yield caught
         return
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        _tell_state(consumer)
+    def report(number: int, frame: FrameType | None) -> None:
+        _print_state(consumer)
 
-    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: tell}
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: report}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield caught
@@ -208,13 +212,16 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _tell_state(consumer: Consumer) -> None:
-    """Straight to the descriptor: a signal may come while the stream's buffer is being written."""
+def _print_state(consumer: Consumer) -> None:
+    """Write the state of the consumer to file descriptor 2.
+
+    The signal may arrive inside a write of `sys.stderr`, whose buffer raises RuntimeError for a nested write.
+    """
     os.write(2, full_report(consumer).encode())
 
 
 class Reader:
-    """One consumer whose records go to one output."""
+    """Reads with one consumer and writes the records to one output."""
 
     def __init__(
         self,
@@ -229,12 +236,12 @@ class Reader:
         self.consumer = consumer
         self._to_end = to_end
         self._topics, self._write, self._out, self._progress = topics, write, out, progress
-        self._left: dict[TopicPartition, int] = {}  # partitions not at their end yet, and where that is
+        self._unfinished: dict[TopicPartition, int] = {}  # with --exit-at-end: end offsets not reached yet
         self._has_partitions = False
         self._shares_terminal = progress.visible and out.isatty()
 
     def assign(self, start: Start, servers: str) -> None:
-        """Take every partition of the topics, without a group."""
+        """Assign every partition of the topics, without a group."""
         partitions = [partition for topic in self._topics for partition in self._partitions(topic, servers)]
         self.consumer.assign(partitions)
         if start.kind == "offset":
@@ -244,13 +251,13 @@ class Reader:
         self._assigned(self.consumer, partitions)
 
     def join(self, servers: str) -> None:
-        """Subscribe as a member of the group."""
+        """Subscribe to the topics as a member of the group."""
         for topic in self._topics:
             self._partitions(topic, servers)
         self.consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def read(self, count: int | None) -> None:
-        """Print until `count` records are out or, with `to_end`, every partition has reached its end."""
+        """Write records until `count` are written or, with `to_end`, every partition has reached its end offset."""
         while count is None or self._progress.records < count:
             if self._to_end and self._at_end():
                 return
@@ -278,7 +285,8 @@ class Reader:
                 self._progress.clear()
             write_all(self._out, b"".join(lines))
         except BaseException:
-            # Not printed, or not all of it: a group must get it again, so closing must not commit past it.
+            # The batch was not written, or not completely. close() commits positions, so without the seek the group
+            # would skip these records.
             for partition in records.partitions():
                 self.consumer.seek(partition, records.records(partition)[0].offset)
             raise
@@ -297,7 +305,7 @@ class Reader:
         return sorted(TopicPartition(topic, info.partition) for info in found)
 
     def _seek_into_logs(self, partitions: Sequence[TopicPartition], offset: int) -> None:
-        """Seek to the offset, or to the nearest one there is: partitions differ in what they hold."""
+        """Seek each partition to the offset, or to the nearest one in its log."""
         first, end = self.consumer.beginning_offsets(partitions), self.consumer.end_offsets(partitions)
         for partition in partitions:
             self.consumer.seek(partition, max(first[partition], min(offset, end[partition])))
@@ -306,7 +314,7 @@ class Reader:
         found = self.consumer.offsets_for_times(dict.fromkeys(partitions, timestamp))
         for partition in partitions:
             at = found.get(partition)
-            if at is None:  # nothing that new yet: wait for what comes
+            if at is None:  # no record has this timestamp or a later one yet
                 self.consumer.seek_to_end(partition)
             else:
                 self.consumer.seek(partition, at.offset)
@@ -314,17 +322,17 @@ class Reader:
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._has_partitions = True
         if self._to_end:
-            self._left.update(consumer.end_offsets(partitions))
+            self._unfinished.update(consumer.end_offsets(partitions))
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
-            self._left.pop(partition, None)
+            self._unfinished.pop(partition, None)
 
     def _at_end(self) -> bool:
-        for partition, end in list(self._left.items()):
+        for partition, end in list(self._unfinished.items()):
             if self.consumer.position(partition) >= end:
-                del self._left[partition]
-        return self._has_partitions and not self._left
+                del self._unfinished[partition]
+        return self._has_partitions and not self._unfinished
 
     def _lag(self) -> int | None:
         lags = [self.consumer.current_lag(partition) for partition in self.consumer.assignment()]
@@ -333,7 +341,7 @@ class Reader:
 
 
 class FileReader(Reader):
-    """One consumer whose records go to a file, as columns."""
+    """Reads with one consumer and writes the records to a file as columns."""
 
     def __init__(
         self, consumer: Consumer, topics: Sequence[str], file: ColumnFile, progress: Progress, *, to_end: bool = False
@@ -342,6 +350,6 @@ class FileReader(Reader):
         self._file = file
 
     def _read_some(self, wanted: int | None) -> None:
-        batch = self.consumer.poll_arrow(timeout=POLL_S, max_rows=min(wanted or FILE_ROWS, FILE_ROWS))
+        batch = self.consumer.poll_arrow(timeout=POLL_S, max_rows=min(wanted or MAX_FILE_ROWS, MAX_FILE_ROWS))
         if batch:
             self._progress.count(len(batch), self._file.write(batch))

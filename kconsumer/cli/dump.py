@@ -1,7 +1,7 @@
-"""`kconsumer dump`: what is in a log segment file, batch by batch, without a broker.
+"""`kconsumer dump`: prints the batches of log segment files, without a broker.
 
-Every batch is decoded, so that a file that is printed to its end is a good one. Control records, which consumers
-never see, are shown, too.
+Every batch is decoded, so a file that is printed to its end is intact. Control records, which a consumer never
+returns, are printed as well.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kconsumer import errors
+from kconsumer import decode_batches, errors
 from kconsumer.cli.output import json_fields
 from kconsumer.cli.segment import (
     ATTRIBUTES_LOW_BYTE_AT,
     CONTROL,
     CONTROL_TYPES,
     Batch,
-    NoSegmentError,
+    InvalidSegmentError,
     Tail,
     partition_of,
     read_segment,
 )
-from kconsumer.decode import decode_batches
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,24 +37,28 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "dump",
         parents=[common],
-        help="print what is in log segment files",
-        description="Print the batches of log segments, as brokers keep them: one line each. A file in a folder that "
-        "is named as brokers name it (orders-3/00000000000000000000.log) tells its topic and partition.",
+        help="print the batches of log segment files",
+        description="Print the batches of a broker's log segment files, one line each, and check them. Topic and "
+        "partition are taken from the name of the folder, as in orders-3/00000000000000000000.log.",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="SEGMENT", help="a .log file")
-    parser.add_argument("--records", action="store_true", help="a line for each record, too, control records included")
-    parser.add_argument("-f", "--format", choices=FORMATS, default="text", help="text (default), or JSON objects")
+    parser.add_argument("files", nargs="+", type=Path, metavar="SEGMENT", help="a .log file of a broker")
+    parser.add_argument(
+        "--records", action="store_true", help="print a line for each record as well, including control records"
+    )
+    parser.add_argument(
+        "-f", "--format", choices=FORMATS, default="text", help="print text (default), or one JSON object per line"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print all files; the first thing that cannot be read ends the command with an error."""
+    """Print all files. The first batch that cannot be read ends the command with an error."""
     show = FORMATS[args.format]
     for path in args.files:
         with path.open("rb") as file:
             for found in read_segment(file, str(path)):
                 if isinstance(found, Tail):
-                    _tell_of(found, path)
+                    _report_tail(found, path)
                     continue
                 records = decoded(found, path)
                 lines = show(found, records, args.records)
@@ -65,7 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decoded(batch: Batch, path: Path) -> ConsumerRecords:
-    """The batch's records; of a control batch what consumers do not see."""
+    """Return the records of a batch, including control records, which the decoder hides.
+
+    The control bit is cleared in a copy after the first pass has checked the CRC of the original bytes.
+    """
     tp = partition_of(path)
     records = _decode(batch.data, tp, path, batch.position, check_crcs=True)
     if not batch.control:
@@ -79,12 +85,12 @@ def _decode(data: bytes, tp: TopicPartition, path: Path, position: int, *, check
     try:
         return decode_batches(data, topic=tp.topic, partition=tp.partition, check_crcs=check_crcs)
     except (errors.BatchTooLargeError, errors.CorruptRecordError) as error:
-        what = str(error).partition("; seek")[0]  # there is no consumer that could
-        raise NoSegmentError(f"{path}, position {position}: {what}") from error
+        what = str(error).partition("; seek")[0]  # the rest advises a consumer to seek
+        raise InvalidSegmentError(f"{path}, position {position}: {what}") from error
 
 
 def control_type(record: ConsumerRecord) -> str:
-    """What a control record says, by its key."""
+    """Return the type of a control record, which is in its key."""
     if record.key is None or len(record.key) < 4:
         return "unknown"
     number = struct.unpack_from(">h", record.key, 2)[0]
@@ -92,12 +98,15 @@ def control_type(record: ConsumerRecord) -> str:
 
 
 def first_offset(batch: Batch, records: ConsumerRecords) -> int:
-    """Where the batch begins. A wrapper of the older formats says only where it ends, but has a record."""
+    """Return the first offset of a batch.
+
+    The header of a compressed message set (formats 0 and 1) has its last offset only, so this reads the first record.
+    """
     return batch.base_offset if batch.magic == 2 else next(iter(records)).offset
 
 
-def _tell_of(tail: Tail, path: Path) -> None:
-    what = "zeros: room that was reserved" if tail.batch_size == 0 else "the beginning of a batch"
+def _report_tail(tail: Tail, path: Path) -> None:
+    what = "zeros, which the broker preallocated" if tail.batch_size == 0 else "the beginning of a batch"
     if tail.batch_size:
         what += f" of {tail.batch_size} bytes"
     print(f"kconsumer: {path}: the last {tail.size} bytes, from position {tail.position}, are {what}", file=sys.stderr)
@@ -107,7 +116,7 @@ def _tell_of(tail: Tail, path: Path) -> None:
 
 
 def text_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> Iterator[str]:
-    """A line of words for the batch, and one for each record below it."""
+    """Yield a line for the batch, then one for each of its records."""
     time = f"{batch.timestamp_type.name.lower().replace('_', ' ')} {batch.max_timestamp}"
     parts = [
         f"offset {first_offset(batch, records)}-{batch.last_offset}",
@@ -137,7 +146,7 @@ def text_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> It
 
 
 def json_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> Iterator[str]:
-    """An object for the batch, and one for each record after it; `type` tells them apart."""
+    """Yield a JSON object for the batch, then one for each of its records; their `type` differs."""
     fields: dict[str, object] = {
         "type": "batch",
         "position": batch.position,

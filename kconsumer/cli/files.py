@@ -1,7 +1,7 @@
-"""Where output goes: standard output, or records as columns in a Parquet or Arrow file (`kconsumer consume -o FILE`).
+"""Writes output: bytes to standard output, or columns to a Parquet or Arrow file (`kconsumer consume -o FILE`).
 
-The file appears under its name when it is whole; until then it is `FILE.part`, which an error removes.
-What cannot be written is a WriteError that names the file.
+A column file is written as `FILE.part` and renamed when it is complete; an error removes it. A failed write raises a
+WriteError that names the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError
 
 SUFFIXES = (".parquet", ".arrow")
-GROUP_ROWS, GROUP_BYTES = 1 << 17, 64 << 20  # when what was read is written out, as one row group
+ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 17, 64 << 20  # pending rows are written as a row group from this size on
 
 
 class MissingLibraryError(KafkaError):
@@ -26,12 +26,12 @@ class MissingLibraryError(KafkaError):
 
 
 class WriteError(KafkaError):
-    """Output cannot be written; says where to, and why."""
+    """Output could not be written. The message names the file and the reason."""
 
 
 @contextlib.contextmanager
 def _naming(target: object) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError. A closed pipe is no error of writing: its reader has ended."""
+    """Turn an OSError of the block into a WriteError. A BrokenPipeError stays: the reader of the pipe has ended."""
     try:
         yield
     except BrokenPipeError:
@@ -42,17 +42,19 @@ def _naming(target: object) -> Iterator[None]:
 
 
 def write_all(out: BinaryIO, data: bytes) -> None:
-    """Write to standard output, and flush. With PYTHONUNBUFFERED it has no buffer, and one write may take only a
-    part."""
-    left = memoryview(data)
-    while left:
-        left = left[out.write(left) :]
+    """Write all bytes to standard output, and flush it.
+
+    With PYTHONUNBUFFERED standard output has no buffer, so that one write may take only a part of the bytes.
+    """
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[out.write(remaining) :]
     out.flush()
 
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Turn a full disk behind standard output into a WriteError, and discard what cannot be written."""
+    """Turn a full disk behind standard output into a WriteError, and discard the bytes that do not fit."""
     try:
         yield
     except OSError as error:
@@ -63,13 +65,13 @@ def writing_output() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Discard what is in the buffer of standard output: Python writes it at exit, which must not fail again."""
-    with contextlib.suppress(OSError, ValueError):  # tests may have put something without a descriptor in its place
+    """Discard the buffer of standard output. Python flushes it at exit, and that would fail again."""
+    with contextlib.suppress(OSError, ValueError):  # sys.stdout has no descriptor in some tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ColumnFile:
-    """A file being written. Use it with `with`: leaving it normally completes the file."""
+    """A column file being written. As a context manager it completes the file, or removes it after an exception."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._part = path, path.with_name(path.name + ".part")
@@ -87,18 +89,18 @@ class ColumnFile:
             self._part.unlink()
 
     def write(self, batch: RecordBatch) -> int:
-        """Add rows; how many bytes they have."""
+        """Add rows. Returns their size in bytes."""
         rows = batch.to_pyarrow()
         self._pending.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             with _naming(self._path):
                 self._flush()
         return int(rows.nbytes)
 
     def _flush(self, schema: Any = None) -> None:
-        """Write what is pending. With a `schema` also if that is nothing: a file without rows is a file, too."""
+        """Write the pending rows as one row group. With a `schema`, a file without any rows gets its header."""
         if self._pending:
             table = self._pyarrow.Table.from_batches(self._pending).combine_chunks()
         elif schema is not None and self._writer is None:
@@ -128,22 +130,22 @@ class ColumnFile:
         finally:
             self._part.unlink(missing_ok=True)
 
-    def _complete(self, whole: bool) -> None:
+    def _complete(self, succeeded: bool) -> None:
         try:
-            if whole:
+            if succeeded:
                 self._flush(RecordBatch.of([]).to_pyarrow().schema)
         finally:
             if self._writer is not None:
                 self._writer.close()
-        if whole:
+        if succeeded:
             self._part.replace(self._path)
 
 
 def column_file(text: str) -> Path:
-    """The path of a file to write; ValueError if its name does not say which format."""
+    """Return the path of a file to write. Raises ValueError for an unknown suffix or a folder that does not exist."""
     path = Path(text)
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"{text!r} ends in neither {' nor '.join(SUFFIXES)}")
+        raise ValueError(f"{text!r} does not end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {str(path.parent)!r}")
+        raise ValueError(f"the folder {str(path.parent)!r} does not exist")
     return path

@@ -1,4 +1,4 @@
-"""How groups are shown: lines of tables, or one JSON object per line. Nothing is asked for here."""
+"""Formats groups as lines of a table, or as one JSON object per line. It sends no requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kconsumer.cli.table import Cell, table
-from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.groups import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, GroupOffset]
@@ -15,25 +15,25 @@ Object = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One group, and how far it is."""
+    """One group and its progress."""
 
     group: GroupDescription
     offsets: Offsets
 
     @property
     def lag(self) -> int:
-        """Records not consumed yet, over all partitions whose lag is known."""
+        """The sum of the known lags of all partitions."""
         return sum(offset.lag for offset in self.offsets.values() if offset.lag is not None)
 
     @property
-    def worst(self) -> tuple[TopicPartition, int] | None:
-        """The partition that lags most."""
+    def max_lag(self) -> tuple[TopicPartition, int] | None:
+        """The partition with the largest lag, and that lag. None if no lag is known."""
         known = [(tp, offset.lag) for tp, offset in self.offsets.items() if offset.lag is not None]
         return max(known, key=lambda pair: pair[1], default=None)
 
     @property
     def unknown(self) -> int:
-        """Partitions without a commit, or whose end nobody can tell."""
+        """The number of partitions without a committed offset or without a known end offset."""
         return sum(offset.lag is None for offset in self.offsets.values())
 
 
@@ -41,26 +41,26 @@ class Health:
 
 
 def listing_table(listings: Iterable[GroupListing]) -> list[str]:
-    """The groups there are."""
+    """Return one line per group that exists."""
     rows = [(found.group_id, found.type, found.state, found.protocol_type) for found in listings]
     return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
 
 
 def lag_table(groups: Iterable[Health]) -> list[str]:
-    """One line per group."""
+    """Return one line per group, with its total and its largest lag."""
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
-        group, worst = health.group, health.worst
-        where, most = (str(worst[0]), worst[1]) if worst else (None, None)
+        group, found = health.group, health.max_lag
+        where, largest = (str(found[0]), found[1]) if found else (None, None)
         partitions = len(health.offsets)
         rows.append(
-            (group.group_id, group.state, len(group.members), partitions, health.unknown, health.lag, most, where)
+            (group.group_id, group.state, len(group.members), partitions, health.unknown, health.lag, largest, where)
         )
     return table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "UNKNOWN", "LAG", "MAX-LAG", "MAX-LAG-AT"), rows)
 
 
 def description_tables(groups: Iterable[Health]) -> list[str]:
-    """For each group its state, and then its partitions."""
+    """Return the state of each group, followed by a table of its partitions."""
     lines: list[str] = []
     for health in groups:
         group = health.group
@@ -82,7 +82,7 @@ def description_tables(groups: Iterable[Health]) -> list[str]:
 
 
 def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
-    """One line per partition."""
+    """Return one line per partition. `named` adds a column with the group."""
     head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
@@ -96,7 +96,7 @@ def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
 
 
 def members_table(groups: Iterable[GroupDescription]) -> list[str]:
-    """One line per member."""
+    """Return one line per member."""
     head = ("GROUP", "MEMBER", "INSTANCE", "CLIENT-ID", "HOST", "EPOCH", "PARTITIONS", "ASSIGNMENT")
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
@@ -118,7 +118,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> str:
 
 
 def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
-    """One object per group."""
+    """Return one object per group that exists."""
     return [
         {"group": found.group_id, "type": found.type, "state": found.state, "protocol_type": found.protocol_type}
         for found in listings
@@ -126,7 +126,7 @@ def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
 
 
 def description_objects(groups: Iterable[Health]) -> list[Object]:
-    """One object per group, with members and partitions inside."""
+    """Return one object per group, which contains its members and partitions."""
     return [
         {
             **_group(health.group),
@@ -139,12 +139,12 @@ def description_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def members_objects(groups: Iterable[GroupDescription]) -> list[Object]:
-    """One object per member."""
+    """Return one object per member."""
     return [{"group": group.group_id, **_member(member)} for group in groups for member in group.members]
 
 
 def offsets_objects(groups: Iterable[Health]) -> list[Object]:
-    """One object per partition."""
+    """Return one object per partition."""
     return [
         {"group": health.group.group_id, **_offset(tp, offset)}
         for health in groups
@@ -153,7 +153,7 @@ def offsets_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def lag_objects(groups: Iterable[Health]) -> list[Object]:
-    """One object per group."""
+    """Return one object per group, with its total and its largest lag."""
     return [
         {
             "group": health.group.group_id,
@@ -162,8 +162,8 @@ def lag_objects(groups: Iterable[Health]) -> list[Object]:
             "partitions": len(health.offsets),
             "unknown": health.unknown,
             "lag": health.lag,
-            "max_lag": health.worst[1] if health.worst else None,
-            "max_lag_at": str(health.worst[0]) if health.worst else None,
+            "max_lag": health.max_lag[1] if health.max_lag else None,
+            "max_lag_at": str(health.max_lag[0]) if health.max_lag else None,
         }
         for health in groups
     ]

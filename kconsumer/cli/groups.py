@@ -1,7 +1,7 @@
-"""`kconsumer groups`: which groups there are, who is in them, how far they are behind.
+"""`kconsumer groups`: lists groups and shows their members, offsets and lag.
 
-Without GROUP an action shows all groups. With `--max-lag N` the exit code says whether one is too far behind, for
-alerts: 3, with one line on stderr for each such group.
+Without GROUP an action shows all groups. With `--max-lag N`, meant for alerts, the exit code is 3 if a group lags by
+more than N records, and stderr has a line for each such group.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from kconsumer.cli import group_views as views
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.watch import Screen, repeat
-from kconsumer.groups import STATES, TYPES, GroupClient
-from kconsumer.groups.types import GroupDescription
+from kconsumer.groups import STATES, TYPES, GroupClient, GroupDescription
 
-LAGGING = 3
+EXIT_LAGGING = 3
 DEFAULT_WATCH_S = 2.0
 
 View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence[views.Object], list[views.Health]]]
@@ -29,24 +28,26 @@ View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `groups list|describe|members|offsets|lag`."""
-    parser = commands.add_parser("groups", help="group health: state, members, offsets, lag")
+    parser = commands.add_parser("groups", help="list groups; show their state, members, offsets, lag",
+                                 description="List groups, and show their state, members, offsets and lag."
+                                 )  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, (view, meaning) in ACTIONS.items():
         action = actions.add_parser(name, parents=[common], help=meaning, description=meaning.capitalize() + ".")
         add = action.add_argument
         if name != "list":
-            add("groups", nargs="*", metavar="GROUP", help="default: all groups")
+            add("groups", nargs="*", metavar="GROUP", help="groups to show; default: all groups")
         add_connection(action)
         add_format(action)
         add("--state", action="append", type=_one_of(STATES), default=[], metavar="STATE",
-            help=f"only groups in this state, one of {', '.join(STATES)}; may be repeated")  # fmt: skip
+            help=f"show only groups in this state, one of {', '.join(STATES)}; may be repeated")  # fmt: skip
         add("--type", action="append", type=_one_of(TYPES), default=[], metavar="TYPE",
-            help=f"only groups of this type, one of {', '.join(TYPES)}; may be repeated")  # fmt: skip
+            help=f"show only groups of this type, one of {', '.join(TYPES)}; may be repeated")  # fmt: skip
         add("--watch", nargs="?", type=_seconds, const=DEFAULT_WATCH_S, metavar="SECONDS",
-            help=f"show it again and again (every {DEFAULT_WATCH_S:g} s), until Ctrl-C")  # fmt: skip
+            help=f"repeat every SECONDS (default: {DEFAULT_WATCH_S:g}) until Ctrl-C")  # fmt: skip
         if name in ("describe", "offsets", "lag"):
             add("--max-lag", type=_number, metavar="N",
-                help=f"exit with {LAGGING} when a group has more than N records left to consume")  # fmt: skip
+                help=f"exit with code {EXIT_LAGGING} if a group lags by more than N records")  # fmt: skip
         action.set_defaults(run=run, view=view, action=name, max_lag=None)
 
 
@@ -56,7 +57,7 @@ def _one_of(known: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         name = re.sub("[-_]", "", text).lower()
         if name not in spelled:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
         return spelled[name]
 
     return parse
@@ -64,7 +65,7 @@ def _one_of(known: Sequence[str]) -> Callable[[str], str]:
 
 def _seconds(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text) or float(text) < 0.1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds (at least 0.1)")
     return float(text)
 
 
@@ -75,28 +76,28 @@ def _number(text: str) -> int:
 
 
 def connect(options: dict[str, object]) -> GroupClient:
-    """The client to use; tests put their own in its place."""
+    """Create the client. Tests replace this function."""
     return GroupClient.from_config(options)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it once, or until Ctrl-C."""
+    """Show the view once, or repeat it until Ctrl-C. Returns the exit code."""
     if args.watch is not None and args.max_lag is not None:
-        raise UsageError("--max-lag says something when the command ends, and --watch does not end")
+        raise UsageError("--max-lag sets the exit code, and --watch never exits; give only one of them")
     if getattr(args, "groups", None) and (args.state or args.type):
-        raise UsageError("--state and --type choose among all groups; leave them out, or the names of groups")
+        raise UsageError("--state and --type filter all groups; omit them, or omit the names of groups")
     with connect(with_settings(args, {}, {"default_api_timeout_ms": COMMAND_TIMEOUT_MS})) as client:
         if args.watch is not None:
             title = f"kconsumer groups {args.action}   {args.bootstrap_servers}"
-            repeat(lambda: _lines(args, *_look(args, client)[:2]), Screen(sys.stdout), title, args.watch)
-        text, objects, healths = _look(args, client)
+            repeat(lambda: _lines(args, *_query(args, client)[:2]), Screen(sys.stdout), title, args.watch)
+        text, objects, healths = _query(args, client)
     lines = _lines(args, text, objects)
     if lines:
         print("\n".join(lines))
-    return _judge(healths, args.max_lag)
+    return _check_lag(healths, args.max_lag)
 
 
-def _look(args: argparse.Namespace, client: GroupClient) -> Any:
+def _query(args: argparse.Namespace, client: GroupClient) -> Any:
     view: View = args.view
     with waiting(args.bootstrap_servers):
         return view(client, args)
@@ -108,13 +109,13 @@ def _lines(args: argparse.Namespace, text: Sequence[str], objects: Sequence[view
     return text
 
 
-def _judge(healths: Sequence[views.Health], limit: int | None) -> int:
-    late = [] if limit is None else [health for health in healths if health.lag > limit]
-    for health in late:
-        where = f", most of it {health.worst[1]} in {health.worst[0]}" if health.worst else ""
+def _check_lag(healths: Sequence[views.Health], limit: int | None) -> int:
+    lagging = [] if limit is None else [health for health in healths if health.lag > limit]
+    for health in lagging:
+        where = f" (largest lag: {health.max_lag[1]} in {health.max_lag[0]})" if health.max_lag else ""
         name = health.group.group_id
-        print(f"kconsumer: group {name!r} lags by {health.lag} records{where}; allowed are {limit}", file=sys.stderr)
-    return LAGGING if late else 0
+        print(f"kconsumer: group {name!r} lags by {health.lag} records{where}; the limit is {limit}", file=sys.stderr)
+    return EXIT_LAGGING if lagging else 0
 
 
 # --- the actions ------------------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def _one(client: GroupClient, group: str) -> GroupDescription:
     except errors.GroupError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
-        raise errors.KafkaError(f"there is no group {group!r} of a type that can be described") from error
+        raise errors.KafkaError(f"group {group!r} does not exist, or is of a type that cannot be described") from error
 
 
 def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health]:
@@ -167,9 +168,9 @@ def _healths(client: GroupClient, args: argparse.Namespace) -> list[views.Health
 
 
 ACTIONS: dict[str, tuple[View, str]] = {
-    "list": (_list, "which groups there are"),
-    "describe": (_describe, "state, assignor, coordinator, and each partition's offsets, lag and owner"),
-    "members": (_members, "who is in a group, and what each member reads"),
-    "offsets": (_offsets, "each partition's committed offset, log start, end, lag and owner"),
-    "lag": (_lag, "one line per group: how far it is behind"),
+    "list": (_list, "list the groups of the cluster"),
+    "describe": (_describe, "show state, assignor and coordinator, and offsets, lag and owner of each partition"),
+    "members": (_members, "show the members of groups, and the partitions of each"),
+    "offsets": (_offsets, "show committed offset, log start, end, lag and owner of each partition"),
+    "lag": (_lag, "show one line per group with its lag"),
 }

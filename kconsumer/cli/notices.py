@@ -1,4 +1,4 @@
-"""What a command says on stderr while it waits: warnings of the library, and which brokers have not responded yet."""
+"""Prints to stderr while a command waits: warnings of the library, and which brokers have not responded yet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TextIO
 from kconsumer.clock import Clock
 
 REPEAT_MS = 60_000.0  # the same warning is shown once in this time
-FIRST_NOTICE_S = 1.5  # without a response for this long, the command says what it waits for
+FIRST_NOTICE_S = 1.5  # after this time without a response, the command prints what it waits for
 
 log = logging.getLogger(__name__)
 
 
 class Notices(logging.StreamHandler[TextIO]):
-    """Shows warnings and errors as lines of the command.
+    """Prints warnings and errors of the library, each at most once in `REPEAT_MS`.
 
-    Those that differ in numbers only, or in what follows a semicolon, count as the same.
+    Messages that differ only in numbers, or only after a semicolon, count as the same.
     """
 
     def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
@@ -28,7 +28,8 @@ class Notices(logging.StreamHandler[TextIO]):
         self._clock = clock or Clock()
         self.setLevel(logging.WARNING)
         self.setFormatter(logging.Formatter("kconsumer: %(message)s"))
-        # A progress line may be on the terminal: the notice takes its place, and the line is drawn again below.
+        # Progress may have drawn a line without a newline on this terminal. The notice overwrites it, and the next
+        # redraw puts the line below the notice.
         self._before = "\r\x1b[K" if stream.isatty() else ""
         self._shown: dict[str, float] = {}
         self.holding = False  # warnings are kept for `waiting`, which shows the last one if the wait is long
@@ -44,7 +45,7 @@ class Notices(logging.StreamHandler[TextIO]):
         return self._due(record.getMessage())
 
     def take_held(self) -> str | None:
-        """Return the last warning that was held back, which the caller shows, and hold back no more."""
+        """Stop holding back warnings, and return the last one for the caller to print."""
         self.holding = False
         if self.held is not None:
             self._due(self.held)
@@ -65,9 +66,9 @@ class Notices(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def waiting(servers: object) -> Iterator[None]:
-    """Say which brokers have not responded, and why, if the block takes more than `FIRST_NOTICE_S`.
+    """Print which brokers have not responded, and why, if the block takes longer than `FIRST_NOTICE_S`.
 
-    Warnings of a block that is faster are not shown: either it succeeded, or its error has the cause.
+    Warnings of a faster block are dropped: either it succeeded, or its error names the cause.
     """
     notices = next((handler for handler in logging.getLogger().handlers if isinstance(handler, Notices)), None)
     timer = threading.Timer(FIRST_NOTICE_S, _say, (servers, notices))

@@ -1,8 +1,8 @@
-r"""How a record is written: `text`, `json`, or a format of %-tokens as kcat (kafkacat) has them.
+r"""Formats a record as bytes: as `text`, as `json`, or by a format of the %-tokens of kcat (kafkacat).
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` value, `%T` timestamp (ms), `%h` headers, `%K` and `%S`
-length of key and value (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. A format says itself
-where lines end.
+length of key and value in bytes (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. A format adds no
+newline of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kconsumer import ConsumerRecord
 
 Writer = Callable[["ConsumerRecord"], bytes]
-_PIECE = re.compile(rb"%(?P<token>.?)|\\(?P<escape>x[0-9A-Fa-f]{2}|.?)|(?P<literal>[^%\\]+)", re.DOTALL)
+_TOKEN = re.compile(rb"%(?P<token>.?)|\\(?P<escape>x[0-9A-Fa-f]{2}|.?)|(?P<literal>[^%\\]+)", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
 def as_bytes(value: object) -> bytes:
-    """Return bytes as they are, null as nothing, and what a deserializer made as text: mappings and lists as JSON."""
+    """Return bytes unchanged, null as no bytes, a mapping or list as JSON, and any other value as its `str()`."""
     if value is None:
         return b""
     if isinstance(value, bytes | bytearray | memoryview):
@@ -50,31 +50,31 @@ TOKENS: dict[str, Writer] = {
 
 
 def writer(spec: str) -> Writer:
-    """The function that turns a record into the bytes to print. ValueError for a format that is none."""
+    """Return the function that formats a record. Raises ValueError for an unknown format or token."""
     if spec == "text":
         return lambda record: as_bytes(record.value) + b"\n"
     if spec == "json":
         return _json_line
     if "%" not in spec:
-        raise ValueError(f"{spec!r} is neither text nor json nor a format with %-tokens such as '%k %s\\n'")
-    pieces = _compile(spec)
+        raise ValueError(f"{spec!r} is not text, json, or a format with %-tokens such as '%k %s\\n'")
+    parts = _compile(spec)
 
     def write(record: ConsumerRecord) -> bytes:
-        return b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in pieces])
+        return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
     return write
 
 
 def _compile(spec: str) -> list[bytes | Writer]:
-    pieces: list[bytes | Writer] = []
-    for match in _PIECE.finditer(spec.encode()):
+    parts: list[bytes | Writer] = []
+    for match in _TOKEN.finditer(spec.encode()):
         if match["token"] is not None:
-            pieces.append(_token(match["token"].decode(errors="replace")))
+            parts.append(_token(match["token"].decode(errors="replace")))
         elif match["escape"] is not None:
-            pieces.append(_escape(match["escape"]))
+            parts.append(_escape(match["escape"]))
         else:
-            pieces.append(match["literal"])
-    return pieces
+            parts.append(match["literal"])
+    return parts
 
 
 def _token(letter: str) -> bytes | Writer:
@@ -82,7 +82,7 @@ def _token(letter: str) -> bytes | Writer:
         return b"%"
     if letter not in TOKENS:
         known = " ".join(f"%{name}" for name in (*TOKENS, "%"))
-        raise ValueError(f"%{letter} is not a token of a format; there are {known}")
+        raise ValueError(f"%{letter} is not a token of a format; the tokens are {known}")
     return TOKENS[letter]
 
 
@@ -93,12 +93,12 @@ def _escape(code: bytes) -> bytes:
 
 
 def _json_line(record: ConsumerRecord) -> bytes:
-    """One JSON object in a line."""
+    """Return the record as a line with one JSON object."""
     return json.dumps(json_fields(record), ensure_ascii=False).encode() + b"\n"
 
 
 def json_fields(record: ConsumerRecord) -> dict[str, object]:
-    """A record for JSON. Bytes that are not UTF-8 become {"base64": "..."}, so nothing is lost or ambiguous."""
+    """Return a record as JSON values. Bytes that are not UTF-8 become {"base64": "..."}, which loses nothing."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -111,7 +111,7 @@ def json_fields(record: ConsumerRecord) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    """Return what json.dumps writes as it is meant: what a deserializer made keeps its structure."""
+    """Return a value for json.dumps. Mappings and lists from a deserializer keep their structure."""
     if isinstance(value, Mapping):
         return {name if isinstance(name, str) else str(name): _json_value(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ def _json_value(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
         return _json_bytes(bytes(value))
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no word for it
+        return str(value)  # JSON has no NaN and no infinity
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The live line on stderr: records so far, how fast, how far behind. Nothing unless stderr is a terminal."""
+"""Draws a progress line on stderr with records, rates and lag. Draws nothing unless stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Progress:
         self._on_screen = False
 
     def count(self, records: int, size: int) -> None:
-        """Add what was just written."""
+        """Add records and bytes that were written."""
         self.records += records
         self.bytes += size
 
     @property
     def due(self) -> bool:
-        """Whether it is time to draw again; lag is only asked for then."""
+        """Whether the line is to be redrawn now. The caller determines the lag only then."""
         return self.visible and self._clock.now() - self._drawn_at >= REDRAW_MS
 
     def draw(self, lag: int | None) -> None:
-        """Show the rates since the line was last drawn. `lag` None: not known yet."""
+        """Draw the rates since the previous draw. `lag` is None while it is unknown."""
         now = self._clock.now()
         line = self._line(self.records - self._drawn_records, self.bytes - self._drawn_bytes, now - self._drawn_at)
         behind = "unknown" if lag is None else f"{lag:,}"
@@ -40,13 +40,13 @@ class Progress:
         self._on_screen = True
 
     def clear(self) -> None:
-        """Take the line away, so that output may use its place."""
+        """Erase the line, so that output can be written in its place."""
         if self._on_screen:
             self._write("\r\x1b[K")
             self._on_screen = False
 
     def finish(self) -> None:
-        """Leave the totals behind."""
+        """Replace the line by the totals."""
         if self.visible:
             line = self._line(self.records, self.bytes, self._clock.now() - self._started)
             self._write(f"\r\x1b[K{line}\n")

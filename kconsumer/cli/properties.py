@@ -1,6 +1,6 @@
-"""Files of options in the form of Java's properties, such as Kafka's own tools take (`--consumer.config`).
+"""Reads options from Java properties files, which Kafka's own tools take as well (`--consumer.config`).
 
-Decides how a file's text becomes keys and values. What they mean is the consumer's business.
+Decides how the text of a file becomes keys and values, not what they mean.
 """
 
 from __future__ import annotations
@@ -14,42 +14,41 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """What a file says; of a key that comes twice, the last. Raises OSError, UnicodeDecodeError."""
+    """Return the entries of a file; the last one wins if a key is repeated. Raises OSError, UnicodeDecodeError."""
     with open(path, encoding="utf-8") as file:
         return parse_properties(file.read())
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values of `java.util.Properties`: `#` and `!` begin comments, a backslash at the end goes on in the next
-    line."""
+    """Parse the text as `java.util.Properties` does: `#` and `!` begin comments, a backslash continues a line."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _ENTRY.fullmatch(line)
-        assert match is not None, "every text is an entry"
-        found[_plain(match[1])] = _plain(match[2])
+        assert match is not None, "the pattern matches every line"
+        found[_unescape(match[1])] = _unescape(match[2])
     return found
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    begun = ""
+    continued = ""
     for line in text.splitlines():
         line = line.lstrip()
-        if not begun and (not line or line[0] in "#!"):
+        if not continued and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            begun += line[:-1]
+            continued += line[:-1]
         else:
-            yield begun + line
-            begun = ""
-    if begun:
-        yield begun
+            yield continued + line
+            continued = ""
+    if continued:
+        yield continued
 
 
-def _plain(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text)
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescaped_character, text)
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescaped_character(match: re.Match[str]) -> str:
     code = match[1]
     return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)

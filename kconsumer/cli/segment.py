@@ -1,7 +1,7 @@
-"""Cuts a log segment file into batches without reading the whole file into memory.
+"""Splits a log segment file into batches without reading the whole file into memory.
 
-Decides what of a file is a batch, and what its header says; its records are decoded by `kconsumer.decode_batches`.
-Memory held is that of one batch, whose size is compared with the file's before anything is read.
+Finds the batches of a file and parses their headers; `kconsumer.decode_batches` decodes the records. It holds one
+batch in memory, and compares the size in its header with the size of the file before it reads the batch.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ CONTROL_TYPES = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot heade
 CONTROL = 0x20
 ATTRIBUTES_LOW_BYTE_AT = 22  # in format 2
 
-_BEGINNING = struct.Struct(">qiib")  # of every format: offset, size, something, and which format it is
-_BEFORE_SIZE = 12  # the size counts from here
+_PREFIX = struct.Struct(">qiib")  # common to all formats: offset, size, a field of the format, magic
+_SIZE_BEGINS_AT = 12  # the size does not count the offset and itself
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _V1_TIMESTAMP_AT = 18
-_LEAST_SIZE = {0: 14, 1: 22, 2: 49}
+_MIN_SIZE = {0: 14, 1: 22, 2: 49}  # by magic
 
 
-class NoSegmentError(errors.KafkaError):
-    """A file that is no log segment, or not from some place on."""
+class InvalidSegmentError(errors.KafkaError):
+    """A file that is not a log segment, or that is damaged at some position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of a segment: a record batch, or a message of the older formats. `data` is all its bytes.
+    """One batch of a segment: a record batch, or a message of formats 0 and 1. Fields its format lacks are -1 or None.
 
-    What a format does not have is -1 or None. `count` is what the header says, None in the older formats.
+    A message has one offset in its header, which is both `base_offset` and `last_offset` here.
     """
 
-    position: int
-    data: bytes
+    position: int  # in the file, in bytes
+    data: bytes  # the whole batch
     magic: int
     base_offset: int
     last_offset: int
     attributes: int
     max_timestamp: int
-    count: int | None = None
+    count: int | None = None  # of records, by the header
     crc: int = 0
     leader_epoch: int = -1
     producer_id: int = -1
@@ -57,71 +57,73 @@ class Batch:
 
     @property
     def codec(self) -> str:
-        """The codec's name."""
+        """The name of the codec."""
         return CODECS.get(self.attributes & 7, f"codec {self.attributes & 7}")
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamps."""
+        """Whether the producer or the broker set the timestamps."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP
         return TimestampType.LOG_APPEND_TIME if self.attributes & 8 else TimestampType.CREATE_TIME
 
     @property
     def transactional(self) -> bool:
-        """Whether it is of a transaction."""
+        """Whether the batch belongs to a transaction."""
         return self.magic == 2 and self.attributes & 0x10 != 0
 
     @property
     def control(self) -> bool:
-        """Whether it holds a marker and no records of users."""
+        """Whether the batch holds control records, which are not returned to users."""
         return self.magic == 2 and self.attributes & CONTROL != 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a file that is not a whole batch: one of `batch_size` bytes that was being written, or, if that is 0,
-    room that was reserved. None: not even that is there."""
+    """The end of a file that is not a complete batch: a batch that was being written, or preallocated zeros."""
 
     position: int
     size: int
-    batch_size: int | None
+    batch_size: int | None  # of the incomplete batch; 0: the bytes are zeros; None: its size is not in the file
 
 
 def partition_of(path: Path) -> TopicPartition:
-    """The partition by the name of the folder, as brokers name it: `topic-3/00000000000000000000.log`."""
+    """Return the partition by the name of the folder, as brokers name it: `topic-3/00000000000000000000.log`."""
     found = re.fullmatch(r"(?P<topic>.+)-(?P<partition>\d+)", path.resolve().parent.name)
     return TopicPartition(found["topic"], int(found["partition"])) if found else TopicPartition("", 0)
 
 
 def read_segment(file: BinaryIO, name: str) -> Iterator[Batch | Tail]:
-    """The batches of a segment, in order, and its tail if it has one. NoSegmentError names the file and the position
-    of what cannot be a batch."""
+    """Yield the batches of a segment in order, then its tail if it has one.
+
+    Raises InvalidSegmentError, which names the file and the position, for bytes that cannot be a batch.
+    """
     end = os.fstat(file.fileno()).st_size
     position = 0
     while position < end:
-        beginning = file.read(_BEGINNING.size)
-        if not any(beginning):
+        prefix = file.read(_PREFIX.size)
+        if not any(prefix):
             yield Tail(position, end - position, 0)
             return
-        if len(beginning) < _BEGINNING.size:
+        if len(prefix) < _PREFIX.size:
             yield Tail(position, end - position, None)
             return
-        _, size, _, magic = _BEGINNING.unpack(beginning)
-        if magic not in _LEAST_SIZE or size < _LEAST_SIZE[magic]:
-            raise NoSegmentError(
-                f"{name} is not a log segment at position {position}: a batch of {size} bytes in message format {magic}"
+        _, size, _, magic = _PREFIX.unpack(prefix)
+        if magic not in _MIN_SIZE or size < _MIN_SIZE[magic]:
+            raise InvalidSegmentError(
+                f"{name} is not a log segment at position {position}: the header there has batch size {size} and "
+                f"message format {magic}"
             )
-        if size > end - position - _BEFORE_SIZE:
-            yield Tail(position, end - position, _BEFORE_SIZE + size)
+        if size > end - position - _SIZE_BEGINS_AT:
+            yield Tail(position, end - position, _SIZE_BEGINS_AT + size)
             return
-        data = beginning + file.read(_BEFORE_SIZE + size - len(beginning))
+        data = prefix + file.read(_SIZE_BEGINS_AT + size - len(prefix))
         yield parse(data, position)
         position += len(data)
 
 
 def parse(data: bytes, position: int) -> Batch:
-    """What the header of a batch says."""
+    """Parse the header of a batch."""
     magic = data[16]
     if magic == 2:
         offset, _, epoch, _, crc, attributes, delta, _, newest, producer, producer_epoch, sequence, count = (

@@ -1,4 +1,4 @@
-"""`kconsumer topics`: which topics there are, and where their partitions are."""
+"""`kconsumer topics`: lists topics, and shows leader, replicas and offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kconsumer import Consumer
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, add_connection, add_format, with_settings
 from kconsumer.cli.consume import CommandError
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.table import Cell, table
-from kconsumer.consumer import Consumer
 from kconsumer.types import Node, PartitionInfo, TopicPartition
 
 DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND_TIMEOUT_MS}
@@ -21,13 +21,17 @@ Topics = Mapping[str, Sequence[PartitionInfo]]
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `topics list` and `topics describe TOPIC…`."""
-    parser = commands.add_parser("topics", help="topics and their partitions")
+    parser = commands.add_parser("topics", help="list topics, show their partitions",
+                                 description="List topics, or show the partitions of topics.")  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", parents=[common], help="which topics there are")
-    listing.add_argument("--internal", action="store_true", help="Kafka's own topics (__…), too")
+    listing = actions.add_parser("list", parents=[common], help="list the topics of the cluster",
+                                 description="List the topics of the cluster.")  # fmt: skip
+    listing.add_argument("--internal", action="store_true", help="include Kafka's own topics (__…)")
     listing.set_defaults(run=list_topics)
-    describe = actions.add_parser("describe", parents=[common], help="leaders, replicas and ends of partitions")
-    describe.add_argument("topics", nargs="+", metavar="TOPIC")
+    describe = actions.add_parser("describe", parents=[common], help="show the partitions of topics",
+                                  description="Show leader, replicas, log start and end offset of each partition."
+                                  )  # fmt: skip
+    describe.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to show")
     describe.set_defaults(run=describe_topics)
     for action in (listing, describe):
         add_connection(action)
@@ -35,7 +39,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def connect(args: argparse.Namespace) -> Consumer:
-    """The consumer to ask with; tests put their own in its place."""
+    """Create the consumer. Tests replace this function."""
     return Consumer.from_config(with_settings(args, {}, DEFAULTS))
 
 

@@ -20,7 +20,7 @@ from kconsumer.spark.strategy import Assign, Subscribe
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.ranges.client import TopicListing
+    from kconsumer.ranges import TopicListing
 
 __all__ = ["Admin", "MissingTopicError", "range_client"]
 

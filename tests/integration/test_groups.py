@@ -240,14 +240,14 @@ def test_the_command(kafka: Kafka, group: str, capsys: pytest.CaptureFixture[str
     assert (0, ["Stable", "2", "4", "1", "9", "7", f"{group}-0"]) == (code, out.splitlines()[1].split()[1:])
     code, out, err = run(capsys, "groups", "lag", group, *servers, "--max-lag", "8", "-f", "json")
     assert (3, 9) == (code, json.loads(out)["lag"])
-    assert f"kconsumer: group {group!r} lags by 9 records, most of it 7 in {group}-0; allowed are 8\n" == err
+    assert f"kconsumer: group {group!r} lags by 9 records (largest lag: 7 in {group}-0); the limit is 8\n" == err
     code, out, _ = run(capsys, "groups", "describe", group, *servers, "--json")
     described: dict[str, Any] = json.loads(out)
     assert (0, 9, 2, 4) == (code, described["lag"], len(described["members"]), len(described["offsets"]))
     code, out, _ = run(capsys, "groups", "members", group, *servers)
     assert (0, 3) == (code, len(out.splitlines()))
     code, out, err = run(capsys, "groups", "offsets", f"{group}-none", *servers)
-    assert (1, "", True) == (code, out, err.startswith(f"kconsumer: there is no group '{group}-none'"))
+    assert (1, "", True) == (code, out, err.startswith(f"kconsumer: group '{group}-none' does not exist"))
 
 
 def test_watching_ends_with_ctrl_c(kafka: Kafka, group: str) -> None:

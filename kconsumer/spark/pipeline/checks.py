@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kconsumer._version import VERSION
+from kconsumer import __version__
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
@@ -89,10 +89,10 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
         import platform
 
         try:
-            from kconsumer import _version
+            import kconsumer
         except ImportError as error:
             return json.dumps([None, platform.python_version(), str(error)])
-        return json.dumps([_version.VERSION, platform.python_version(), platform.node()])
+        return json.dumps([kconsumer.__version__, platform.python_version(), platform.node()])
 
     try:
         found, python, where = json.loads(spark.sparkContext.parallelize([0], 1).map(probe).collect()[0])
@@ -105,8 +105,8 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
             "fail",
             f"kconsumer cannot be imported there ({where}); install it for PYSPARK_PYTHON",
         )
-    elif found != VERSION:
-        yield Check("executors", "fail", f"kconsumer {found} on {where}, but {VERSION} here; install the same")
+    elif found != __version__:
+        yield Check("executors", "fail", f"kconsumer {found} on {where}, but {__version__} here; install the same")
     else:
         yield Check("executors", "ok", f"kconsumer {found}, Python {python} on {where}")
 

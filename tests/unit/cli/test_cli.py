@@ -56,7 +56,7 @@ class Records(list[Record]):
 
 @dataclass
 class FakeConsumer:
-    """As much of a Consumer as the command uses; `logs` maps a partition of "clicks" to its values."""
+    """The part of a Consumer that the command uses; `logs` maps a partition of "clicks" to its values."""
 
     logs: dict[int, list[bytes]]
     options: Mapping[str, object] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class FakeConsumer:
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConsumer]:
-    """The consumer the command gets: two partitions, five records."""
+    """A fake consumer with two partitions and five records, which the command gets."""
     fake = FakeConsumer({0: [b"a0", b"a1", b"a2"], 1: [b"b0", b"b1"]})
 
     def connect(options: Mapping[str, object]) -> FakeConsumer:
@@ -148,7 +148,7 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
 
 
 def test_reads_to_the_end(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without a group, --exit-at-end prints every record of every partition and closes."""
+    """Without a group, --exit-at-end prints every record of every partition and closes the consumer."""
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end")
     assert "earliest" == consumer.options["auto_offset_reset"]
     assert "group_id" not in consumer.options
@@ -156,33 +156,33 @@ def test_reads_to_the_end(consumer: FakeConsumer, capfd: pytest.CaptureFixture[s
 
 
 def test_count_is_exact(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """-n never takes more records than it prints, so a group's positions stay right."""
+    """-n takes no more records than it prints, so the positions of a group stay right."""
     assert (0, "a0\na1\na2\nb0\n", "") == run(capfd, "-n", "4", "--from", "earliest")
     assert {TopicPartition("clicks", 0): 3, TopicPartition("clicks", 1): 1} == consumer.positions
 
 
 def test_in_a_group(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """-g subscribes; the end is taken from the partitions that are assigned."""
+    """-g subscribes, and the end offsets are taken when the partitions are assigned."""
     assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "-g", "team", "--exit-at-end")
     assert "team" == consumer.options["group_id"]
 
 
 def test_from_an_offset(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """An offset beyond a shorter partition is that partition's end."""
+    """An offset beyond the end of a partition becomes the end of that partition."""
     assert (0, "a2\n", "") == run(capfd, "--from", "2", "--exit-at-end")
     assert [(("clicks", 0), 2), (("clicks", 1), 2)] == consumer.seeks
 
 
 @pytest.mark.parametrize("when", ["@1700000000000", "@2023-11-14T22:13:20", "@2023-11-14T23:13:20+01:00"])
 def test_from_a_time(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], when: str) -> None:
-    """A time is ms or ISO-8601; a partition with nothing that new starts at its end."""
+    """A time is given in ms or as ISO-8601; a partition without records that new starts at its end."""
     assert consume.Start("time", 1700000000000) == consume.parse_start(when)
     assert (0, "a1\na2\n", "") == run(capfd, "--from", when, "--exit-at-end")
     assert [(("clicks", 0), 1), (("clicks", 1), "end")] == consumer.seeks
 
 
 def test_options(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """-X passes any option in either spelling and wins over the command's own defaults."""
+    """-X sets any option in either spelling and overrides the defaults of the command."""
     settings = ["-X", "max.poll.records=7", "-X", "check_crcs=false"]
     assert 0 == run(capfd, "--exit-at-end", *settings)[0]
     assert {
@@ -196,7 +196,7 @@ def test_options(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_missing_topic(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
-    """A topic that does not exist is one line on stderr and exit code 1, with and without a group."""
+    """A topic that does not exist gives one line on stderr and exit code 1, with and without a group."""
     for group in ([], ["-g", "team"]):
         assert 1 == cli.main(["consume", "clicks", "nope", "-b", "broker:9092", *group])
         assert ("", "kconsumer: topic 'nope' does not exist on broker:9092\n") == capfd.readouterr()
@@ -205,7 +205,7 @@ def test_missing_topic(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]
 def test_errors_are_one_line(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of the client ends with code 1 and one line; --debug adds the traceback."""
+    """An error of the client gives exit code 1 and one line; --debug adds the traceback."""
 
     def fail() -> None:
         raise errors.TimeoutError("no broker\nanswered")
@@ -220,7 +220,7 @@ def test_errors_are_one_line(
 
 
 def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ConfigError is a mistake on the command line: code 2."""
+    """A ConfigError is a mistake on the command line: exit code 2."""
 
     def connect(options: Mapping[str, object]) -> FakeConsumer:
         raise errors.ConfigError("zzz is not an option")
@@ -232,18 +232,18 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["-n", "0"], "'0' is not a number of records"),
-        (["--from", "yesterday"], "'yesterday' is neither earliest"),
-        (["-f", "%q"], "%q is not a token of a format; there are %t"),
-        (["-f", "csv"], "'csv' is neither text nor json"),
-        (["-X", "novalue"], "'novalue' is not key=value"),
-        (["-g", "team", "--from", "5"], "go without -g"),
-        (["-g", "team", "-X", "group_id=other"], "the command line sets it already"),
-        (["-o", "x.csv"], "ends in neither .parquet nor .arrow"),
+        (["-n", "0"], "'0' is not a positive number of records"),
+        (["--from", "yesterday"], "'yesterday' is not earliest, latest"),
+        (["-f", "%q"], "%q is not a token of a format; the tokens are %t"),
+        (["-f", "csv"], "'csv' is not text, json, or"),
+        (["-X", "novalue"], "'novalue' is not of the form key=value"),
+        (["-g", "team", "--from", "5"], "cannot be used with -g"),
+        (["-g", "team", "-X", "group_id=other"], "another argument sets this option already"),
+        (["-o", "x.csv"], "does not end in .parquet or .arrow"),
     ],
 )
 def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], reason: str) -> None:
-    """What makes no sense on the command line is refused with exit code 2 before anything connects."""
+    """A wrong command line is refused with exit code 2 before a connection is opened."""
     code, out, text = run(capfd, *arguments)
     assert (2, "") == (code, out)
     assert reason in text
@@ -253,16 +253,16 @@ def test_usage_errors(capfd: pytest.CaptureFixture[str], arguments: list[str], r
 def test_a_signal_ends_it(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], number: signal.Signals, code: int
 ) -> None:
-    """A signal wakes the consumer, which is closed; the exit code says which signal it was."""
+    """A signal wakes the consumer, which is closed; the exit code contains the number of the signal."""
     consumer.before_poll = lambda: os.kill(os.getpid(), number)
     assert (code, "", "") == run(capfd)
     assert consumer.closed
 
 
-def test_sigusr1_tells_the_state(
+def test_sigusr1_prints_the_state(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGUSR1 prints the report to stderr, and reading goes on; the handler is gone afterwards."""
+    """SIGUSR1 prints the report to stderr, and reading continues; the handler is removed afterwards."""
     monkeypatch.setattr(consume, "full_report", lambda asked: "the report\n" if asked is consumer else "")
 
     def ask_once() -> None:
@@ -274,10 +274,10 @@ def test_sigusr1_tells_the_state(
     assert signal.SIG_DFL is signal.getsignal(signal.SIGUSR1)
 
 
-def test_debug_tells_the_state_on_errors(
+def test_debug_prints_the_state_on_errors(
     consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --debug an error is preceded by the report; without, it is not."""
+    """With --debug the report precedes an error; without --debug it is not printed."""
     monkeypatch.setattr(consume, "full_report", lambda asked: "the report\n")
 
     def fail() -> None:
@@ -289,8 +289,7 @@ def test_debug_tells_the_state_on_errors(
 
 
 def test_closed_pipe(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the reader of the output goes away (`| head`) the command ends well, and what it could not print
-    is sought back so that a group gets it again."""
+    """If the reader of the output ends (`| head`), the command succeeds, and seeks back to what was not printed."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with open(write_end, "w") as closed_pipe:
@@ -300,8 +299,8 @@ def test_closed_pipe(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) ->
     assert consumer.closed
 
 
-def test_output_that_takes_a_part(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unbuffered stdout may take less than it is given; nothing is lost."""
+def test_partial_writes(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unbuffered stdout may take a part of the bytes; nothing is lost."""
 
     class Narrow(io.BytesIO):
         def write(self, data: Any) -> int:
@@ -328,19 +327,19 @@ RECORD = Record(7, b"\xffv", b"k", 3, headers=(("trace", b"1"), ("none", None)))
     ],
 )
 def test_formats(spec: str, expected: bytes) -> None:
-    """Tokens and escapes of a format become bytes; values pass through as they are."""
+    """Tokens and escapes of a format become bytes, and values are printed unchanged."""
     assert expected == output.writer(spec)(RECORD)  # type: ignore[arg-type]  # a stand-in record
 
 
 def test_null_lengths() -> None:
-    """Null prints as nothing and has length -1."""
+    """Null is printed as nothing and has length -1."""
     assert b"|-1" == output.writer("%s|%S")(Record(0, None))  # type: ignore[arg-type]  # a stand-in record
     with pytest.raises(ValueError, match="% is not a token"):
         output.writer("100%")
 
 
 def test_json() -> None:
-    """A JSON line has every field; bytes that are no text are marked as base64."""
+    """A JSON line has every field; bytes that are not UTF-8 are marked as base64."""
     line = output.writer("json")(RECORD)  # type: ignore[arg-type]  # a stand-in record
     assert {
         "topic": "clicks",
@@ -368,7 +367,7 @@ def test_json() -> None:
     ],
 )
 def test_decoded_values(value: object, shown: object, text: str) -> None:
-    """What a deserializer made keeps its structure in a JSON line, and is JSON where a format has it, too."""
+    """A value from a deserializer keeps its structure in a JSON line, and is JSON in a format."""
     record = replace(RECORD, value=value)  # type: ignore[arg-type]  # what a deserializer made
     line = output.writer("json")(record)  # type: ignore[arg-type]  # a stand-in record
     assert shown == json.loads(line, parse_constant=None)["value"]
@@ -376,7 +375,7 @@ def test_decoded_values(value: object, shown: object, text: str) -> None:
 
 
 def test_help_shows_formats_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The example in the help of `consume` prints a record's fields when it is copied."""
+    """The example in the help of `consume` works when it is copied."""
     assert 0 == cli.main(["consume", "--help"])
     found = re.search(r"Example: -f '(.*?)'", " ".join(capsys.readouterr().out.split()))
     assert found is not None
@@ -385,7 +384,7 @@ def test_help_shows_formats_as_they_are_typed(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("command", [COMMAND, ["assignors", "list"]])
 def test_full_disk_behind_stdout(consumer: FakeConsumer, command: list[str]) -> None:
-    """One line that says where to, exit code 1, nothing else at exit; a group gets the records again."""
+    """A full disk gives one line that names stdout and exit code 1; the group gets the records again."""
     script = "import sys; from kconsumer import cli; sys.exit(cli.main(sys.argv[1:]))"
     if command is COMMAND:
         with open("/dev/full", "w") as full, pytest.MonkeyPatch.context() as patch:
@@ -403,7 +402,7 @@ def test_full_disk_behind_stdout(consumer: FakeConsumer, command: list[str]) -> 
 
 
 def test_full_disk_behind_a_file(tmp_path: Path) -> None:
-    """The error names the file that was asked for, and the reason without a number."""
+    """The error names the file of the command line and the reason, without an error number."""
     file = files.ColumnFile(tmp_path / "orders.parquet")
     (tmp_path / "orders.parquet.part").symlink_to("/dev/full")
     with pytest.raises(files.WriteError) as caught, file:
@@ -412,13 +411,13 @@ def test_full_disk_behind_a_file(tmp_path: Path) -> None:
 
 
 def test_missing_file_of_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """An error of the system names the file first, and has no number."""
+    """An OSError names the file first and has no number."""
     assert 1 == cli.main([*COMMAND, "-F", "/nowhere/client.properties"])
     assert "kconsumer: /nowhere/client.properties: No such file or directory\n" == capsys.readouterr().err
 
 
 class Screen:
-    """A terminal that remembers what was written."""
+    """A terminal that stores what was written."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -434,7 +433,7 @@ class Screen:
 
 
 def test_progress_line() -> None:
-    """On a terminal the line has rates since it was last drawn, and the totals stay at the end."""
+    """On a terminal the line shows rates since the last draw, and the totals remain at the end."""
     clock = VirtualClock()
     screen = Screen()
     line = progress.Progress(screen, clock)  # type: ignore[arg-type]  # a stand-in stream
@@ -451,7 +450,7 @@ def test_progress_line() -> None:
 
 
 def test_assignors(capsys: pytest.CaptureFixture[str]) -> None:
-    """The installed assignors are listed with their distribution; a name that is not there is an error."""
+    """The installed assignors are listed with their distribution; an unknown name is an error."""
     assert 0 == cli.main(["assignors", "list"])
     lines = capsys.readouterr().out.splitlines()
     assert ["NAME", "DISTRIBUTION", "VERSION", "TARGET"] == lines[0].split()
@@ -463,13 +462,13 @@ def test_assignors(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints the distribution's version."""
+    """--version prints the version of the distribution."""
     assert 0 == cli.main(["--version"])
     assert f"kconsumer {metadata.version('kconsumer')}\n" == capsys.readouterr().out
 
 
 def test_as_a_module() -> None:
-    """`python -m kconsumer` is the same command; no command at all is a usage error."""
+    """`python -m kconsumer` is the same command; without a subcommand it is a usage error."""
     done = subprocess.run([sys.executable, "-m", "kconsumer"], capture_output=True, text=True, check=False)
     assert 2 == done.returncode
     assert "usage: kconsumer" in done.stderr

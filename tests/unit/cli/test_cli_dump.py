@@ -1,4 +1,4 @@
-"""`kconsumer dump`: what it prints of a segment, and how it ends with one that is none."""
+"""`kconsumer dump`: its output for a log segment, and its error for a file that is not one."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ offset 9-20, 0 records, position {p9}, 61 bytes, format 2, none, create time -1
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """Where a segment of partition 3 of orders would be."""
+    """The path of a segment of partition 3 of orders."""
     folder = tmp_path / "orders-3"
     folder.mkdir()
     return folder / NAME
 
 
 def test_a_line_for_each_batch(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All formats, with what the header of each says; control batches and emptied ones included."""
+    """All formats are printed with the fields of their headers, including control batches and emptied ones."""
     segment.write_bytes(b"".join(LOG))
     assert 0 == cli.main(["dump", str(segment)])
     at = [sum(map(len, LOG[:i])) for i in range(len(LOG))]
@@ -75,7 +75,7 @@ def test_a_line_for_each_batch(segment: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_line_for_each_record(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Below their batch, with bytes as Python writes them; markers' records, too."""
+    """Records are printed below their batch, with bytes as Python literals, including control records."""
     segment.write_bytes(LOG[2] + LOG[3])
     assert 0 == cli.main(["dump", "--records", str(segment)])
     lines = capsys.readouterr().out.splitlines()
@@ -85,7 +85,7 @@ def test_a_line_for_each_record(segment: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_json(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An object for each batch and record, with the partition that the folder is named after."""
+    """A JSON object is printed for each batch and record, with the partition from the name of the folder."""
     segment.write_bytes(b"".join(LOG))
     assert 0 == cli.main(["dump", "-f", "json", "--records", str(segment)])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -104,7 +104,7 @@ def test_json(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_several_files(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One after the other; a folder of another name tells no topic."""
+    """Files are printed in order; a folder with another name gives no topic."""
     segment.write_bytes(LOG[0])
     other = segment.parent.parent / "log"
     other.write_bytes(LOG[1])
@@ -126,7 +126,7 @@ def test_several_files(segment: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_is_no_whole_batch_at_the_end(
     segment: Path, capsys: pytest.CaptureFixture[str], tail: bytes, said: str
 ) -> None:
-    """A batch that was being written, or room that was reserved, is told on stderr and is no error."""
+    """A batch that was being written, or preallocated zeros, is reported on stderr and is no error."""
     segment.write_bytes(LOG[0] + tail)
     assert 0 == cli.main(["dump", str(segment)])
     out, err = capsys.readouterr()
@@ -144,17 +144,17 @@ def test_what_is_no_whole_batch_at_the_end(
         (build_batch([b"x"], attributes=1), "position {at}: corrupt record data in orders-3 at offset 0: gzip"),
         (
             b"this is a text, and not a log",
-            "is not a log segment at position {at}: a batch of 1629516901 bytes in message format 97",
+            "is not a log segment at position {at}: the header there has batch size 1629516901 and message format 97",
         ),
         (
             b"\0" * 11 + b"\x05" + bytes(20),
-            "is not a log segment at position {at}: a batch of 5 bytes in message format 0",
+            "is not a log segment at position {at}: the header there has batch size 5 and message format 0",
         ),
     ],
     ids=["checksum", "gzip", "text", "size"],
 )
 def test_a_segment_that_is_corrupt(segment: Path, capsys: pytest.CaptureFixture[str], bad: bytes, said: str) -> None:
-    """What comes before is printed; then one line on stderr says file, position and offset, and the exit code is 1."""
+    """Batches before the damage are printed; one line on stderr names file, position and offset; the exit code is 1."""
     segment.write_bytes(LOG[0] + bad + LOG[1])
     assert 1 == cli.main(["dump", str(segment)])
     out, err = capsys.readouterr()
@@ -165,20 +165,20 @@ def test_a_segment_that_is_corrupt(segment: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, exit code 1."""
+    """A missing file gives one line and exit code 1."""
     assert 1 == cli.main(["dump", str(tmp_path / "none.log")])
     assert "No such file" in capsys.readouterr().err
 
 
 def test_an_empty_file(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing in it, nothing printed."""
+    """An empty file prints nothing."""
     segment.write_bytes(b"")
     assert 0 == cli.main(["dump", str(segment)])
     assert ("", "") == capsys.readouterr()
 
 
 def test_a_large_file_is_not_read_as_a_whole(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """200 MB of batches of a megabyte take a few megabytes; a size that is a lie takes none."""
+    """200 MB of batches of a megabyte take a few megabytes of memory; a wrong size in a header takes none."""
     with segment.open("wb") as file:
         for offset in range(200):
             file.write(build_batch([bytes(1 << 20)], base_offset=offset))

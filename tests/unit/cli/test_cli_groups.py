@@ -1,4 +1,4 @@
-"""`kconsumer groups`: tables, JSON, exit codes and the live view, with a client that knows its groups by heart."""
+"""`kconsumer groups`: tables, JSON, exit codes and --watch, with a fake client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFFSETS = {
 
 
 class FakeClient:
-    """Knows one group; remembers what was asked of it."""
+    """A client with one group, which stores its calls."""
 
     asked: list[Any]
 
@@ -62,7 +62,7 @@ class FakeClient:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[], FakeClient]:
-    """Puts the fake in place; gives the one made last."""
+    """Install the fake client; returns a function that returns the latest one."""
     made: list[FakeClient] = []
 
     def connect(options: dict[str, object]) -> FakeClient:
@@ -74,14 +74,14 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[], FakeClient]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr of `kconsumer groups …`."""
+    """Return exit code, stdout and stderr of `kconsumer groups …`."""
     code = cli.main(["groups", *arguments, "-b", "broker:9092"])
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_list(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
-    """Filters in any spelling; what an old broker does not tell is a dash, or null."""
+    """Filters are accepted in any spelling; a field that an old broker does not send is a dash, or null."""
     code, out, _ = run(capsys, "list", "--state", "preparing-rebalance", "--state", "STABLE", "--type", "Classic")
     assert (0, [["g", "classic", "Stable", "consumer"], ["old", "-", "-", "-"]]) == (
         code,
@@ -94,7 +94,7 @@ def test_list(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("client")
 def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
-    """The group's state, then its partitions; JSON holds both, and the members."""
+    """The state of the group is followed by its partitions; JSON has both, and the members."""
     _, out, _ = run(capsys, "describe", "g")
     lines = [line.split() for line in out.splitlines()]
     assert ["g", "classic", "Stable", "range", "b:9", "(id", "1)", "1", "-", "9"] == lines[1]
@@ -104,14 +104,18 @@ def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
         ["t", "2", "8", "0", "10", "2", "-", "-", "-"],
     ] == lines[4:]
     _, out, _ = run(capsys, "describe", "g", "-f", "json")
-    told = json.loads(out)
-    assert (9, [None, None], 3) == (told["lag"], [told["group_epoch"], told["assignment_epoch"]], len(told["offsets"]))
-    assert [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}] == told["members"][0]["assignment"]
+    described = json.loads(out)
+    assert (9, [None, None], 3) == (
+        described["lag"],
+        [described["group_epoch"], described["assignment_epoch"]],
+        len(described["offsets"]),
+    )
+    assert [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}] == described["members"][0]["assignment"]
 
 
 @pytest.mark.usefixtures("client")
 def test_members_and_offsets(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per member, one per partition, in both forms."""
+    """There is one line per member and one per partition, in both formats."""
     _, out, _ = run(capsys, "members", "g")
     assert ["g", "m-1", "-", "c", "/h", "-", "2", "t(0,1)"] == out.splitlines()[1].split()
     _, out, _ = run(capsys, "members", "--json")
@@ -125,35 +129,35 @@ def test_members_and_offsets(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("client")
 @pytest.mark.parametrize(("limit", "expected"), [("9", 0), ("8", 3), ("0", 3)])
 def test_max_lag(capsys: pytest.CaptureFixture[str], limit: str, expected: int) -> None:
-    """The exit code is 3 when the sum of what is known is more than the limit, and stderr names the worst partition."""
+    """The exit code is 3 if the known lag exceeds the limit; stderr names the partition with the largest lag."""
     code, out, err = run(capsys, "lag", "--max-lag", limit)
     assert (expected, ["g", "Stable", "1", "3", "1", "9", "7", "t-0"]) == (code, out.splitlines()[1].split())
-    told = f"kconsumer: group 'g' lags by 9 records, most of it 7 in t-0; allowed are {limit}\n"
-    assert (told if expected else "") == err
+    expected_line = f"kconsumer: group 'g' lags by 9 records (largest lag: 7 in t-0); the limit is {limit}\n"
+    assert (expected_line if expected else "") == err
 
 
 @pytest.mark.usefixtures("client")
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["lag", "none"], 1, "there is no group 'none'"),
-        (["lag", "g", "--state", "Stable"], 2, "choose among all groups"),
-        (["lag", "--watch", "--max-lag", "1"], 2, "--watch does not end"),
-        (["lag", "--state", "happy"], 2, "'happy' is none of Stable"),
+        (["lag", "none"], 1, "group 'none' does not exist"),
+        (["lag", "g", "--state", "Stable"], 2, "filter all groups"),
+        (["lag", "--watch", "--max-lag", "1"], 2, "--watch never exits"),
+        (["lag", "--state", "happy"], 2, "'happy' is not one of Stable"),
         (["lag", "--watch", "soon"], 2, "not a number of seconds"),
         (["lag", "--max-lag", "-1"], 2, "--max-lag"),
-        (["lag", "-X", "bootstrap_servers=x"], 2, "sets it already"),
+        (["lag", "-X", "bootstrap_servers=x"], 2, "sets this option already"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_commands(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str) -> None:
-    """One line on stderr, and the code of an error or of wrong usage."""
+    """A wrong command gives one line on stderr, and the exit code of an error or of wrong usage."""
     found, out, err = run(capsys, *arguments)
     assert (code, "", True) == (found, out, text in err)
 
 
 def test_settings_reach_the_client(client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
-    """-X goes to the client; a command gives up sooner than a library unless told otherwise."""
+    """-X options reach the client; the timeout is shorter than the library's unless it is set."""
     run(capsys, "lag", "-X", "client.id=me")
     assert {"bootstrap_servers": "broker:9092", "client.id": "me", "default_api_timeout_ms": 20_000} == client().options
     run(capsys, "lag", "-X", "default.api.timeout.ms=5")
@@ -161,7 +165,7 @@ def test_settings_reach_the_client(client: Callable[[], FakeClient], capsys: pyt
 
 
 def test_empty_groups() -> None:
-    """Nothing known is shown as nothing: no division, no maximum of nothing."""
+    """Groups without known offsets are shown without a division or maximum of nothing."""
     empty = Health(GroupDescription("e", "classic", "Empty", "", ""), {})
     assert ["e", "Empty", "0", "0", "0", "0", "-", "-"] == lag_table([empty])[1].split()
     assert 2 == len(description_tables([empty]))
@@ -169,7 +173,7 @@ def test_empty_groups() -> None:
 
 
 def test_table() -> None:
-    """Numbers end and words begin in the same column, and no line ends in blanks."""
+    """Numbers are aligned to the right and words to the left, and no line ends in blanks."""
     assert ["NAME     N", "a       10", "longer   -"] == table(("NAME", "N"), [("a", 10), ("longer", None)])
     assert ["N  NAME", "1  -"] == table(("N", "NAME"), [(1, "")])
 
@@ -182,12 +186,12 @@ class Terminal(io.StringIO):
 
     @staticmethod
     def size() -> tuple[int, int]:
-        """Columns and lines."""
+        """Return columns and lines."""
         return 20, 5
 
 
 def test_a_screen_is_painted_over() -> None:
-    """From the top, each line to its end, without scrolling: what does not fit is counted."""
+    """A view is painted from the top, each line erased to its end, without scrolling; hidden lines are counted."""
     terminal = Terminal()
     screen = watch.Screen(terminal, terminal.size)
     screen.paint(["one", "x" * 30], "title")
@@ -198,7 +202,7 @@ def test_a_screen_is_painted_over() -> None:
 
 
 def test_a_file_gets_line_after_line() -> None:
-    """Without a terminal there is neither title nor control sequence, so that JSON stays JSON."""
+    """Without a terminal the output has no title and no control sequence, so JSON stays JSON."""
     stream = io.StringIO()
     screen = watch.Screen(stream)
     screen.paint(["a", "b"], "title")
@@ -209,7 +213,7 @@ def test_a_file_gets_line_after_line() -> None:
 def test_watch_goes_on_until_ctrl_c(
     client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The view is asked for again and again on one connection, which Ctrl-C closes; the exit code is 130."""
+    """The view is queried again and again on one connection, which Ctrl-C closes; the exit code is 130."""
     pauses = iter([None, None])
 
     class Pause:

@@ -1,4 +1,4 @@
-"""Warnings that the command shows: once, and those of a wait only when it is long."""
+"""Warnings that the command prints: each once, and those of a wait only if the wait is long."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kconsumer.testing.clock import VirtualClock
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """The time that warnings have."""
+    """The clock of the handler."""
     return VirtualClock()
 
 
 @pytest.fixture
 def screen(clock: VirtualClock) -> Iterator[io.StringIO]:
-    """What a handler on the root logger writes."""
+    """The stream that a handler on the root logger writes to."""
     stream = io.StringIO()
     handler = Notices(stream, clock)
     root = logging.getLogger()
@@ -35,7 +35,7 @@ def warn(text: str) -> None:
 
 
 def test_the_same_warning_once(screen: io.StringIO, clock: VirtualClock) -> None:
-    """Warnings that differ in numbers are shown once a minute; others, and errors, at once; infos never."""
+    """Warnings that differ only in numbers are printed once a minute, others and errors at once, infos never."""
     warn("no connection; next attempt in 41 ms")
     warn("no connection; next attempt in 97 ms")
     logging.getLogger("kconsumer").error("worse")
@@ -47,7 +47,7 @@ def test_the_same_warning_once(screen: io.StringIO, clock: VirtualClock) -> None
 
 
 def test_a_short_wait(screen: io.StringIO) -> None:
-    """Warnings of a wait that ends soon are not shown; later ones are."""
+    """Warnings of a short wait are not printed; later ones are."""
     with waiting("b:1"):
         warn("no connection")
     assert "" == screen.getvalue()
@@ -57,7 +57,8 @@ def test_a_short_wait(screen: io.StringIO) -> None:
 
 @pytest.mark.parametrize(("cause", "shown"), [("refused", ": refused"), (None, "")])
 def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause: str | None, shown: str) -> None:
-    """After the time of patience one line says what is waited for, with the last warning if there was one."""
+    """After FIRST_NOTICE_S one line names the brokers that have not responded, with the last warning if there was
+    one."""
     monkeypatch.setattr(notices.threading, "Timer", Timer)
     with waiting("b:1"):
         if cause is not None:
@@ -70,7 +71,7 @@ def test_a_long_wait(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, cause
 
 
 def test_without_notices(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --debug, where all is logged, the line is logged, too."""
+    """With --debug, where everything is logged, the notice is logged as well."""
     monkeypatch.setattr(notices.threading, "Timer", Timer)
     with waiting("b:1"):
         Timer.last.expire()

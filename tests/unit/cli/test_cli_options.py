@@ -1,4 +1,4 @@
-"""Where the command takes options from: its own arguments, -X, questions, and files of Java properties."""
+"""The sources of options of the command: arguments, -X, prompts, and Java properties files."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from kconsumer.cli.properties import parse_properties
     ],
 )
 def test_properties(text: str, found: dict[str, str]) -> None:
-    """As `java.util.Properties` reads them."""
+    """Properties are parsed as `java.util.Properties` parses them."""
     assert found == parse_properties(text)
 
 
 def options(*arguments: str, **own: object) -> dict[str, object]:
-    """What a command line of these arguments gives a consumer."""
+    """Return the options that a consumer gets from these arguments."""
     parser = argparse.ArgumentParser()
     add_connection(parser)
     return with_settings(parser.parse_args(arguments), own, {"default_api_timeout_ms": 5})
 
 
-def test_who_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line, then -X, then what was typed, then the file, then defaults, under either spelling."""
+def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments override -X, -X overrides prompts, then the file, then defaults, under either spelling."""
     asked = []
 
     def ask(prompt: str) -> str:
@@ -67,7 +67,7 @@ def test_who_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("user", ["sasl_plain_username", "sasl.plain.username"])
 def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a terminal the password is asked for, unless it is said somewhere; without one nobody can be asked."""
+    """On a terminal a missing password is prompted for; without a terminal it is not."""
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"answer to {prompt!r}")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     brokers = ("-b", "c:1", "-X", f"{user}=alice")
@@ -78,14 +78,14 @@ def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, t
     assert "sasl_plain_password" not in options(*brokers)
 
 
-def test_what_makes_no_sense(tmp_path: Path) -> None:
-    """No brokers, two answers to one question, and a file that is none."""
-    with pytest.raises(UsageError, match="which brokers"):
+def test_usage_errors(tmp_path: Path) -> None:
+    """A missing broker, an option that is set twice and a file that is not text are usage errors."""
+    with pytest.raises(UsageError, match="no brokers"):
         options()
-    with pytest.raises(UsageError, match="sets it already"):
+    with pytest.raises(UsageError, match="sets this option already"):
         options("-X", "group_id=a", group_id="b")
     with pytest.raises(FileNotFoundError):
         options("-F", str(tmp_path / "missing"))
     (tmp_path / "store.jks").write_bytes(b"\xfe\xed\xfe\xed")
-    with pytest.raises(UsageError, match="no file of properties"):
+    with pytest.raises(UsageError, match="not a properties file"):
         options("-F", str(tmp_path / "store.jks"))
