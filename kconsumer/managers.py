@@ -17,7 +17,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
 
 if TYPE_CHECKING:
-    from kconsumer.config.options import ConsumerConfig
+    from kconsumer.config.option_groups import RetryOptions
 
 T = TypeVar("T")
 FOREVER = float("inf")
@@ -146,7 +146,7 @@ class Promise(Generic[T]):
         return f"<Promise {state}>"
 
 
-def backoff_ms(config: ConsumerConfig, failures: int) -> float:
+def backoff_ms(config: RetryOptions, failures: int) -> float:
     """How long to wait after this many failures in a row: `retry_backoff_ms` after the first, then twice as long each
     time, `retry_backoff_max_ms` at most."""
     longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, Unpack
 
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kconsumer.config.signature import AllOptions
 
 log = get_logger(__name__)
+T = TypeVar("T", bound=NamedTuple)
 
 ANSWER_BYTES = 512  # of an answer to a fetch, besides what is fetched
 REQUIRED: Any = object()  # the default of an option that has none
@@ -422,6 +423,10 @@ class ConsumerConfig(_Table):
     def read_committed(self) -> bool:
         """Whether records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"
+
+    def select(self, group: type[T]) -> T:
+        """Returns a group of `option_groups.py` with the values of this configuration."""
+        return group._make(getattr(self, name) for name in group._fields)
 
     def refers(self, name: str) -> bool:
         """Whether a secret option says where the secret is, so that it may be another one each time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.classic_protocol.state import Generation, Member
 from kconsumer.coordinator.commit_messages import (
     Ids,
@@ -71,7 +71,7 @@ class CommitManager:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: CommitConfig,
         member: Member | ConsumerMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, ErrorAction, action_for
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
@@ -32,7 +32,7 @@ class CoordinatorManager:
     `lost_because` says why the coordinator is being looked up again.
     """
 
-    def __init__(self, config: ConsumerConfig, group_id: str, rng: random.Random | None = None) -> None:
+    def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
         self.lookup_requested = False
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []

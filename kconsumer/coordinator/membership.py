@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
@@ -38,7 +38,7 @@ class Membership(ABC, Generic[M]):
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: GroupRebalanceConfig,
         member: M,
         subscription: SubscriptionState,
         metadata: MetadataManager,
@@ -151,7 +151,11 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
     """Keeps a member alive at its coordinator, and has it leave when the caller does not poll any more."""
 
     def __init__(
-        self, config: ConsumerConfig, member: M, coordinator: CoordinatorManager, metrics: GroupMetrics | None = None
+        self,
+        config: GroupRebalanceConfig,
+        member: M,
+        coordinator: CoordinatorManager,
+        metrics: GroupMetrics | None = None,
     ) -> None:
         self._config = config
         self._member = member

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
+from kconsumer.config.option_groups import (
+    CommitConfig,
+    FetchConfig,
+    GroupRebalanceConfig,
+    MetadataConfig,
+    OffsetConfig,
+    RetryConfig,
+)
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
@@ -78,16 +86,22 @@ class Components:
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
         self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
-        self.metadata = MetadataManager(config, self.cluster, self.subscription)
+        self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
         self.group = self._make_group(config.group_id, assignors)
-        self.offsets = ResetManager(config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
+        offset_config = config.select(OffsetConfig)
+        self.offsets = ResetManager(offset_config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
         commits = self.group.commits if self.group else None
-        self.positions = PositionsManager(config, self.cluster, self.subscription, commits)
+        self.positions = PositionsManager(offset_config, self.cluster, self.subscription, commits)
         self.buffer = FetchBuffer(config.buffer_memory)
-        self.fetch = FetchManager(config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics)
-        self.collector = Collector(config, self.subscription, self.buffer)
+        fetch_config = config.select(FetchConfig)
+        self.fetch = FetchManager(
+            fetch_config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
+        )
+        self.collector = Collector(
+            fetch_config, self.subscription, self.buffer, config.key_deserializer, config.value_deserializer
+        )
         self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()
         if config.metrics_reporters:
@@ -98,17 +112,18 @@ class Components:
             return None
         config = self.config
         member = _make_member(config, group_id)
-        coordinator = CoordinatorManager(config, group_id)
+        coordinator = CoordinatorManager(config.select(RetryConfig), group_id)
         metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
         ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
-        commits = CommitManager(config, member, self.subscription, coordinator, metrics, ids)
+        commits = CommitManager(config.select(CommitConfig), member, self.subscription, coordinator, metrics, ids)
+        rebalance_config = config.select(GroupRebalanceConfig)
         membership: Membership[Any]
         heartbeat: AbstractHeartbeatManager[Any]
         if isinstance(member, Member):
-            heartbeat = HeartbeatManager(config, member, coordinator, metrics)
+            heartbeat = HeartbeatManager(rebalance_config, member, coordinator, metrics)
             membership = ClassicMembership(
-                config,
+                rebalance_config,
                 member,
                 self.cluster,
                 self.subscription,
@@ -135,7 +150,14 @@ class Components:
 
         names = TopicNames(self.cluster, self.metadata)
         return ConsumerMembership(
-            self.config, member, self.subscription, self.metadata, coordinator, commits, names, metrics
+            self.config.select(GroupRebalanceConfig),
+            member,
+            self.subscription,
+            self.metadata,
+            coordinator,
+            commits,
+            names,
+            metrics,
         )
 
     def _managers(self) -> list[RequestManager]:

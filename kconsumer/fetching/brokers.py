@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import FOREVER, backoff_ms
@@ -99,7 +99,7 @@ class FetchPlanner:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: FetchConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataRequester,

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
@@ -40,13 +40,19 @@ class Collector:
     """Drains the buffer in order of arrival. `positions_advanced`: the last call moved a position without returning a
     record, so that `poll` returns early."""
 
-    def __init__(self, config: ConsumerConfig, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
+    def __init__(
+        self,
+        config: FetchConfig,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+    ) -> None:
         self._subscription = subscription
         self._buffer = buffer
         self._backoff_ms = partial(backoff_ms, config)
-        key, value = config.key_deserializer, config.value_deserializer
-        self._key = None if key is None else adapt(key, "key")
-        self._value = None if value is None else adapt(value, "value")
+        self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
+        self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
         self._output_left = 0  # bytes that this call may still decompress
         self.positions_advanced = False

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
@@ -53,7 +53,7 @@ class FetchManager:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: FetchConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataRequester,

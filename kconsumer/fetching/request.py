@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.brokers import BrokerFetchState
 from kconsumer.fetching.memory import Block
 from kconsumer.fetching.session import RequestedPartition, SessionRequest
@@ -40,7 +40,7 @@ class InFlightFetch:
 
 
 def build_fetch(
-    config: ConsumerConfig, target: BrokerFetchState, session: SessionRequest, max_bytes: int, reserved: int, now: float
+    config: FetchConfig, target: BrokerFetchState, session: SessionRequest, max_bytes: int, reserved: int, now: float
 ) -> tuple[InFlightFetch, FetchRequest]:
     """Ask the broker for what follows its chains, `max_bytes` at most of all together."""
     full = session.epoch <= 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.wire import Slice
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
@@ -43,7 +43,7 @@ class FetchResponseHandler:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: FetchConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataRequester,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from kconsumer.clock import Clock, Timer
+from kconsumer.config.option_groups import RetryConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
@@ -26,7 +27,7 @@ class AdminEngine(Engine):
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         super().__init__(config, clock, (), ClassicDriver)
-        self._groups = GroupsManager(config, self.components.metadata)
+        self._groups = GroupsManager(config.select(RetryConfig), self.components.metadata)
         self.components.managers.append(self._groups)
 
     def list_groups(self, states: Collection[str], types: Collection[str], timer: Timer) -> list[GroupListing]:

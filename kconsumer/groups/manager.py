@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
@@ -92,7 +92,7 @@ POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS
 class GroupsManager:
     """Asks brokers and coordinators about groups; every question is a promise with a deadline (ms)."""
 
-    def __init__(self, config: ConsumerConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
+    def __init__(self, config: RetryConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
         self._config = config
         self._metadata = metadata
         self._rng = rng

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
@@ -57,7 +57,7 @@ class MetadataManager:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: MetadataConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         rng: random.Random | None = None,

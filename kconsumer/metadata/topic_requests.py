@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
@@ -32,7 +32,7 @@ class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
 class TopicMetadataRequests:
     """The questions under way (Java `TopicMetadataFetcher`)."""
 
-    def __init__(self, config: ConsumerConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
+    def __init__(self, config: MetadataConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
         self._cluster = cluster
         self._rng = rng

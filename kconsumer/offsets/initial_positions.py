@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.coordinator.commits import CommitManager, Committed
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
@@ -28,7 +28,7 @@ class PositionsManager:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: OffsetConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         commits: CommitManager | None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
@@ -20,7 +20,7 @@ from kconsumer.offsets.error_actions import ACCEPT, LIST_OFFSETS_ACTIONS, NOTHIN
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster
-from kconsumer.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
+from kconsumer.types import OffsetAndTimestamp, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
@@ -71,8 +71,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 class ListOffsetsApi:
     """Builds and reads ListOffsets for one consumer's isolation level and timeouts."""
 
-    def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
-        self.read_committed = IsolationLevel(config.isolation_level) is IsolationLevel.READ_COMMITTED
+    def __init__(self, config: OffsetConfig, cluster: Cluster) -> None:
+        self.read_committed = config.read_committed
         self._cluster = cluster
         self._timeout_ms: int = config.request_timeout_ms
 

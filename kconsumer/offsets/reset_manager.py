@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest, backoff_ms
@@ -41,7 +41,7 @@ class ResetManager:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: OffsetConfig,
         cluster: Cluster,
         subscription: SubscriptionState,
         metadata: MetadataManager,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.managers import Reply, UnsentRequest, backoff_ms
@@ -43,7 +43,7 @@ class Validator:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: OffsetConfig,
         subscription: SubscriptionState,
         metadata: MetadataManager,
         fail: Callable[[KafkaError, Iterable[TopicPartition]], None],

@@ -7,7 +7,7 @@ driven by the caller's thread inside `poll` and by the heartbeat thread outside 
 
 from __future__ import annotations
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
 from kconsumer.coordinator.error_actions import HEARTBEAT_ACTIONS, ErrorAction, action_for
@@ -28,7 +28,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: GroupRebalanceConfig,
         member: Member,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment, plugin_error
 from kconsumer.coordinator.classic_protocol.leave import leave_request
@@ -47,7 +47,7 @@ class ClassicMembership(Membership[Member]):
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: GroupRebalanceConfig,
         member: Member,
         cluster: Cluster,
         subscription: SubscriptionState,

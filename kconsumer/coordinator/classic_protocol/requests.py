@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kconsumer.assignors import Assignor
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leader import encode_own_subscription
 from kconsumer.coordinator.classic_protocol.leave import REASON_LENGTH
 from kconsumer.coordinator.classic_protocol.state import Member
@@ -23,7 +23,7 @@ STATIC_MEMBERS_FROM = 5  # version of JoinGroup
 
 
 def join_message(
-    config: ConsumerConfig,
+    config: GroupRebalanceConfig,
     member: Member,
     assignors: Iterable[Assignor],
     topics: frozenset[str],
@@ -51,7 +51,7 @@ def join_message(
     )
 
 
-def join_timeout_ms(config: ConsumerConfig) -> float:
+def join_timeout_ms(config: GroupRebalanceConfig) -> float:
     """How long JoinGroup may take: it is answered when all members have joined."""
     return float(max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS))
 

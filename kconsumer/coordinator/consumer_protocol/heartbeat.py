@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Any, Protocol
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVING_STATES, ConsumerMember, MemberState
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
@@ -83,7 +83,7 @@ class HeartbeatListener(Protocol):
 class SentFields:
     """What the coordinator knows of us, so that heartbeats repeat nothing."""
 
-    def __init__(self, config: ConsumerConfig, member: ConsumerMember, subscription: SubscriptionState) -> None:
+    def __init__(self, config: GroupRebalanceConfig, member: ConsumerMember, subscription: SubscriptionState) -> None:
         self._config = config
         self._member = member
         self._subscription = subscription
@@ -152,7 +152,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: GroupRebalanceConfig,
         member: ConsumerMember,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,

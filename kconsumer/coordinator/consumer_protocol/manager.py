@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kconsumer.config.options import ConsumerConfig
+from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.consumer_protocol.heartbeat import ConsumerHeartbeatManager
 from kconsumer.coordinator.consumer_protocol.state import (
@@ -43,7 +43,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: GroupRebalanceConfig,
         member: ConsumerMember,
         subscription: SubscriptionState,
         metadata: MetadataManager,

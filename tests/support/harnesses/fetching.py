@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from kconsumer.config.option_groups import FetchConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
@@ -107,7 +108,13 @@ class World:
         self.manager = FetchManager(
             self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
         )
-        self.collector = Collector(self.config, self.subscription, self.buffer)
+        self.collector = Collector(
+            self.config.select(FetchConfig),
+            self.subscription,
+            self.buffer,
+            self.config.key_deserializer,
+            self.config.value_deserializer,
+        )
         self.update_metadata()
         if assign:
             self.subscription.assign(set(self.tps))

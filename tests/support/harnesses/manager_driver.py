@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.metadata import (
@@ -34,23 +34,16 @@ class NoJitter(random.Random):
         return (a + b) / 2
 
 
-def config(**changes: Any) -> SimpleNamespace:
-    """The options managers read, at Java's defaults except for round numbers above."""
+def config(**changes: Any) -> ConsumerConfig:
+    """Return Java's defaults except for the constants above; retries of tests are exact in steps of `RETRY_MS`."""
     options: dict[str, Any] = {
+        "bootstrap_servers": "broker:9092",
         "retry_backoff_ms": RETRY_MS,
-        "retry_backoff_max_ms": 1000,
-        "metadata_max_age_ms": MAX_AGE_MS,
-        "metadata_recovery_strategy": "rebootstrap",
-        "metadata_recovery_rebootstrap_trigger_ms": TRIGGER_MS,
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
-        "default_api_timeout_ms": 60_000,
-        "allow_auto_create_topics": True,
-        "exclude_internal_topics": True,
-        "isolation_level": "read_uncommitted",
-        "client_rack": "",
-        "group_id": None,
+        "metadata_max_age_ms": MAX_AGE_MS,
+        "metadata_recovery_rebootstrap_trigger_ms": TRIGGER_MS,
     }
-    return SimpleNamespace(**(options | changes))
+    return ConsumerConfig(**(options | changes))
 
 
 def tps(*names: str) -> list[TopicPartition]:

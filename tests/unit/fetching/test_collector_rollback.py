@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer.config.option_groups import FetchConfig
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.state.cluster import NO_LEADER
@@ -22,7 +22,7 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
     subscription.assign([TP])
     subscription.seek(TP, 0, None, NO_LEADER)
     buffer = FetchBuffer(1 << 20)
-    collector = Collector(SimpleNamespace(key_deserializer=None, value_deserializer=None), subscription, buffer)  # type: ignore[arg-type]
+    collector = Collector(ConsumerConfig(bootstrap_servers="b:1").select(FetchConfig), subscription, buffer)
     state = subscription.get(TP)
     assert state.position is not None
     chain = buffer.chain(TP, state, state.position)

@@ -1,0 +1,86 @@
+"""The options that each kind of manager reads, as small frozen groups.
+
+Decides which manager sees which options: a manager receives its group and not the whole configuration. Fields are named
+like the options, so `ConsumerConfig.select` fills a group in; what an option allows and means is in `options.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class RetryOptions(Protocol):
+    """Any group with the options of a backoff."""
+
+    @property
+    def retry_backoff_ms(self) -> int: ...
+
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+
+
+class RetryConfig(NamedTuple):
+    """For managers that read no other option: coordinator lookups, group queries."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+class MetadataConfig(NamedTuple):
+    """For metadata requests."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
+    allow_auto_create_topics: bool
+    exclude_internal_topics: bool
+
+
+class OffsetConfig(NamedTuple):
+    """For initial positions, resets, ListOffsets and validation."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    read_committed: bool
+
+
+class CommitConfig(NamedTuple):
+    """For OffsetCommit and OffsetFetch."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+
+
+class GroupRebalanceConfig(NamedTuple):
+    """For the membership and the heartbeats of both protocols (Java's class of this name)."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    request_timeout_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    client_rack: str
+    group_remote_assignor: str | None
+
+
+class FetchConfig(NamedTuple):
+    """For Fetch requests, their responses and the collector (Java's class of this name)."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int  # also the lease of a preferred read replica
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    decompressed_batch_max_bytes: int | None
+    check_crcs: bool
+    read_committed: bool
+    client_rack: str

@@ -1,0 +1,36 @@
+"""Option groups: fields named and typed like the options they hold."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+import pytest
+
+from kconsumer.config import option_groups
+from kconsumer.config.options import OPTIONS, ConsumerConfig
+
+GROUPS = [group for group in vars(option_groups).values() if isinstance(group, type) and hasattr(group, "_fields")]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_field_is_an_option_of_the_same_type(group):
+    """A group repeats the annotations of the table, so that a renamed or retyped option is noticed."""
+    assert len(GROUPS) == 6
+    types = get_type_hints(ConsumerConfig)
+    for name, annotation in get_type_hints(group).items():
+        if name == "read_committed":  # the isolation level as a bool
+            assert annotation is bool
+        else:
+            assert name in OPTIONS
+            assert annotation == types[name]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_select_takes_the_values_of_the_configuration(group):
+    """Each field has the value of the option of its name."""
+    config = ConsumerConfig(
+        bootstrap_servers="localhost:9092", group_id="g", isolation_level="read_committed", retry_backoff_ms=7
+    )
+    selected = config.select(group)
+    assert selected._asdict() == {name: getattr(config, name) for name in group._fields}
+    assert selected.retry_backoff_ms == 7
