@@ -27,7 +27,7 @@ Start = Callable[[Callable[[], None]], None]
 
 def in_thread(work: Callable[[], None]) -> None:
     """On a daemon thread: nobody waits for it, whatever it waits for."""
-    threading.Thread(target=work, name="kconsumer-errand", daemon=True).start()
+    threading.Thread(target=work, name="kconsumer-background", daemon=True).start()
 
 
 class BackgroundTask(Generic[T]):
@@ -119,7 +119,7 @@ class BackgroundExecutor:
             self._threads -= 1
             waiting, self._waiting = self._waiting, deque()
         for errand in waiting:
-            errand.fail(BrokerConnectionError(f"no thread can be started for the login: {error}"))
+            errand.fail(BrokerConnectionError(f"no background thread can be started: {error}"))
         self.completed_tasks = True
         self._wake()
 

@@ -22,7 +22,7 @@ from kconsumer.net.event_loop import ConnectionLoop
 from kconsumer.net.messages import ClientRequest, ClientResponse, ConnectionReport, NetworkMetrics, broker_id
 from kconsumer.net.node import FOREVER, NodeConnection, ReconnectPolicy
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import Connect, Resolve, connect_tcp, connector, resolve
+from kconsumer.net.transport import Connect, Connector, Resolve, connect_tcp, make_connector, resolve
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
 
@@ -47,7 +47,7 @@ class NetworkClient:
         clock: Clock,
         *,
         selector_factory: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector,
-        connect: Connect | None = None,
+        connector: Connector | None = None,
         connect_plain: Connect = connect_tcp,
         resolve: Resolve = resolve,
         beside: Start = in_thread,
@@ -55,7 +55,7 @@ class NetworkClient:
         metrics: NetworkMetrics | None = None,
     ) -> None:
         """Opens no connection; ConfigError for certificates and keys that cannot be used. `selector_factory`,
-        `connect`, `connect_plain`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
+        `connector`, `connect_plain`, `resolve`, `beside` (where it runs) and `rng` are for tests."""
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
@@ -66,7 +66,7 @@ class NetworkClient:
             policy,
             self._new_connection,
             selector_factory,
-            connect or connector(config),
+            connector or make_connector(config),
             connect_plain,
             resolve,
             beside,
@@ -125,7 +125,7 @@ class NetworkClient:
         for node in nodes[start:] + nodes[:start]:
             link = self._nodes_by_id.get(node)
             connection = link.connection if link is not None else None
-            if link is not None and link.dns_lookup is not None:
+            if link is not None and link.preparing:
                 connecting = node
             elif link is None or connection is None:
                 attempted = link.last_attempt if link is not None else -FOREVER
@@ -157,7 +157,7 @@ class NetworkClient:
             return False
         if link is None:
             link = self._nodes_by_id[node] = NodeConnection(node, broker.host, broker.port)
-        if link.backoff_until <= now and link.dns_lookup is None:
+        if link.backoff_until <= now and not link.preparing:
             self._loop.connect(link, now)
         return False
 
@@ -167,7 +167,7 @@ class NetworkClient:
         if link is None:
             return 0.0
         if link.connection is None:
-            return FOREVER if link.dns_lookup is not None else max(0.0, link.backoff_until - now)
+            return FOREVER if link.preparing else max(0.0, link.backoff_until - now)
         if link.connection.state is not READY:
             return FOREVER
         if link.throttled_until > now:
@@ -207,11 +207,7 @@ class NetworkClient:
         oldest = None if connection is None else connection.oldest()
         return ConnectionReport(
             link.name,
-            connection.state.value
-            if connection is not None
-            else "not connected"
-            if link.dns_lookup is None
-            else "resolving",
+            link.state,
             0 if connection is None else connection.in_flight,
             "" if oldest is None else oldest.api.name,
             0.0 if oldest is None else now - oldest.sent_at,
@@ -224,11 +220,13 @@ class NetworkClient:
         if connection is not None and connection.state is READY:
             return ""
         error = link.error or self.connection_failed(link.node, now)
+        waited_ms = now - link.last_attempt
         if error is None and link.dns_lookup is not None:
-            return f"{link.name} has not been resolved to an address for {now - link.last_attempt:.0f} ms"
+            return f"{link.name} has not been resolved to an address for {waited_ms:.0f} ms"
+        if error is None and link.refresh is not None:
+            return f"{link.name} waits for changed certificates to be read, for {waited_ms:.0f} ms"
         if error is not None or connection is None:
             return str(error or "")
-        waited_ms = now - link.last_attempt
         return f"{link.name} ({link.address}) has not answered for {waited_ms:.0f} ms"
 
     def send(self, request: ClientRequest, now: float) -> None:

@@ -19,11 +19,19 @@ from kconsumer.net.background_receive import MIN_BACKGROUND_BYTES, BackgroundRec
 from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.disconnects import DisconnectClassifier, connection_lost_error
 from kconsumer.net.interest import READ, WRITE, SelectorInterest
-from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason
+from kconsumer.net.messages import ClientResponse, NetworkMetrics, os_reason, refresh_error
 from kconsumer.net.node import FOREVER, NodeConnection, ReconnectPolicy
 from kconsumer.net.resolver import Resolver
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import WOULD_BLOCK, Connect, HandshakeClosedError, Resolve, Transport, resolve_canonical
+from kconsumer.net.transport import (
+    WOULD_BLOCK,
+    Connect,
+    Connector,
+    HandshakeClosedError,
+    Resolve,
+    Transport,
+    resolve_canonical,
+)
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
@@ -50,7 +58,7 @@ class ConnectionLoop:
         policy: ReconnectPolicy,
         new_connection: Callable[[NodeConnection], Connection],
         selector_factory: Callable[[], selectors.BaseSelector],
-        connect: Connect,
+        connector: Connector,
         connect_plain: Connect,
         resolve: Resolve,
         beside: Start,
@@ -65,7 +73,7 @@ class ConnectionLoop:
         self._clock = clock
         self._policy = policy
         self._new_connection = new_connection
-        self._connect_to = connect
+        self._connector = connector
         self._connect_plain = connect_plain
         self._resolve = resolve
         self._resolver = Resolver(self.waker.wake_nowait, beside)
@@ -123,7 +131,7 @@ class ConnectionLoop:
             if self._resolver.completed_tasks:
                 self._continue_resolved(now)
             if self.background.completed_tasks:
-                self._continue_authentication(now)
+                self._continue_after_background(now)
             if now >= self._next_timer:
                 self._run_timers(now)
             if self._done or self._changed or self.waker.is_set or now >= deadline:
@@ -184,7 +192,7 @@ class ConnectionLoop:
             link.resolving(lookup, now, setup_timeout_ms)
             self._next_timer = min(self._next_timer, link.setup_deadline)
         if link.dns_lookup is None or link.dns_lookup.completed:
-            self._try_addresses(link, now)
+            self._start_attempt(link, now)
 
     def _resolution(self, link: NodeConnection) -> Resolve:
         """Names that the user gave may stand for others; those that brokers advertise are right."""
@@ -196,13 +204,38 @@ class ConnectionLoop:
         self._resolver.completed_tasks = False
         for link in self.nodes.values():
             if link.dns_lookup is not None and link.dns_lookup.completed:
-                self._try_addresses(link, now)
+                self._start_attempt(link, now)
 
-    def _try_addresses(self, link: NodeConnection, now: float) -> None:
-        """Begin to connect to the first address that does not fail at once."""
+    def _start_attempt(self, link: NodeConnection, now: float) -> None:
+        """Start to connect, once certificates that have changed have been read."""
         if link.dns_lookup is not None:
             link.resolved(link.dns_lookup)
-        connect = self._connect_plain if link.probe is not None and link.probe.without_tls else self._connect_to
+        task = self._connector.refresh(self.background) if link.remaining_addresses else None
+        if task is None:
+            self._try_addresses(link, now)
+            return
+        link.refreshing(task, now, self._policy.setup_timeout_ms(link.setup_failures))
+        self._next_timer = min(self._next_timer, link.setup_deadline)
+        self._continue_refreshed(link, now)
+
+    def _continue_refreshed(self, link: NodeConnection, now: float) -> None:
+        """Connect if the certificates have been read."""
+        task = link.refresh
+        if task is None or not task.completed:
+            return
+        link.refreshed()
+        if task.error is None:
+            self._try_addresses(link, now)
+            return
+        error = refresh_error(link.name, task.error)
+        link.back_off(self._policy, error, now)
+        self._changed = True
+        log.info("%s", error)
+
+    def _try_addresses(self, link: NodeConnection, now: float) -> None:
+        """Start to connect to the first address that does not fail at once."""
+        without_tls = link.probe is not None and link.probe.without_tls
+        connect = self._connect_plain if without_tls else self._connector.connect
         while link.remaining_addresses:
             address = link.address = link.remaining_addresses.pop(0)
             try:
@@ -256,10 +289,11 @@ class ConnectionLoop:
             self.write(link, connection, transport, now)
         self._next_timer = min(self._next_timer, connection.next_deadline)
 
-    def _continue_authentication(self, now: float) -> None:
-        """Some errands have ended: go on with the logins that waited for them."""
+    def _continue_after_background(self, now: float) -> None:
+        """Some background tasks have completed: resume the attempts and logins that waited for them."""
         self.background.completed_tasks = False
         for link in self.nodes.values():
+            self._continue_refreshed(link, now)
             connection, transport = link.connection, link.transport
             if connection is None or transport is None:
                 continue
@@ -277,7 +311,7 @@ class ConnectionLoop:
         link.attempt_errors.append(f"{reason} ({link.address})")
         self._detach(link, now)
         if link.remaining_addresses:
-            self._try_addresses(link, now)
+            self._start_attempt(link, now)
         else:
             self._attempts_failed(link, now)
 
@@ -494,14 +528,13 @@ class ConnectionLoop:
             self._metrics.refused(connection.established, now)
         self._done += connection.close(error, now, culprit)
         self._detach(link, now)
-        link.remaining_addresses.clear()  # the name may mean other addresses by now
         link.back_off(self._policy, error, now)
         self._changed = True
         log.info("%s", error)
 
     def close_quietly(self, link: NodeConnection, now: float) -> None:
         """Close a connection that nobody waits for: no error, no backoff."""
-        link.dns_lookup = None
+        link.dns_lookup = link.refresh = None
         if link.connection is not None:
             self._detach(link, now)
             link.remaining_addresses.clear()
@@ -540,9 +573,7 @@ class ConnectionLoop:
             if link.connection is not None:
                 self._expire(link, link.connection, now)
             else:
-                link.attempt_errors = [
-                    f"its name was not resolved within {link.setup_deadline - link.last_attempt:.0f} ms"
-                ]
+                link.attempt_errors = [link.overdue_reason()]
                 self._attempts_failed(link, now)
         timers = (link.next_timer(self._max_idle_ms) for link in self.nodes.values())
         self._next_timer = min(timers, default=FOREVER)

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kconsumer.errors import KafkaError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from kconsumer.schema.dsl import Api
 
 
@@ -142,6 +142,21 @@ def os_reason(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     known = _REASONS.get(error.errno or 0)
     return known or error.strerror or str(error) or type(error).__name__
+
+
+def refresh_error(name: str, error: Exception) -> KafkaError:
+    """Return the error of a connection attempt whose changed certificates could not be read. The text of what a user's
+    callable raised may quote a secret, so only its class is named."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, OSError):
+        return BrokerConnectionError(
+            f"{name} cannot be reached: changed certificates cannot be read: {os_reason(error)}"
+        )
+    return AuthenticationError(
+        f"TLS with {name} failed: changed certificates cannot be read: a callable such as ssl_password failed with "
+        f"{type(error).__name__}"
+    )
 
 
 def broker_id(node: str) -> int:

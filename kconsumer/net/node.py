@@ -7,9 +7,10 @@ timeout) and which of a name's addresses is next. Does no I/O: the client resolv
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import KafkaError
+from kconsumer.net.background import BackgroundTask
 from kconsumer.net.connection import Connection
 from kconsumer.net.messages import broker_name, os_reason
 from kconsumer.net.resolver import Lookup
@@ -77,6 +78,7 @@ class NodeConnection:
         "probe",
         "progress_at",
         "receive_job",
+        "refresh",
         "remaining_addresses",
         "repeats",
         "setup_deadline",
@@ -96,6 +98,7 @@ class NodeConnection:
         self.receive_job: int | None = None  # of the Receiver, if it is reading the socket
         self.address: Address | None = None  # of the last attempt
         self.dns_lookup: Lookup | None = None  # of the name, while it is waited for
+        self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates, while it is waited for
         self.remaining_addresses: list[Address] = []
         self.attempt_errors: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
@@ -124,13 +127,34 @@ class NodeConnection:
         """What the broker is called where names matter: in certificates, and by Kerberos."""
         return (self.address and self.address.host) or self.host
 
+    @property
+    def preparing(self) -> bool:
+        """Returns True while an attempt waits for a background task, before there is a socket."""
+        return self.dns_lookup is not None or self.refresh is not None
+
+    @property
+    def state(self) -> str:
+        """The state for people."""
+        if self.connection is not None:
+            return self.connection.state.value
+        if self.refresh is not None:
+            return "reading certificates"
+        return "not connected" if self.dns_lookup is None else "resolving"
+
+    def overdue_reason(self) -> str:
+        """Returns why an attempt that is still `preparing` has failed at its deadline."""
+        waited = f"within {self.setup_deadline - self.last_attempt:.0f} ms"
+        if self.refresh is not None:
+            return f"changed certificates were not read {waited} (does a callable such as ssl_password not return?)"
+        return f"its name was not resolved {waited}"
+
     def move(self, node: Node) -> None:
         """The broker has a new address: what was learnt of the old one no longer counts."""
         if (node.host, node.port) == (self.host, self.port):
             return
         self.host, self.port = node.host, node.port
         self.name = broker_name(self.node, node.host, node.port)
-        self.dns_lookup = None
+        self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()
         self.failures = self.setup_failures = self.closes = self.closed_before_use = 0
         self.probe = self.next_probe = None
@@ -151,6 +175,16 @@ class NodeConnection:
         self.dns_lookup = None
         self.remaining_addresses = [a for a in found if a != self.address] + [a for a in found if a == self.address]
         self.attempt_errors = [os_reason(lookup.error)] if lookup.error is not None else []
+
+    def refreshing(self, task: BackgroundTask[Any], now: float, setup_timeout_ms: float) -> None:
+        """Wait for a task that reads changed certificates."""
+        self.refresh = task
+        self.last_attempt = now
+        self.setup_deadline = now + setup_timeout_ms
+
+    def refreshed(self) -> None:
+        """Stop waiting for it."""
+        self.refresh = None
 
     def attempting(
         self,
@@ -182,7 +216,8 @@ class NodeConnection:
 
     def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
         """Leave the broker alone for a while."""
-        self.dns_lookup = None
+        self.dns_lookup = self.refresh = None
+        self.remaining_addresses.clear()  # the name may mean other addresses by then
         self.error = error
         self.last_attempt = now
         self.backoff_until = now + policy.backoff_ms(self.failures)
@@ -192,7 +227,7 @@ class NodeConnection:
         """When something may have to happen on this link if nothing else does."""
         connection = self.connection
         if connection is None:
-            return FOREVER if self.dns_lookup is None else self.setup_deadline
+            return self.setup_deadline if self.preparing else FOREVER
         if connection.state is ConnectionState.CONNECTING:
             return self.setup_deadline
         return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
@@ -200,6 +235,6 @@ class NodeConnection:
     def __repr__(self) -> str:
         if self.connection is not None:
             return f"<NodeConnection {self.node}: {self.connection!r}>"
-        if self.dns_lookup is not None:
-            return f"<NodeConnection {self.node} to {self.name}: resolving>"
+        if self.preparing:
+            return f"<NodeConnection {self.node} to {self.name}: {self.state}>"
         return f"<NodeConnection {self.node} to {self.name}: not connected, {self.failures} failures>"

@@ -13,6 +13,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kconsumer.net.background import BackgroundExecutor, BackgroundTask
+
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
 
@@ -83,6 +85,16 @@ class Transport(Protocol):
 Resolve = Callable[[str, int], list[Address]]
 Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
 """Starts connecting to an address of a host; the host's name is what TLS checks."""
+Refresh = Callable[[BackgroundExecutor], BackgroundTask[Any] | None]
+"""Checks whether certificates have changed. Returns the background task that reads them again, which new connections
+must wait for, or None. A task that fails fails their attempts to connect."""
+
+
+class Connector(NamedTuple):
+    """How connections of one configuration are started."""
+
+    connect: Connect
+    refresh: Refresh = lambda _background: None
 
 
 def resolve(host: str, port: int) -> list[Address]:
@@ -191,10 +203,11 @@ def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transpor
     return TcpTransport(address, *buffer_sizes(config))
 
 
-def connector(config: ConsumerConfig) -> Connect:
-    """How connections of this configuration are made. ConfigError for certificates and keys that cannot be used."""
+def make_connector(config: ConsumerConfig) -> Connector:
+    """Return the connector of a configuration. Raises ConfigError for certificates and keys that cannot be used."""
     if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
-        from kconsumer.net.tls.transport import TlsConnector  # and with it Python's ssl: for those who need it
+        from kconsumer.net.tls.transport import TlsConnector  # imported on demand: it loads Python's ssl
 
-        return TlsConnector(config)
-    return connect_tcp
+        tls = TlsConnector(config)
+        return Connector(tls, tls.refresh)
+    return Connector(connect_tcp)

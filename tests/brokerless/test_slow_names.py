@@ -61,5 +61,5 @@ def test_few_threads_wait(asked: list[str], engine: str) -> None:
             consumer.poll(0.05)
         consumer.poll(0.5)
         threads = [thread for thread in threading.enumerate() if thread not in before]
-    assert MAX_THREADS == len([thread for thread in threads if thread.name == "kconsumer-errand"])
+    assert MAX_THREADS == len([thread for thread in threads if thread.name == "kconsumer-background"])
     assert MAX_THREADS == len(set(asked)) == len(asked)

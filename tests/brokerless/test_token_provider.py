@@ -57,6 +57,6 @@ def test_credentials_are_got_on_a_thread_of_their_own(provider: Provider, engine
             assert time.monotonic() - began < 5
             assert consumer._engine.lock.acquire(timeout=5)
             consumer._engine.lock.release()
-            assert ["kconsumer-errand"] == provider.threads
+            assert ["kconsumer-background"] == provider.threads
         finally:
             consumer.close(0.1)

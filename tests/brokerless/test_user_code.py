@@ -7,14 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.schema import OFFSET_FETCH
+from kconsumer.schema import FETCH, OFFSET_FETCH
+from support.brokers.certificates import Authority
 from support.fakes.group_broker import GroupBroker
+from support.fakes.scripted_broker import CLOSE
+from support.fakes.tls_peer import server_context
 from support.harnesses.interruptions import no_thread_left
 from support.harnesses.threads import elsewhere
 
@@ -176,6 +180,58 @@ def test_heartbeats_go_on_while_a_deserializer_waits(broker: GroupBroker, kind: 
             records = list(consumer.poll(1))
     assert b"0" == records[0].value
     assert seen[0] >= 3, seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heartbeats_go_on_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
+    """Certificate files change, and the callable `ssl_password` hangs when the next connection is made: it runs without
+    the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are used."""
+    hooks, authority, own = Hooks(), Authority(), tmp_path / "client.pem"
+    broker.tls = server_context(tmp_path, authority.issue(), authority)
+    changed, sent, threads = threading.Event(), [], []
+
+    def renew() -> None:
+        certificate = authority.issue()
+        own.write_text(certificate.chain + certificate.encrypted("sesame"))
+
+    def password() -> str:
+        hooks.look("ssl_password")
+        if changed.is_set():
+            threads.append(threading.current_thread().name)
+            before = broker.heartbeats
+            time.sleep(1)
+            sent.append(broker.heartbeats - before)
+        return "sesame"
+
+    renew()
+    options = KINDS[kind] | ({} if kind == "consumer" else {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000})
+    with Consumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        security_protocol="SSL",
+        ssl_cafile=authority.write(tmp_path / "ca.pem"),
+        ssl_certfile=str(own),
+        ssl_password=password,
+        **options,
+    ) as consumer:
+        hooks.consumer = consumer
+        while not consumer.poll(1):
+            pass
+        renew()
+        changed.set()
+        broker.next(FETCH, CLOSE, CLOSE)  # in the first connection, and in one whose fetch is in flight already
+        deadline, known = time.monotonic() + 20, broker.connections
+        while not sent or broker.connections == known:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        broker.logs[0].append(10)
+        while not consumer.poll(1):
+            assert time.monotonic() < deadline
+    assert [] == hooks.locked
+    assert {"kconsumer-background"} == set(threads)
+    assert sent[0] >= 3, sent
 
 
 @pytest.mark.parametrize("kind", KINDS)

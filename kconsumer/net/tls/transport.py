@@ -13,10 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
+from kconsumer.net.background import BackgroundExecutor, BackgroundTask
 from kconsumer.net.tls.context import make_context, watched_files
 from kconsumer.net.tls.errors import alert_hint, handshake_hint, peer_name, words
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
@@ -36,41 +38,58 @@ CLOSED_IN_HANDSHAKE = (
     "PLAINTEXT or SASL_PLAINTEXT listener)"
 )
 
+Stamp = tuple[int, int, int]
+"""A file's modification time in ns, size in bytes and inode."""
+Stamps = list[Stamp | None]
+
 log = get_logger(__name__)
 
 
 class TlsConnector:
-    """Starts TLS connections with one SSLContext, made anew when a file that it was made of has changed.
+    """Starts TLS connections with one SSLContext, which is replaced when a file that it was made of has changed.
 
-    Certificates that live for hours are replaced on disk; connections made later use what is there then.
+    Certificates that are valid for hours are replaced on disk; later connections use the new ones.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
-        """ConfigError if an option of TLS, or what it names, cannot be used."""
+        """Read the certificates. Raises ConfigError if an option of TLS, or a file that it names, cannot be used."""
         self._config = config
         self._files = watched_files(config)
-        self._seen = self._read_files()
-        self._context = make_context(config)
+        stamps = self._read_stamps()
+        self._loaded = make_context(config), stamps  # replaced as a whole, by a background thread
+        self._task: BackgroundTask[None] | None = None  # the last one that read the files again
 
     def __call__(self, host: str, address: Address, config: ConsumerConfig) -> Transport:
-        """Start a connection; the certificate must be for `host`."""
-        return TlsTransport(host, address, self._current_context(), buffer_sizes(config), config)
+        """Start a connection with the context that was read last; the certificate must be for `host`."""
+        return TlsTransport(host, address, self._loaded[0], buffer_sizes(config), config)
 
-    def _read_files(self) -> list[tuple[int, int, int] | None]:
+    def refresh(self, background: BackgroundExecutor) -> BackgroundTask[None] | None:
+        """Start to read the certificates again if a file has changed. Returns the task, or None if the context is
+        current.
+
+        Reading them calls a callable `ssl_password`, which may wait for a vault or use the consumer. On the event loop
+        it would run under the engine's lock and stop heartbeats, hence the background thread.
+        """
+        if self._task is None or self._task.completed:
+            stamps = self._read_stamps()
+            current = stamps == self._loaded[1]
+            self._task = None if current else background.submit(partial(self._load, stamps))
+        return self._task
+
+    def _load(self, stamps: Stamps) -> None:
+        """Replace the context. `stamps` were taken before, so a file that changes meanwhile is read once more."""
+        try:
+            self._loaded = make_context(self._config), stamps
+        except ConfigError as error:  # the file is perhaps half written: the next connection reads it again
+            log.warning("certificates have changed, those read before are used: %s", error)
+        else:
+            log.info("certificates have changed and were read again")
+
+    def _read_stamps(self) -> Stamps:
         return [_stamp(path) for path in self._files]
 
-    def _current_context(self) -> ssl.SSLContext:
-        seen = self._read_files()
-        if seen != self._seen:
-            try:
-                self._context, self._seen = make_context(self._config), seen
-                log.info("certificates have changed and were read again")
-            except ConfigError as error:  # half written, perhaps: the next connection looks again
-                log.warning("certificates have changed, those read before are used: %s", error)
-        return self._context
 
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stamp(path: str) -> Stamp | None:
     try:
         found = os.stat(path)
     except OSError:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from kconsumer.net.background import BackgroundTask
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
-from kconsumer.net.transport import WOULD_BLOCK, Address
+from kconsumer.net.transport import WOULD_BLOCK, Address, Connector
 from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.scripted_broker import Conversation, Script
@@ -188,6 +189,7 @@ class FakeNetwork:
         self.attempts: list[FakeTransport] = []
         self.lookups: list[str] = []
         self.hanging: list[Callable[[], None]] | None = None  # a list: names are resolved when a test runs its entries
+        self.certificates: BackgroundTask[Any] | None = None  # what attempts wait for
         self.by_fd: dict[int, FakeTransport] = {}
         self.selectors: list[FakeSelector] = []
         self._scheduled: list[tuple[float, Callable[[], object]]] = []
@@ -224,6 +226,9 @@ class FakeNetwork:
         else:
             self.hanging.append(work)
 
+    def refresh(self, _background: Any) -> BackgroundTask[Any] | None:
+        return self.certificates
+
     def connect(self, host: str, address: Address, config: Any) -> FakeTransport:
         transport = FakeTransport(self, address, 1_000_000 + len(self.attempts))  # no real descriptor
         self.attempts.append(transport)
@@ -257,7 +262,7 @@ class World:
             config(**options),
             self.clock,
             selector_factory=self.net.selector,
-            connect=self.net.connect,
+            connector=Connector(self.net.connect, self.net.refresh),
             connect_plain=self.net.connect,
             resolve=self.net.resolve,
             beside=self.net.beside,

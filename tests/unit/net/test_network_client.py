@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from kconsumer.errors import BrokerConnectionError, ProtocolError, StateError, UnsupportedVersionError
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    ProtocolError,
+    StateError,
+    UnsupportedVersionError,
+)
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
+from kconsumer.net.background import BackgroundTask
 from kconsumer.net.client import MAX_IN_FLIGHT, ClientRequest
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA
 from kconsumer.types import Node
@@ -783,3 +790,81 @@ def test_metrics_hear_of_connections_bytes_and_answers() -> None:
     assert polls
     assert ("polled", 1, 0.0, 0.0, world.clock.now()) == polls[-1]
     assert ("answered", response) in metrics.calls
+
+
+# --- certificates that have changed ---
+
+
+def pending_certificates(world: World) -> BackgroundTask[None]:
+    """Let the next attempts wait for certificates that are being read."""
+    world.net.certificates = task = BackgroundTask(lambda: None)
+    return task
+
+
+def complete(world: World, task: BackgroundTask[None], error: Exception | None = None) -> None:
+    """The certificates have been read, or cannot be."""
+    task.run() if error is None else task.fail(error)
+    world.net.certificates = None
+    world.client._loop.background.completed_tasks = True
+
+
+def test_connections_wait_for_certificates(world: World) -> None:
+    """No socket is opened before changed certificates have been read; then every attempt that waited continues."""
+    world.client.set_nodes([Node(1, "boot", 9092), Node(2, "boot", 9092)])
+    task = pending_certificates(world)
+    for _ in range(3):
+        assert not world.ready("1")
+        assert not world.ready("2")
+        world.poll()
+    assert [] == world.net.attempts
+    assert {"reading certificates"} == {found.state for found in world.client.report(world.clock.now())}
+    assert float("inf") == world.delay("1")
+    assert "waits for changed certificates to be read" in world.client.last_error("1", world.clock.now())
+    complete(world, task)
+    for _ in range(4):
+        world.poll()
+    assert world.ready("1")
+    assert world.ready("2")
+    assert 2 == len(world.net.attempts)
+
+
+def test_certificates_that_are_never_read(world: World) -> None:
+    """The attempt ends at its setup timeout, with the reason; the next one waits for the same task and connects when
+    it is done."""
+    task = pending_certificates(world)
+    world.ready()
+    for _ in range(12):
+        world.poll(1_000)
+        if world.failed() is not None:
+            break
+    assert "changed certificates were not read within" in str(world.failed())
+    assert [] == world.net.attempts
+    world.clock.advance(world.delay())
+    assert not world.ready()
+    complete(world, task)
+    for _ in range(4):
+        world.poll()
+    assert world.ready()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (KeyError("hunter2"), AuthenticationError, "a callable such as ssl_password failed with KeyError"),
+        (OSError(errno.EACCES, "Permission denied"), BrokerConnectionError, "cannot be read: Permission denied"),
+        (BrokerConnectionError("no thread"), BrokerConnectionError, "no thread"),
+    ],
+)
+def test_certificates_that_cannot_be_read(world: World, error: Exception, kind: type[Exception], text: str) -> None:
+    """The attempt fails with the error, backs off, and is made again; no secret is shown."""
+    task = pending_certificates(world)
+    world.ready()
+    world.poll()
+    complete(world, task, error)
+    world.poll()
+    assert isinstance(world.failed(), kind)
+    assert text in str(world.failed())
+    assert "hunter2" not in str(world.failed())
+    assert world.delay() > 0
+    world.clock.advance(world.delay())
+    world.connect()
