@@ -42,25 +42,28 @@ class BackedOff(NamedTuple):
 
 
 class BrokerFetchState:
-    """A broker and the partitions to fetch from it. `full`: those of them that have no room, for which it waits;
-    `changed`: those of which its session may not know what is wanted now; `waits_since`: since when (ms) there is no
-    room in memory to ask it, or None; `responded_at`: when it last answered."""
+    """A broker and the partitions to fetch from it."""
 
-    __slots__ = ("chains", "changed", "full", "node", "responded_at", "session", "waits_since")
+    __slots__ = ("chains", "changed", "full", "node", "responded_at", "session")
 
-    def __init__(self, node: Node, session: FetchSession) -> None:
+    def __init__(
+        self, node: Node, session: FetchSession, chains: dict[TopicPartition, FetchChain] | None = None
+    ) -> None:
         self.node = node
         self.session = session
-        self.waits_since: float | None = None
-        self.responded_at = 0.0
-        self.chains: dict[TopicPartition, FetchChain] = {}
-        self.full: set[TopicPartition] = set()
-        self.changed: dict[TopicPartition, None] = {}
+        self.responded_at = 0.0  # when the broker last responded to a fetch (ms)
+        self.chains = {} if chains is None else chains
+        self.full: set[TopicPartition] = set()  # partitions without room; the broker is not asked until they have some
+        self.changed: dict[TopicPartition, None] = {}  # partitions that the next request must compare with the session
 
     @property
     def ready(self) -> bool:
         """Whether there is something to ask for, and room for every partition."""
         return bool(self.chains) and not self.full
+
+    def mark_responded(self, now: float) -> None:
+        """Record when the broker last responded to a fetch."""
+        self.responded_at = now
 
     def add(self, tp: TopicPartition, chain: FetchChain) -> None:
         """Fetch this partition here, from where its chain ends."""
@@ -176,8 +179,7 @@ class FetchPlanner:
 
     def back_off(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
         """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
-        chain.failures += 1
-        until = now + backoff_ms(self._config, chain.failures)
+        until = now + backoff_ms(self._config, chain.count_failure())
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)
@@ -252,22 +254,15 @@ class FetchPlanner:
             self._leaderless[tp] = now
 
     def _join_leaders(self, tp: TopicPartition, state: PartitionState) -> None:
-        """Go on with the log of a new leader once all that came from the old one's has been read.
-
-        The position was checked when the leader changed, but has moved since, over records that the new leader may
-        not have: it is checked again (KIP-320).
-        """
+        """Continue in the log of a new leader once everything from the old leader's log has been read."""
         chain, position = self._buffer.find(tp), state.position
         if chain is None or position is None or chain.leader == position.leader:
             return
         if chain.pending_fetches:
-            chain.leader_changed = True
+            chain.mark_leader_changed()
             return
         self._buffer.clear_error(chain)
-        chain.leader = position.leader
-        if chain.leader_changed and state.has_valid_position:
-            chain.leader_changed = False
-            state.validate(position)
+        chain.follow_leader(position)
 
     def _broker(self, node: Node) -> BrokerFetchState:
         target = self._brokers.get(node.id)

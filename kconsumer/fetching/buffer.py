@@ -97,12 +97,22 @@ class CompletedFetch:
         """The offset it goes on from."""
         return self.fetch_offset if self.data is None else self.data.next_offset
 
-    def fail(self, reason: str, now: float, stuck_at: FetchPosition | None = None) -> None:
-        """Note why it cannot be read, and at which position its bytes are to blame for that."""
+    def attach(self, data: PartitionFetch) -> None:
+        """Set the data, which refers to this fetch and so cannot be made before it."""
+        self.data = data
+
+    def advance(self, taken: int) -> None:
+        """Count records that were taken. What could not be read before has been read, or the position is past it."""
+        self.records += taken
+        self.failure = ""
+        self.corrupt_at = None
+
+    def fail(self, reason: str, now: float, corrupt_at: FetchPosition | None = None) -> None:
+        """Keep why it cannot be read, and at which position if corrupt bytes are the cause."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
-        self.corrupt_at = stuck_at
+        self.corrupt_at = corrupt_at
 
     def __repr__(self) -> str:
         what = f"error {self.error_code}" if self.error_code else f"{self.size} bytes"
@@ -147,6 +157,40 @@ class FetchChain:
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
         """Whether the chain still fits: same assignment of the partition, same position."""
         return self.state is state and self.position == position.offset
+
+    def advance(self, offset: int, leader: LeaderAndEpoch) -> None:
+        """Continue at `offset`: the records before it were taken, under this leader of the partition.
+
+        If the records came from the log of another leader, the position may lie beyond what the new leader's log has
+        in common with it, and must be validated before fetches of the two are joined (`follow_leader`).
+        """
+        self.position = offset
+        if self.leader is not leader and self.leader != leader:
+            self.leader_changed = True
+
+    def mark_leader_changed(self) -> None:
+        """Note that the partition has another leader than the one whose log is buffered here."""
+        self.leader_changed = True
+
+    def follow_leader(self, position: FetchPosition) -> None:
+        """Continue in the log of the position's leader.
+
+        The position was validated when the leader changed, but has moved since, over records that the new leader may
+        not have: it is validated again (KIP-320).
+        """
+        self.leader = position.leader
+        if self.leader_changed and self.state.has_valid_position:
+            self.leader_changed = False
+            self.state.validate(position)
+
+    def count_failure(self) -> int:
+        """Count a failed fetch. Returns the number of failures in a row."""
+        self.failures += 1
+        return self.failures
+
+    def clear_failures(self) -> None:
+        """Note that a fetch succeeded."""
+        self.failures = 0
 
     @property
     def error(self) -> CompletedFetch | None:

@@ -178,15 +178,12 @@ class Collector:
             raise
         finally:
             self._output_left -= data.output_bytes - output
-        fetch.failure, fetch.corrupt_at = "", None
         taken = len(run)
+        fetch.advance(taken)
         if taken:
             runs.append(run)
-            fetch.records += taken
         if data.next_offset != position.offset:
-            chain.position = data.next_offset
-            if chain.leader is not position.leader and chain.leader != position.leader:
-                chain.leader_changed = True  # these came from another log than the next ones: see Targets
+            chain.advance(data.next_offset, position.leader)
             self._before.setdefault(tp, position)
             if self._deserializes:
                 self._subscription.mark_unreturned(self._before)

@@ -32,7 +32,6 @@ from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     INVALID_SESSION_EPOCH,
-    LAST_VERSION_WITH_NAMES,
     SESSION_ID_NOT_FOUND,
     FetchSession,
 )
@@ -73,6 +72,7 @@ class FetchManager:
         self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}  # expedited once, until a fetch ends
         self._expedited_response = False  # an expedited fetch ended since the last look
         self._memory = buffer.memory
+        self._waits_for_memory: dict[int, float] = {}  # since when (ms), by broker
         self._node_failures: dict[int, NodeFailure] = {}  # of brokers whose last fetch failed
         self._responded = False
         self._assignment_version = -1
@@ -106,21 +106,22 @@ class FetchManager:
         brokers = self.planner.active_brokers
         for target in self.planner:
             if not target.ready or target.node.id in self._in_flight:
-                target.waits_since = None
                 wake_at = min(wake_at, self._expedite(target, brokers, now, requests))
                 continue
             trouble = self._node_failures.get(target.node.id)
             if trouble is not None and trouble.until > now:
-                target.waits_since = None
                 wake_at = min(wake_at, trouble.until)
             elif not waiting and self._cost(target, brokers) <= self._memory.room:
                 requests.append(self._send(target, brokers, now))
             else:
                 # In turn: one that needs much room would wait for ever behind others that need little.
                 waiting.append(target)
-                target.waits_since = now if target.waits_since is None else target.waits_since
-        if waiting and not self._buffer.has_data():
-            requests += self._make_room(waiting[0], brokers, now)
+        if waiting and not self._buffer.has_data() and (request := self._make_room(waiting[0], brokers, now)):
+            requests.append(request)
+            del waiting[0]
+        if waiting or self._waits_for_memory:
+            since = self._waits_for_memory
+            self._waits_for_memory = {target.node.id: since.get(target.node.id, now) for target in waiting}
         return PollResult(requests, wake_at - now)
 
     def close(self) -> list[UnsentRequest]:
@@ -152,6 +153,7 @@ class FetchManager:
             held=targets.backed_off(tp, state),
             target=target,
             in_flight=flight if asked is not None and asked.chain is chain else None,
+            waits_for_memory=None if target is None else self._waits_for_memory.get(target.node.id),
             node_error=None if target is None else self._node_failures.get(target.node.id),
             max_wait_ms=self._config.fetch_max_wait_ms,
         )
@@ -189,7 +191,7 @@ class FetchManager:
         """How many bytes of memory to keep free for its response."""
         return self._memory.reserve_for(self._max_bytes(target, brokers))
 
-    def _make_room(self, target: BrokerFetchState, brokers: int, now: float) -> list[UnsentRequest]:
+    def _make_room(self, target: BrokerFetchState, brokers: int, now: float) -> UnsentRequest | None:
         """Nothing waits for the caller that could make room by being read. If there is none either when all that is
         under way has come back empty, what paused partitions hold is given up as far as needed, to be fetched again.
         With nothing under way the broker is asked in any case: a batch was larger than all limits."""
@@ -197,22 +199,19 @@ class FetchManager:
         while self._buffer.has_paused and cost > memory.room + memory.reserved:
             self._buffer.drop_paused()
         if self._in_flight and cost > memory.room:
-            return []
-        return [self._send(target, brokers, now)]
+            return None
+        return self._send(target, brokers, now)
 
     def _send(self, target: BrokerFetchState, brokers: int, now: float) -> UnsentRequest:
         targets = self.planner
-        target.waits_since = None
         session = target.session.next_request(target.chains, target.changed, targets.order, self._cluster.topic_id)
         targets.mark_sent(target)
         max_bytes, reserved = self._max_bytes(target, brokers), self._cost(target, brokers)
         flight, message = build_fetch(self._config, target, session, max_bytes, reserved, now)
         self._in_flight[target.node.id] = flight
-        self._memory.reserved += reserved
-        request = UnsentRequest(FETCH, message, partial(self.on_response, flight), str(target.node.id))
-        if not session.by_id:
-            request.max_version = LAST_VERSION_WITH_NAMES
-        return request
+        self._memory.reserve(reserved)
+        handler = partial(self.on_response, flight)
+        return UnsentRequest(FETCH, message, handler, str(target.node.id), max_version=session.max_version)
 
     def _expedite(self, target: BrokerFetchState, brokers: int, now: float, requests: list[UnsentRequest]) -> float:
         """Add an expedited fetch of what the fetch in flight does not ask for. Returns when to try again (ms)."""
@@ -224,24 +223,21 @@ class FetchManager:
             return FOREVER
         if now < flight.sent_at + EXPEDITE_AFTER_MS:
             return flight.sent_at + EXPEDITE_AFTER_MS
-        expedited = BrokerFetchState(target.node, FetchSession(target.node.id, self._config.max_partition_fetch_bytes))
-        expedited.chains = chains
+        session = FetchSession(target.node.id, self._config.max_partition_fetch_bytes)
+        expedited = BrokerFetchState(target.node, session, chains)
         max_bytes, reserved = self._max_bytes(expedited, brokers), self._cost(expedited, brokers)
         if reserved > self._memory.room:
             return FOREVER
         for tp, chain in chains.items():
             assert chain.next_offset is not None  # or it would have no room
             self._expedited_offsets[tp] = chain, chain.next_offset
-        session = expedited.session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
-        session = session._replace(epoch=FINAL_EPOCH)  # neither makes a session nor ends one
-        sent, message = build_fetch(self._config, expedited, session, max_bytes, reserved, now)
-        message.max_wait_ms = 0
+        part = session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
+        part = part._replace(epoch=FINAL_EPOCH)  # neither makes a session nor ends one
+        sent, message = build_fetch(self._config, expedited, part, max_bytes, reserved, now, max_wait_ms=0)
         self._expedited[target.node.id] = sent
-        self._memory.reserved += reserved
-        request = UnsentRequest(FETCH, message, partial(self._on_expedited, sent), f"*{target.node.id}")
-        if not session.by_id:
-            request.max_version = LAST_VERSION_WITH_NAMES
-        requests.append(request)
+        self._memory.reserve(reserved)
+        handler = partial(self._on_expedited, sent)
+        requests.append(UnsentRequest(FETCH, message, handler, f"*{target.node.id}", max_version=part.max_version))
         return FOREVER
 
     def _is_waiting(self, tp: TopicPartition, chain: FetchChain, flight: InFlightFetch) -> bool:
@@ -261,9 +257,9 @@ class FetchManager:
         """The end of a request."""
         del self._in_flight[flight.node.id]
         self._expedited_offsets.clear()
-        self._memory.reserved -= flight.reserved
+        self._memory.cancel_reservation(flight.reserved)
         self._responded = True
-        flight.broker.responded_at = reply.now
+        flight.broker.mark_responded(reply.now)
         if reply.error is not None:
             self._on_failure(flight, reply.error, reply.now)
             return
@@ -274,11 +270,7 @@ class FetchManager:
         if not flight.broker.session.accept(response, reply.version):
             self._on_session_error(flight, response, reply.now, trouble)
             return
-        for asked, reason in self._response_handler.handle(flight, response, reply.version, reply.now):
-            self.planner.back_off(asked.chain, asked.leader, reason, reply.now)
-        flight.block = None
-        if flight.received:
-            self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
+        self._handle(flight, response, reply)
         if self._metrics is not None:
             self._metrics.fetched(flight.broker.session.session_partitions, self._subscription)
 
@@ -286,7 +278,7 @@ class FetchManager:
         """Take the end of an expedited fetch. One that failed is not repeated: the fetch in flight will end, and the
         next one asks for everything."""
         del self._expedited[flight.node.id]
-        self._memory.reserved -= flight.reserved
+        self._memory.cancel_reservation(flight.reserved)
         if reply.error is not None:
             return
         response: FetchResponse = reply.message
@@ -295,11 +287,12 @@ class FetchManager:
         if not flight.broker.session.accept(response, reply.version):
             return
         self._expedited_response = True
+        self._handle(flight, response, reply)
+
+    def _handle(self, flight: InFlightFetch, response: FetchResponse, reply: Reply) -> None:
+        """Buffer the data of a response, and back off the partitions that failed."""
         for asked, reason in self._response_handler.handle(flight, response, reply.version, reply.now):
             self.planner.back_off(asked.chain, asked.leader, reason, reply.now)
-        flight.block = None
-        if flight.received:
-            self._memory.received(flight.received, flight.max_bytes + flight.max_bytes // 4)
 
     def _on_session_error(
         self, flight: InFlightFetch, response: FetchResponse, now: float, before: NodeFailure | None

@@ -84,6 +84,16 @@ class Memory:
                 block.uses = 0
                 self._needed -= block.size
 
+    # --- reservations ------------------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> None:
+        """Keep room for the response to a request."""
+        self.reserved += size
+
+    def cancel_reservation(self, size: int) -> None:
+        """Give back the room that was kept for a response: it arrived, and its blocks are counted, or it failed."""
+        self.reserved -= size
+
     # --- what there is room for --------------------------------------------------------------------------
 
     @property

@@ -79,6 +79,10 @@ class ResponseTally:
         self.records = 0
         self.topics: dict[str, list[int]] = {}
 
+    def expect(self) -> None:
+        """Count a partition whose data was buffered; `add` is called for it later."""
+        self.unread += 1
+
     def add(self, topic: str, size: int, records: int) -> None:
         """One partition has been read or dropped."""
         self.unread -= 1

@@ -39,6 +39,7 @@ class FetchContext:
 
     `chain`: what is buffered of it, if it still fits the position. `leader`: by metadata, none since
     `leaderless_since`. `target`: the broker to fetch it from. `in_flight`: the fetch in flight that contains it.
+    `waits_for_memory`: since when (ms) there has been no room in memory for a fetch from that broker.
     `unreachable`: why no request can be sent to that broker now. `topic_problem`: what metadata says of the topic
     ("topic x does not exist"); `coordinator`: why the group's coordinator does not answer.
     """
@@ -52,6 +53,7 @@ class FetchContext:
     held: BackedOff | None = None
     target: BrokerFetchState | None = None
     in_flight: InFlightFetch | None = None
+    waits_for_memory: float | None = None
     node_error: NodeFailure | None = None
     unreachable: str = ""
     topic_problem: str = ""
@@ -78,11 +80,6 @@ class FetchContext:
     def idle_since(self) -> float:
         """Since when it could be asked for, and is not."""
         return max(self.fetchable_since, 0.0 if self.target is None else self.target.responded_at)
-
-    @property
-    def waits_for_room(self) -> bool:
-        """Whether its broker is not asked because there is no room in memory."""
-        return self.target is not None and self.target.waits_since is not None
 
     @property
     def blocked_by(self) -> FetchChain | None:
@@ -171,7 +168,7 @@ def _buffered(s: FetchContext) -> str:
         what = "the next fetch is in flight"
     elif target is not None and s.chain is not None and s.chain.topic_partition in target.full:
         what = "it is fetched further once some have been taken"
-    elif s.waits_for_room:
+    elif s.waits_for_memory is not None:
         what = "buffer_memory has no room for the next fetch"
     else:
         what = _backoff(s) if s.held or s.node_error or s.unreachable else "the next fetch follows them"
@@ -236,8 +233,7 @@ def _blocked(s: FetchContext) -> str:
 
 
 def _waits_since(s: FetchContext) -> float:
-    since = s.target.waits_since if s.target is not None else None
-    return max(s.fetchable_since, since or 0.0)
+    return max(s.fetchable_since, s.waits_for_memory or 0.0)
 
 
 def _buffer_full(s: FetchContext) -> str:
@@ -262,7 +258,7 @@ STATUS_RULES: tuple[StatusRule, ...] = (
     StatusRule(C.NO_LEADER, lambda s: s.leader.leader is None, _leaderless_since, _no_leader),
     StatusRule(C.BACKOFF, _in_backoff, _backoff_since, _backoff),
     StatusRule(C.AWAIT_OTHERS, lambda s: s.blocked_by, _blocked_since, _blocked),
-    StatusRule(C.BUFFER_FULL, lambda s: s.waits_for_room, _waits_since, _buffer_full),
+    StatusRule(C.BUFFER_FULL, lambda s: s.waits_for_memory is not None, _waits_since, _buffer_full),
     StatusRule(C.READY, lambda s: True, lambda s: s.idle_since, _ready),
 )
 

@@ -18,6 +18,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, action_for, fetch_error
+from kconsumer.fetching.memory import Block, Memory
 from kconsumer.fetching.metrics import ResponseTally
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
@@ -38,6 +39,27 @@ class Failed(NamedTuple):
     reason: str
 
 
+class _ArrivedFetch:
+    """A response that is being handled."""
+
+    __slots__ = ("block", "flight", "memory", "now", "received", "tally")
+
+    def __init__(self, flight: InFlightFetch, memory: Memory, now: float) -> None:
+        self.flight = flight
+        self.memory = memory
+        self.now = now
+        self.tally = ResponseTally()
+        self.received = 0  # bytes of memory that the response takes
+        self.block: Block | None = None  # that the partition before this one is in
+
+    def block_of(self, owner: object) -> Block:
+        """Return the counted block of this memory, which the partitions of a response share."""
+        if self.block is None or owner is not self.block():
+            self.block = self.memory.track(owner)
+            self.received += self.block.size
+        return self.block
+
+
 class FetchResponseHandler:
     """Takes in Fetch responses."""
 
@@ -56,8 +78,8 @@ class FetchResponseHandler:
         self._buffer = buffer
 
     def handle(self, flight: InFlightFetch, response: FetchResponse, version: int, now: float) -> list[Failed]:
-        """Buffer what came. Returns the partitions to leave alone for a while before asking again."""
-        tally = ResponseTally()
+        """Buffer the data of a response. Returns the partitions to back off."""
+        arrived = _ArrivedFetch(flight, self._buffer.memory, now)
         failed: list[Failed] = []
         by_id = version > LAST_VERSION_WITH_NAMES
         for topic in response.responses:
@@ -67,32 +89,34 @@ class FetchResponseHandler:
                 asked = flight.requested.get(tp)
                 if asked is None:
                     continue
-                if by_id and data.error_code == 0 and _is_another_topic(asked):
+                code = data.error_code
+                if by_id and code == 0 and _is_another_topic(asked):
                     _log.warning(
                         "topic %s was deleted and created again: offset %d of %s is of the old one",
                         tp.topic,
                         asked.offset,
                         tp,
                     )
-                    data.error_code = OFFSET_OUT_OF_RANGE
-                reason = self._partition(flight, tp, asked, data, tally, now)
+                    code = OFFSET_OUT_OF_RANGE
+                reason = self._partition(arrived, tp, asked, data, code)
                 if reason:
                     failed.append(Failed(asked, reason))
-                if data.error_code in NAMES_LEADER:
+                if code in NAMES_LEADER:
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
+        if arrived.received:
+            self._buffer.memory.received(arrived.received, flight.max_bytes + flight.max_bytes // 4)
         return failed
 
     def _partition(
         self,
-        flight: InFlightFetch,
+        arrived: _ArrivedFetch,
         tp: TopicPartition,
         asked: RequestedPartition,
         data: FetchPartitionData,
-        tally: ResponseTally,
-        now: float,
+        code: int,
     ) -> str:
-        """One partition of a response. Why it is not to be asked again at once; "" if it is."""
-        chain, reaction = asked.chain, action_for(data.error_code)
+        """Handle one partition of a response. Returns why it must be backed off, or ""."""
+        chain, reaction = asked.chain, action_for(code)
         state = chain.state
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
@@ -101,66 +125,60 @@ class FetchResponseHandler:
         if reaction is REFRESH:
             self._metadata.request_update()
             state.clear_preferred_replica()
-            return str(fetch_error(tp, asked.offset, data.error_code))
+            return str(fetch_error(tp, asked.offset, code))
         if reaction is RETRY:
-            return str(fetch_error(tp, asked.offset, data.error_code))
-        if reaction is RESET and not _is_leader(flight.node, asked.leader):
+            return str(fetch_error(tp, asked.offset, code))
+        if reaction is RESET and not _is_leader(arrived.flight.node, asked.leader):
             state.clear_preferred_replica()  # a follower may lag behind: ask the leader
             return ""
         if reaction is not ACCEPT or _diverges(data):
-            return self._buffer_error(asked, data, tally, now)
-        chain.failures = 0
+            return self._buffer_error(arrived, asked, data, code)
+        if chain.failures:
+            chain.clear_failures()
         if state.out_of_range:
             state.clear_out_of_range()
         if self._buffer.accepts(chain, asked.offset, asked.leader):
             if size:
-                tally.unread += 1
-                self._buffer_records(flight, asked, data, size, tally, now)
+                self._buffer_records(arrived, asked, data, size)
             else:
                 self._buffer.clear_error(chain)
         if data.preferred_read_replica >= 0:
-            return self._set_preferred_replica(tp, asked, data.preferred_read_replica, now)
+            return self._set_preferred_replica(tp, asked, data.preferred_read_replica, arrived.now)
         return ""
 
     def _buffer_records(
-        self,
-        flight: InFlightFetch,
-        asked: RequestedPartition,
-        data: FetchPartitionData,
-        size: int,
-        tally: ResponseTally,
-        now: float,
+        self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, size: int
     ) -> None:
         """Append records to the partition's chain."""
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
-        if flight.block is None or records.owner is not flight.block():
-            flight.block = self._buffer.memory.track(records.owner)
-            flight.received += flight.block.size
         fetch = CompletedFetch(
             asked.chain,
             asked.offset,
             size=size,
-            tally=tally,
-            block=flight.block,
-            arrived_at=now,
+            tally=arrived.tally,
+            block=arrived.block_of(records.owner),
+            arrived_at=arrived.now,
             topic_id=asked.topic_id,
         )
-        fetch.data = PartitionFetch(
-            asked.chain.topic_partition,
-            records,
-            asked.offset,
-            check_crcs=self._config.check_crcs,
-            read_committed=self._config.read_committed,
-            aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-            hold=partial(self._buffer.unpack, fetch),
-            batch_limit=self._config.decompressed_batch_max_bytes or 0,
+        fetch.attach(
+            PartitionFetch(
+                asked.chain.topic_partition,
+                records,
+                asked.offset,
+                check_crcs=self._config.check_crcs,
+                read_committed=self._config.read_committed,
+                aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
+                hold=partial(self._buffer.unpack, fetch),
+                batch_limit=self._config.decompressed_batch_max_bytes or 0,
+            )
         )
         following = next_fetch_offset(records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.
+        arrived.tally.expect()
         self._buffer.append(fetch, following[0] if following is not None and following[0] > asked.offset else None)
 
     def _buffer_error(
-        self, asked: RequestedPartition, data: FetchPartitionData, tally: ResponseTally, now: float
+        self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, code: int
     ) -> str:
         """Have what came in place of records wait for its turn, at the end of the partition's chain. It is asked again
         meanwhile: another answer takes its place."""
@@ -170,13 +188,13 @@ class FetchResponseHandler:
             diverges = OffsetAndMetadata(diverging.end_offset, "", diverging.epoch)
             reason = "the log of the leader parts from what was read"
         else:
-            reason = str(fetch_error(chain.topic_partition, asked.offset, data.error_code))
+            reason = str(fetch_error(chain.topic_partition, asked.offset, code))
         if self._buffer.accepts(chain, asked.offset, asked.leader):
             fetch = CompletedFetch(
-                chain, asked.offset, error_code=data.error_code, diverges=diverges, tally=tally, arrived_at=now
+                chain, asked.offset, error_code=code, diverges=diverges, tally=arrived.tally, arrived_at=arrived.now
             )
-            fetch.fail(reason, now if chain.error is None else chain.error.failed_at)
-            tally.unread += 1
+            fetch.fail(reason, arrived.now if chain.error is None else chain.error.failed_at)
+            arrived.tally.expect()
             self._buffer.append(fetch, asked.offset)
         return reason
 

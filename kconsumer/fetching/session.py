@@ -28,6 +28,7 @@ from kconsumer.types import TopicPartition
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = (1 << 31) - 1
 LAST_VERSION_WITH_NAMES = 12
+MAX_VERSION = 32767
 SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH = 70, 71
 
 _log = get_logger(__name__)
@@ -61,6 +62,11 @@ class SessionRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     by_id: bool
+
+    @property
+    def max_version(self) -> int:
+        """The highest version that can carry the request."""
+        return MAX_VERSION if self.by_id else LAST_VERSION_WITH_NAMES
 
 
 class FetchSession:
