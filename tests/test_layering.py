@@ -200,3 +200,47 @@ def test_loggers_do_not_run_handlers_under_a_lock() -> None:
     folders = ["engine", "fetching", "membership", "net", "requests", "state"]
     paths = [path for folder in folders for path in (ROOT / "kconsumer" / folder).rglob("*.py")]
     assert [] == [path.name for path in paths if "logging.getLogger(" in path.read_text()]
+
+
+# Packages in which a field of an object is assigned only in the module of its class.
+OWNED = ("state", "fetching", "offsets", "metadata", "groups", "ranges")
+# Module -> fields of classes of other modules that it assigns.
+FOREIGN_FIELDS: dict[str, set[str]] = {
+    "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
+    "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
+    "offsets/reset_manager.py": {"now"},  # a property of SubscriptionState
+    "state/subscription.py": {"now"},  # of the tally, which it made
+    "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
+    "groups/manager.py": {"lookup_requested"},  # the way to ask CoordinatorManager for a lookup
+    "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
+    "ranges/client.py": {"closed", "ended", "holder"},  # the same
+}
+
+
+def own_attributes(tree: ast.Module) -> set[str]:
+    """The fields that classes of a module declare, or assign as `self.name`."""
+    found = set()
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        found |= {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+        found |= {name for owner, name in stores(cls) if owner == "self"}
+    return found
+
+
+def stores(tree: ast.AST) -> list[tuple[str, str]]:
+    """All assignments to an attribute: the object and the attribute as written."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return [(ast.unparse(node.value), node.attr) for node in nodes]
+
+
+def test_fields_are_assigned_by_their_class() -> None:
+    """No module assigns a field of an object of another module's class, but for those that FOREIGN_FIELDS names."""
+    trees = {path: ast.parse(path.read_text()) for path in SOURCES if path.suffix == ".py"}
+    declared = {path: own_attributes(tree) for path, tree in trees.items()}
+    fields = set().union(*declared.values())
+    found: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        module = str(path.relative_to(ROOT / "kconsumer"))
+        foreign = {attr for owner, attr in stores(tree) if owner != "self" and attr in fields - declared[path]}
+        if foreign and module.startswith(OWNED):
+            found[module] = foreign
+    assert FOREIGN_FIELDS == found

@@ -183,7 +183,7 @@ class FetchPlanner:
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)
-        self._buffer.dirty[tp] = None
+        self._buffer.mark_dirty(tp)
 
     def backed_off(self, tp: TopicPartition, state: PartitionState) -> BackedOff | None:
         """Why the partition is left alone, if it is."""

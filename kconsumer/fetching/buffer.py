@@ -298,6 +298,10 @@ class FetchBuffer:
             self._settle(chain.fetches.pop())
             self.dirty[chain.topic_partition] = None
 
+    def mark_dirty(self, tp: TopicPartition) -> None:
+        """Have the fetch planner place this partition again with its next update."""
+        self.dirty[tp] = None
+
     def take_dirty(self) -> dict[TopicPartition, None]:
         """The partitions touched since the last call."""
         touched, self.dirty = self.dirty, {}

@@ -153,17 +153,16 @@ class GroupsManager:
 
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
-        result = PollResult()
-        for question in tuple(self._pending):
-            result.wait_ms = min(result.wait_ms, self._poll_query(question, now, result.requests))
+        requests: list[UnsentRequest] = []
+        waits = [self._poll_query(question, now, requests) for question in tuple(self._pending)]
         for coordinator in self._coordinators.values():
-            found = coordinator.poll(now)
-            result.requests += found.requests
-            result.wait_ms = min(result.wait_ms, found.wait_ms)
+            lookup = coordinator.poll(now)
+            requests += lookup.requests
+            waits.append(lookup.wait_ms)
         self._pending = [question for question in self._pending if not question.promise.done]
         for group, coordinator in self._coordinators.items():
             coordinator.lookup_requested = any(question.group == group for question in self._pending)
-        return result
+        return PollResult(requests, min(waits, default=FOREVER))
 
     def _poll_query(self, question: PendingQuery[Any], now: float, requests: list[UnsentRequest]) -> float:
         if question.promise.done:

@@ -164,10 +164,9 @@ class MetadataManager:
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
         self._check_subscription()
-        result = PollResult()
-        wait = self._poll_update(now, result)
-        result.wait_ms = min(wait, self._lookups.poll(now, result.requests), self._check_trigger(now))
-        return result
+        requests: list[UnsentRequest] = []
+        wait = self._poll_update(now, requests)
+        return PollResult(requests, min(wait, self._lookups.poll(now, requests), self._check_trigger(now)))
 
     def _check_subscription(self) -> None:
         subscription = self._subscription
@@ -180,7 +179,7 @@ class MetadataManager:
         if not self._cluster.knows(subscription.metadata_topics()):
             self.request_new_topics()
 
-    def _poll_update(self, now: float, result: PollResult) -> float:
+    def _poll_update(self, now: float, requests: list[UnsentRequest]) -> float:
         if self._in_flight is not None:
             return FOREVER
         if self._needs_partial and not (self._missing() or self._missing_ids()):
@@ -195,7 +194,7 @@ class MetadataManager:
         wait = max(self._failures.until, self._equivalent.until, self._quiet_until) - now
         if wait > 0:
             return wait
-        result.requests.append(self._request(full=self._needs_full or expires_in <= 0))
+        requests.append(self._request(full=self._needs_full or expires_in <= 0))
         return FOREVER
 
     def _request(self, full: bool) -> UnsentRequest:

@@ -65,19 +65,19 @@ class ResetManager:
 
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
-        result = PollResult()
+        requests: list[UnsentRequest] = []
+        wait_ms = FOREVER
         subscription = self._subscription
         subscription.now = now
         if self._seen_version != self._cluster.update_version or subscription.has_unchecked_leaders:
             self._seen_version = self._cluster.update_version
             subscription.validate_all(self._cluster)
         if not subscription.has_all_positions():
-            result.wait_ms = self._poll_positions(now, result.requests)
+            wait_ms = self._poll_positions(now, requests)
         if self._searches:
-            waits = [search.poll(now, result.requests) for search in self._searches]
+            wait_ms = min(wait_ms, *(search.poll(now, requests) for search in self._searches))
             self._searches = [search for search in self._searches if not search.promise.done]
-            result.wait_ms = min(result.wait_ms, *waits)
-        return result
+        return PollResult(requests, wait_ms)
 
     def _poll_positions(self, now: float, requests: list[UnsentRequest]) -> float:
         subscription = self._subscription
@@ -98,10 +98,7 @@ class ResetManager:
             (error, partitions), self._error = self._error, None
             if self._still_waiting(partitions):
                 return error
-        if not self._validator.cut_again:
-            return None
-        self._validator.cut_again = False
-        return self.lasting_error()
+        return self._validator.take_truncation()
 
     def lasting_error(self) -> KafkaError | None:
         """What keeps partitions from being read until the user acts: logs that were truncated below their positions

@@ -36,10 +36,7 @@ Positions = Mapping[TopicPartition, FetchPosition]
 
 
 class Validator:
-    """Validates the positions that await it. `fail` keeps an error for the user.
-
-    `cut_again`: a truncation was found, or found once more, since somebody set this to False.
-    """
+    """Validates the positions that await it. `fail` keeps an error for the user."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class Validator:
         self._metadata = metadata
         self._fail = fail
         self._truncations: dict[TopicPartition, Truncation] = {}
-        self.cut_again = False
+        self._truncated_again = False  # a truncation was found, or found once more, since the last `take_truncation`
         self._backoff_ms = partial(backoff_ms, config)
         self._request_timeout_ms: float = config.request_timeout_ms
 
@@ -138,8 +135,15 @@ class Validator:
         """Without a reset policy the user decides. The log is looked at again after each backoff: another leader may
         have it whole."""
         self._truncations |= truncations
-        self.cut_again = True
+        self._truncated_again = True
         self._subscription.back_off(dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff_ms)
+
+    def take_truncation(self) -> LogTruncationError | None:
+        """Return `truncation()` once each time a truncation has been found."""
+        if not self._truncated_again:
+            return None
+        self._truncated_again = False
+        return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:
         """The error for all logs found cut whose positions still wait for the user; not for partitions that are paused
