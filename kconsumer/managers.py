@@ -9,15 +9,11 @@ What is made for every request is written out here: `@dataclass` would compile i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
 from kconsumer.schema.dsl import Api
-
-if TYPE_CHECKING:
-    from kconsumer.config.option_groups import RetryOptions
 
 T = TypeVar("T")
 FOREVER = float("inf")
@@ -144,43 +140,3 @@ class Promise(Generic[T]):
     def __repr__(self) -> str:
         state = "pending" if not self.done else f"error={self.error!r}" if self.error else f"value={self.value!r}"
         return f"<Promise {state}>"
-
-
-def backoff_ms(config: RetryOptions, failures: int) -> float:
-    """How long to wait after this many failures in a row: `retry_backoff_ms` after the first, then twice as long each
-    time, `retry_backoff_max_ms` at most."""
-    longest = max(config.retry_backoff_ms, config.retry_backoff_max_ms)
-    return float(min(longest, config.retry_backoff_ms * 2.0 ** min(failures - 1, 32)))
-
-
-class Backoff:
-    """Exponential backoff with jitter: doubled at each failure, give or take 20 % (Kafka ExponentialBackoff)."""
-
-    __slots__ = ("_attempts", "_initial_ms", "_max_ms", "_rng", "until")
-
-    def __init__(self, initial_ms: float, max_ms: float, rng: random.Random | None = None) -> None:
-        self._initial_ms = min(initial_ms, max_ms) if max_ms else initial_ms
-        self._max_ms = max(max_ms, self._initial_ms)
-        self._rng = rng or random.Random()
-        self._attempts = 0
-        self.until = 0.0
-
-    def failed(self, now: float) -> None:
-        """Count a failure and push `until` further away."""
-        delay = min(self._max_ms, self._initial_ms * 2.0 ** min(self._attempts, 32))
-        self._attempts += 1
-        self.until = now + min(self._max_ms, delay * self._rng.uniform(0.8, 1.2))
-
-    def reset(self) -> None:
-        """Forget the failures."""
-        self._attempts = 0
-        self.until = 0.0
-
-    def remaining_ms(self, now: float) -> float:
-        """How long to wait before the next try."""
-        return max(0.0, self.until - now)
-
-    @property
-    def attempts(self) -> int:
-        """Failures since the last reset."""
-        return self._attempts

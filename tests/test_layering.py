@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"errors", "types", "deferred_calls", "repeated_failures"}
+FACTS = {"backoff", "errors", "types", "deferred_calls", "repeated_failures"}
 TOOLS = (
     FACTS
     | {"clock", "_core", "schema", "config", "compression"}
@@ -37,6 +37,7 @@ PUBLIC = MANAGED | {
 
 # Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
 ALLOWED: dict[str, set[str]] = {
+    "backoff": set(),
     "errors": set(),
     "types": set(),
     "clock": set(),

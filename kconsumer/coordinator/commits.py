@@ -7,9 +7,11 @@ What the requests say is in `commit_messages.py`; only a member of KIP-848 names
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.classic_protocol.state import Generation, Member
 from kconsumer.coordinator.commit_messages import (
@@ -45,7 +47,7 @@ from kconsumer.errors import (
     TopicAuthorizationError,
     error_for,
 )
-from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
 from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
@@ -77,6 +79,7 @@ class CommitManager:
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
         ids: TopicIds | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """`ids`: of the protocol of KIP-848; without them topics go by name."""
         self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
@@ -98,6 +101,7 @@ class CommitManager:
         self._auto_commit_due: float | None = None
         self._auto_commit_promise: Promise[Offsets] | None = None
         self._auto_commit_failures = RepeatedFailures()
+        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
 
     # --- what the engine asks --------------------------------------------------------------------------------------
 
@@ -128,7 +132,7 @@ class CommitManager:
         ids: Ids = {} if self._ids is None else self._ids.consumed(offsets)
         commit = PendingCommit(
             promise,
-            self._new_backoff(),
+            RetryTimer(self._retry_backoff),
             deadline,
             offsets=dict(offsets),
             ids=ids,
@@ -156,7 +160,7 @@ class CommitManager:
         if not wanted:
             promise.set_result({})
             return promise
-        self._lookups.append(PendingOffsetFetch(promise, self._new_backoff(), deadline, partitions=wanted))
+        self._lookups.append(PendingOffsetFetch(promise, RetryTimer(self._retry_backoff), deadline, partitions=wanted))
         return promise
 
     def pending_commits(self) -> bool:
@@ -290,9 +294,6 @@ class CommitManager:
     def _drop_done(self) -> None:
         self._commits = [c for c in self._commits if not c.promise.done]
         self._lookups = [lookup for lookup in self._lookups if not lookup.promise.done]
-
-    def _new_backoff(self) -> Backoff:
-        return Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
 
     # --- OffsetCommit ----------------------------------------------------------------------------------------------
 

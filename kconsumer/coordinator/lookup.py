@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, ErrorAction, action_for
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
-from kconsumer.managers import Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.managers import PollResult, Reply, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
@@ -41,7 +42,7 @@ class CoordinatorManager:
         self.unknown_since: float | None = None
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._quiet_until = 0.0
         self._in_flight = False
         self._lost: str | None = None  # the connection to the coordinator that was lost, until it is closed

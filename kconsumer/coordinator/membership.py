@@ -6,11 +6,13 @@ and `epoch_heartbeat.py`.
 
 from __future__ import annotations
 
+import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
@@ -18,7 +20,7 @@ from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, UnsentRequest
+from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.state.subscription import SubscriptionState
@@ -156,12 +158,13 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         member: M,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._member = member
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._next_heartbeat = 0.0
         self._poll_deadline = FOREVER
         self._error: KafkaError | None = None

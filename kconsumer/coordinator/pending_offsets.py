@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kconsumer.backoff import RetryTimer
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Backoff, Promise
+from kconsumer.managers import Promise
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -23,7 +24,7 @@ class PendingRequest:
     """One commit or one look-up: what the caller waits for, and how often it was tried."""
 
     promise: Promise[Any]
-    backoff: Backoff
+    backoff: RetryTimer
     deadline: float | None  # None: tried once (an asynchronous commit)
     in_flight: bool = False
     tried: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -69,7 +70,14 @@ class Components:
     assignors excepted. `managers` are polled by every step; the membership and `fetch`, too, while the caller polls.
     """
 
-    def __init__(self, config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock,
+        assignors: Collection[Assignor],
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = self._rng = rng or random.Random()  # of the jitter of all backoffs
         self.config = config
         self.clock = clock
         self.lock = threading.RLock()
@@ -85,22 +93,22 @@ class Components:
         add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
-        self.client = NetworkClient(config, clock, metrics=ConnectionMetrics(self.metrics))
-        self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription)
+        self.client = NetworkClient(config, clock, rng=rng, metrics=ConnectionMetrics(self.metrics))
+        self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
         self.group = self._make_group(config.group_id, assignors)
         offset_config = config.select(OffsetConfig)
-        self.offsets = ResetManager(offset_config, self.cluster, self.subscription, self.metadata, clock.wall_ms)
+        self.offsets = ResetManager(offset_config, self.cluster, self.subscription, self.metadata, clock.wall_ms, rng)
         commits = self.group.commits if self.group else None
-        self.positions = PositionsManager(offset_config, self.cluster, self.subscription, commits)
+        self.positions = PositionsManager(offset_config, self.cluster, self.subscription, commits, rng)
         self.buffer = FetchBuffer(config.buffer_memory)
         fetch_config = config.select(FetchConfig)
         self.fetch = FetchManager(
-            fetch_config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
+            fetch_config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics, rng
         )
         self.collector = Collector(
-            fetch_config, self.subscription, self.buffer, config.key_deserializer, config.value_deserializer
+            fetch_config, self.subscription, self.buffer, config.key_deserializer, config.value_deserializer, rng
         )
         self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()
@@ -112,16 +120,18 @@ class Components:
             return None
         config = self.config
         member = _make_member(config, group_id)
-        coordinator = CoordinatorManager(config.select(RetryConfig), group_id)
+        coordinator = CoordinatorManager(config.select(RetryConfig), group_id, self._rng)
         metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
         metrics.watch_assignment(self.subscription.assigned)
         ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
-        commits = CommitManager(config.select(CommitConfig), member, self.subscription, coordinator, metrics, ids)
+        commits = CommitManager(
+            config.select(CommitConfig), member, self.subscription, coordinator, metrics, ids, self._rng
+        )
         rebalance_config = config.select(GroupRebalanceConfig)
         membership: Membership[Any]
         heartbeat: AbstractHeartbeatManager[Any]
         if isinstance(member, Member):
-            heartbeat = HeartbeatManager(rebalance_config, member, coordinator, metrics)
+            heartbeat = HeartbeatManager(rebalance_config, member, coordinator, metrics, self._rng)
             membership = ClassicMembership(
                 rebalance_config,
                 member,
@@ -133,6 +143,7 @@ class Components:
                 heartbeat,
                 tuple(assignors),
                 metrics,
+                self._rng,
             )
         else:
             membership = self._make_epochs(member, coordinator, commits, metrics)
@@ -158,6 +169,7 @@ class Components:
             commits,
             names,
             metrics,
+            self._rng,
         )
 
     def _managers(self) -> list[RequestManager]:

@@ -7,13 +7,13 @@ go on as they did; `manager.py` decides when a broker is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
-from kconsumer.managers import FOREVER, backoff_ms
+from kconsumer.managers import FOREVER
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -177,9 +177,11 @@ class FetchPlanner:
         target.changed.clear()
         self._brokers[target.node.id] = self._brokers.pop(target.node.id)
 
-    def back_off(self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float) -> None:
-        """Leave a partition alone for some time, longer after each failure, or until it has another leader."""
-        until = now + backoff_ms(self._config, chain.count_failure())
+    def back_off(
+        self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float, delay_ms: Callable[[int], float]
+    ) -> None:
+        """Back a partition off for `delay_ms(failures before this one)`, or until it has another leader."""
+        until = now + delay_ms(chain.count_failure() - 1)
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)

@@ -12,18 +12,18 @@ position then is not returned.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import RESET, action_for, fetch_error
-from kconsumer.managers import backoff_ms
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState, truncation_error
@@ -47,10 +47,11 @@ class Collector:
         buffer: FetchBuffer,
         key_deserializer: Any = None,
         value_deserializer: Any = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._subscription = subscription
         self._buffer = buffer
-        self._backoff_ms = partial(backoff_ms, config)
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
@@ -235,7 +236,7 @@ class Collector:
         if action_for(fetch.error_code) is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:
-            self._subscription.reset_out_of_range(tp, self._backoff_ms)
+            self._subscription.reset_out_of_range(tp, self._backoff.delay_ms)
             return None
         return OffsetOutOfRangeError(
             f"offset {fetch.fetch_offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek()"

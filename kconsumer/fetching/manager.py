@@ -19,8 +19,10 @@ in `intake.py`, and what may be returned to the caller in `collector.py`.
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
+from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
@@ -28,14 +30,14 @@ from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import FetchContext, NodeFailure
 from kconsumer.fetching.request import InFlightFetch, build_fetch
-from kconsumer.fetching.response_handler import FetchResponseHandler
+from kconsumer.fetching.response_handler import Failed, FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     INVALID_SESSION_EPOCH,
     SESSION_ID_NOT_FOUND,
     FetchSession,
 )
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest, backoff_ms
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchResponse
@@ -58,6 +60,7 @@ class FetchManager:
         metadata: MetadataRequester,
         buffer: FetchBuffer,
         metrics: Metrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -66,6 +69,7 @@ class FetchManager:
         self._buffer = buffer
         self._metrics = None if metrics is None else FetchMetrics(metrics, read_committed=config.read_committed)
         self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
         self._in_flight: dict[int, InFlightFetch] = {}
         self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches in flight, by broker
@@ -291,8 +295,7 @@ class FetchManager:
 
     def _handle(self, flight: InFlightFetch, response: FetchResponse, reply: Reply) -> None:
         """Buffer the data of a response, and back off the partitions that failed."""
-        for asked, reason in self._response_handler.handle(flight, response, reply.version, reply.now):
-            self.planner.back_off(asked.chain, asked.leader, reason, reply.now)
+        self._back_off(self._response_handler.handle(flight, response, reply.version, reply.now), reply.now)
 
     def _on_session_error(
         self, flight: InFlightFetch, response: FetchResponse, now: float, before: NodeFailure | None
@@ -315,10 +318,17 @@ class FetchManager:
         else:
             self._buffer.fail(error)
 
+    def _back_off(self, failed: list[Failed], now: float) -> None:
+        """Start the backoff of partitions that failed in one response; equal numbers of failures end it together."""
+        if failed:
+            delay_ms = self._backoff.shared_delay()
+            for asked, reason in failed:
+                self.planner.back_off(asked.chain, asked.leader, reason, now, delay_ms)
+
     def _back_off_node(self, flight: InFlightFetch, now: float, reason: str, before: NodeFailure | None) -> None:
         """Leave a broker alone for a while. `before`: the trouble it was in, if its fetch before this one failed."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
-        until = now + backoff_ms(self._config, failures)
+        until = now + self._backoff.delay_ms(failures - 1)
         self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
@@ -28,7 +29,7 @@ from kconsumer.groups.responses import (
     parse_share_offsets,
 )
 from kconsumer.groups.types import GroupDescription, GroupListing
-from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import (
     CONSUMER_GROUP_DESCRIBE,
@@ -96,6 +97,7 @@ class GroupsManager:
         self._config = config
         self._metadata = metadata
         self._rng = rng
+        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._coordinators: dict[str, CoordinatorManager] = {}
         self._pending: list[PendingQuery[Any]] = []
 
@@ -109,7 +111,7 @@ class GroupsManager:
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         floor = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
         ask = GroupQuery(LIST_GROUPS, lambda _: message, parse_listing, floor)
-        return self._start(PendingQuery(ask, "", str(broker), deadline, self._backoff()))
+        return self._start(PendingQuery(ask, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
 
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
         """Who is in a group; `kind` is its type if that is known. Fails with GROUP_ID_NOT_FOUND if there is none."""
@@ -120,7 +122,7 @@ class GroupsManager:
 
     def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
         """How far a group of this type is in each partition that it has an offset of."""
-        return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, self._backoff()))
+        return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def _describe(
         self, group: str, deadline: float, asks: list[GroupQuery], promise: Promise[GroupDescription]
@@ -138,16 +140,15 @@ class GroupsManager:
             elif done.error is not None:
                 promise.set_exception(done.error)
 
-        self._start(PendingQuery(first, group, None, deadline, self._backoff())).add_done_callback(answered)
+        self._start(PendingQuery(first, group, None, deadline, RetryTimer(self._retry_backoff))).add_done_callback(
+            answered
+        )
 
     def _start(self, question: PendingQuery[T]) -> Promise[T]:
         if question.group and question.group not in self._coordinators:
             self._coordinators[question.group] = CoordinatorManager(self._config, question.group, self._rng)
         self._pending.append(question)
         return question.promise
-
-    def _backoff(self) -> Backoff:
-        return Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +226,7 @@ class PendingQuery(Generic[T]):
 
     __slots__ = ("ask", "backoff", "deadline", "group", "in_flight", "last_error", "node", "promise")
 
-    def __init__(self, ask: GroupQuery, group: str, node: str | None, deadline: float, backoff: Backoff) -> None:
+    def __init__(self, ask: GroupQuery, group: str, node: str | None, deadline: float, backoff: RetryTimer) -> None:
         self.ask = ask
         self.group = group
         self.node = node

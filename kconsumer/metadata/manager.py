@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
-from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.topic_requests import (
     INVALID_TOPIC,
     TOPIC_AUTHORIZATION,
@@ -87,8 +88,9 @@ class MetadataManager:
         self._in_flight: _Sent | None = None
         self._serial = 0
         self._quiet_until = 0.0
-        self._failures = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._equivalent = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._failures = RetryTimer(backoff)
+        self._equivalent = RetryTimer(backoff)
         # What went wrong
         self._fatal: KafkaError | None = None
         self._topic_errors: dict[str, int] = {}

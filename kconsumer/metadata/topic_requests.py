@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, Promise, Reply, UnsentRequest
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster
@@ -35,7 +36,7 @@ class TopicMetadataRequests:
     def __init__(self, config: MetadataConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
         self._cluster = cluster
-        self._rng = rng
+        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._lookups: list[_Lookup] = []
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
@@ -44,8 +45,7 @@ class TopicMetadataRequests:
         if topics is not None and not fresh and self._cluster.knows(topics):
             promise.set_result(_table(self._cluster, topics))
             return promise
-        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
-        self._lookups.append(_Lookup(topics, promise, deadline, backoff))
+        self._lookups.append(_Lookup(topics, promise, deadline, RetryTimer(self._retry_backoff)))
         return promise
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
@@ -62,7 +62,7 @@ class _Lookup:
     """One question. Given up when its promise is failed from outside."""
 
     def __init__(
-        self, topics: Collection[str] | None, promise: Promise[TopicTable], deadline: float, backoff: Backoff
+        self, topics: Collection[str] | None, promise: Promise[TopicTable], deadline: float, backoff: RetryTimer
     ) -> None:
         self.topics = None if topics is None else sorted(set(topics))
         self.promise = promise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.backoff import ExponentialBackoff
 from kconsumer.errors import KafkaError
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.connection import Connection
@@ -23,34 +24,25 @@ if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.probes import Probe
 
-JITTER = 0.2
 FOREVER = float("inf")
 
 
-def exponential_ms(initial_ms: float, max_ms: float, failures: int, rng: random.Random) -> float:
-    """initial * 2**failures, give or take a fifth, at most max (Kafka's ExponentialBackoff)."""
-    term = initial_ms * 2.0 ** min(failures, 32)
-    return min(max(initial_ms, max_ms), min(term, max_ms) * rng.uniform(1 - JITTER, 1 + JITTER))
-
-
 class ReconnectPolicy:
-    """The waits of all links: options and one source of jitter."""
+    """Holds the reconnect backoff and the connection setup timeout of all nodes."""
 
     def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
-        self._backoff = (config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
-        self._setup = (
-            config.socket_connection_setup_timeout_ms,
-            config.socket_connection_setup_timeout_max_ms,
+        self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
+        self._setup_timeout = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng
         )
-        self._rng = rng
 
     def backoff_ms(self, failures: int) -> float:
-        """How long to leave a broker alone after one more failure."""
-        return exponential_ms(*self._backoff, failures, self._rng)
+        """Returns the pause before the next attempt, after one failure that followed `failures` others."""
+        return self._backoff.delay_ms(failures)
 
     def setup_timeout_ms(self, failures: int) -> float:
-        """How long the next attempt may take."""
-        return exponential_ms(*self._setup, failures, self._rng)
+        """Returns how long the next attempt may take, after `failures` attempts that failed."""
+        return self._setup_timeout.delay_ms(failures)
 
 
 class NodeConnection:

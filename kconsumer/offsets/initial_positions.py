@@ -6,13 +6,15 @@ means (ListOffsets) and validating positions is OffsetsManager's work.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.coordinator.commits import CommitManager, Committed
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
-from kconsumer.managers import Backoff, PollResult, Promise
+from kconsumer.managers import PollResult, Promise
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
 from kconsumer.state.subscription import SubscriptionState, no_offset_error
@@ -32,6 +34,7 @@ class PositionsManager:
         cluster: Cluster,
         subscription: SubscriptionState,
         commits: CommitManager | None,
+        rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._retry_backoff_ms: float = config.retry_backoff_ms
@@ -45,7 +48,7 @@ class PositionsManager:
         self._error: KafkaError | None = None
         self._failed = False  # the last look-up, and the backoff has not begun yet
         self._failed_version = -1  # of the assignment that it was made for
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
 
     def take_error(self) -> KafkaError | None:
         """The error the next `poll` or `position` must raise; given once. Of partitions without a commit those count

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kconsumer.backoff import RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.managers import FOREVER, Backoff, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, Promise, Reply, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metadata.topic_requests import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
@@ -136,7 +137,7 @@ class Search:
         metadata: MetadataManager,
         timestamps: Mapping[TopicPartition, int],
         deadline: float,
-        backoff: Backoff,
+        backoff: RetryTimer,
     ) -> None:
         self.promise: Promise[OffsetTable] = Promise()
         self.deadline = deadline

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, Backoff, PollResult, Promise, Reply, UnsentRequest, backoff_ms
+from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.list_offsets import (
     LATEST,
@@ -53,9 +53,9 @@ class ResetManager:
         self._subscription = subscription
         self._metadata = metadata
         self._wall_ms = wall_ms
-        self._rng = rng
+        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._api = ListOffsetsApi(config, cluster)
-        self._validator = Validator(config, subscription, metadata, self._fail)
+        self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff)
         self._searches: list[Search] = []
         self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
         self._seen_version = -1
@@ -174,7 +174,7 @@ class ResetManager:
             _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
 
     def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
-        self._subscription.back_off(reasons, now, partial(backoff_ms, self._config))
+        self._subscription.back_off(reasons, now, self._retry_backoff.shared_delay())
         self._metadata.request_update()
 
     # A reset by duration may find no record that young. Then the right position is the end of the log, but
@@ -206,7 +206,7 @@ class ResetManager:
         Fails with TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError, or what else
         is not worth another try. Fail the promise to give up earlier.
         """
-        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+        backoff = RetryTimer(self._retry_backoff)
         search = Search(self._api, self._cluster, self._metadata, timestamps, deadline, backoff)
         if not timestamps:
             search.promise.set_result({})

@@ -7,12 +7,12 @@ in `offsets/error_actions.py`; what an answer does to a position is decided in `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
+from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
-from kconsumer.managers import Reply, UnsentRequest, backoff_ms
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, REFUSE, action_for, refusal
 from kconsumer.offsets.list_offsets import by_topic
@@ -44,13 +44,14 @@ class Validator:
         subscription: SubscriptionState,
         metadata: MetadataManager,
         fail: Callable[[KafkaError, Iterable[TopicPartition]], None],
+        backoff: ExponentialBackoff,
     ) -> None:
         self._subscription = subscription
         self._metadata = metadata
         self._fail = fail
         self._truncations: dict[TopicPartition, Truncation] = {}
         self._truncated_again = False  # a truncation was found, or found once more, since the last `take_truncation`
-        self._backoff_ms = partial(backoff_ms, config)
+        self._backoff = backoff
         self._request_timeout_ms: float = config.request_timeout_ms
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
@@ -128,7 +129,7 @@ class Validator:
         return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
 
     def _retry(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
-        self._subscription.back_off(reasons, now, self._backoff_ms)
+        self._subscription.back_off(reasons, now, self._backoff.shared_delay())
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
@@ -136,7 +137,9 @@ class Validator:
         have it whole."""
         self._truncations |= truncations
         self._truncated_again = True
-        self._subscription.back_off(dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff_ms)
+        self._subscription.back_off(
+            dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff.shared_delay()
+        )
 
     def take_truncation(self) -> LogTruncationError | None:
         """Return `truncation()` once each time a truncation has been found."""

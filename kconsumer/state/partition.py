@@ -186,11 +186,11 @@ class PartitionState:
             self.reset_end = None
             self.next_retry = retry_at
 
-    def reset_out_of_range(self, strategy: OffsetReset, pause_ms: Callable[[int], float]) -> None:
-        """Reset a position that is outside the log: at once, or after `pause_ms(resets)` if the broker has refused the
+    def reset_out_of_range(self, strategy: OffsetReset, delay_ms: Callable[[int], float]) -> None:
+        """Reset a position that is outside the log: at once, or after `delay_ms(delays)` if the broker has refused the
         offset of the last reset, too."""
         resets = self.out_of_range
-        self.reset(strategy, self.tally.now + pause_ms(resets) if resets else 0.0)
+        self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
         self.out_of_range += 1
 
     def clear_out_of_range(self) -> None:
@@ -242,10 +242,10 @@ class PartitionState:
         if error:
             self.last_error = error
 
-    def back_off(self, now: float, pause_ms: Callable[[int], float], error: str) -> None:
-        """Count a failure and request nothing for `pause_ms(failures)`."""
+    def back_off(self, now: float, delay_ms: Callable[[int], float], error: str) -> None:
+        """Count a failure and request nothing for `delay_ms(earlier failures)`."""
         self.failures += 1
-        self.retry_at(now + pause_ms(self.failures), error)
+        self.retry_at(now + delay_ms(self.failures - 1), error)
 
     def set_last_error(self, error: str) -> None:
         """Keep the error that `partition_states()` shows until the state changes."""

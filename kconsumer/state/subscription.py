@@ -263,13 +263,13 @@ class SubscriptionState:
             raise no_offset_error([tp])
         state.reset(strategy, retry_at)
 
-    def reset_out_of_range(self, tp: TopicPartition, pause_ms: Callable[[int], float]) -> None:
-        """Reset a position that is outside the log: at once, or after `pause_ms(resets)` if the broker has refused the
+    def reset_out_of_range(self, tp: TopicPartition, delay_ms: Callable[[int], float]) -> None:
+        """Reset a position that is outside the log: at once, or after `delay_ms(delays)` if the broker has refused the
         offset of the last reset, too."""
         state = self.get(tp)
         if self.default_reset == OffsetReset.NONE:
             raise no_offset_error([tp])
-        state.reset_out_of_range(self.default_reset, pause_ms)
+        state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Reset those of the partitions (None: all assigned) that are still without a position.
@@ -358,13 +358,13 @@ class SubscriptionState:
             if state is not None:
                 state.retry_at(at, error)
 
-    def back_off(self, reasons: Mapping[TopicPartition, object], now: float, pause_ms: Callable[[int], float]) -> None:
-        """Count a failure of each partition and request nothing for it for `pause_ms(failures)`. The reasons are shown
+    def back_off(self, reasons: Mapping[TopicPartition, object], now: float, delay_ms: Callable[[int], float]) -> None:
+        """Count a failure of each partition and back it off by `delay_ms(failures)`. The reasons are shown
         by `partition_states()`."""
         for tp, reason in reasons.items():
             state = self._states.get(tp)
             if state is not None:
-                state.back_off(now, pause_ms, str(reason))
+                state.back_off(now, delay_ms, str(reason))
 
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 

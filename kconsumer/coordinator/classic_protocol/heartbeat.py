@@ -7,6 +7,8 @@ driven by the caller's thread inside `poll` and by the heartbeat thread outside 
 
 from __future__ import annotations
 
+import random
+
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
@@ -32,8 +34,9 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         member: Member,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        super().__init__(config, member, coordinator, metrics)
+        super().__init__(config, member, coordinator, metrics, rng)
         self._in_flight = False
         self._session_deadline = FOREVER
 

@@ -8,9 +8,11 @@ each error code means is in the two tables (Java's AbstractCoordinator and Consu
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment, plugin_error
@@ -31,7 +33,7 @@ from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
-from kconsumer.managers import FOREVER, Backoff, PollResult, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
 from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAssignment
@@ -57,6 +59,7 @@ class ClassicMembership(Membership[Member]):
         heartbeat: HeartbeatManager,
         assignors: Sequence[Assignor],
         metrics: GroupMetrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._cluster = cluster
@@ -65,7 +68,7 @@ class ClassicMembership(Membership[Member]):
         self.rebalance_protocol = common_protocol(assignors)
         self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
         self._last_request_number = 0
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._retried_at_once = False  # since the last rebalance that ended well
         self._completed = self._group_metadata_of(Generation())
         self._joined_topics: frozenset[str] = frozenset()

@@ -8,6 +8,7 @@ member that tells everything. What an assignment means for ownership is decided 
 from __future__ import annotations
 
 import enum
+import random
 from typing import Any, Protocol
 
 from kconsumer.config.option_groups import GroupRebalanceConfig
@@ -158,8 +159,9 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         coordinator: CoordinatorManager,
         membership: HeartbeatListener,
         metrics: GroupMetrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        super().__init__(config, member, coordinator, metrics)
+        super().__init__(config, member, coordinator, metrics, rng)
         self._subscription = subscription
         self._membership = membership
         self._fields = SentFields(config, member, subscription)

@@ -8,6 +8,7 @@ unacknowledged, and the next poll tries again. When heartbeats are sent is decid
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 
 from kconsumer.config.option_groups import GroupRebalanceConfig
@@ -51,10 +52,11 @@ class ConsumerMembership(Membership[ConsumerMember]):
         commits: CommitManager,
         names: TopicNames,
         metrics: GroupMetrics | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._names = names
-        self.heartbeat = ConsumerHeartbeatManager(config, member, subscription, coordinator, self, self._metrics)
+        self.heartbeat = ConsumerHeartbeatManager(config, member, subscription, coordinator, self, self._metrics, rng)
         self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
         # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
         self._unknown_to_listener: frozenset[TopicPartition] = frozenset()

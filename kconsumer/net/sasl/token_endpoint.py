@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import random
 import ssl
 import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kconsumer.backoff import ExponentialBackoff
 from kconsumer.deferred_calls import get_logger
-from kconsumer.net.node import exponential_ms
 from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.tls.context import set_trust
 
@@ -45,7 +44,8 @@ class TokenEndpointClient:
         self._config = config
         self._clock = clock
         self._sleep = pause
-        self._rng = random.Random()
+        self._max_wait_ms = config.sasl_login_retry_backoff_max_ms
+        self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, self._max_wait_ms)
         url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
         self._secure = url.scheme == "https"
         self._host, self._port = url.hostname or "", url.port
@@ -59,8 +59,7 @@ class TokenEndpointClient:
 
         Asks again, with growing pauses, for up to `sasl_login_retry_backoff_max_ms`.
         """
-        first_ms, longest_ms = self._config.sasl_login_retry_backoff_ms, self._config.sasl_login_retry_backoff_max_ms
-        until = self._clock.now() + longest_ms
+        until = self._clock.now() + self._max_wait_ms
         attempt = 0
         while True:
             try:
@@ -69,7 +68,7 @@ class TokenEndpointClient:
                 reason = f"{self._shown} cannot be asked: {_error_text(error)}"
             except _RetriableTokenError as error:
                 reason = str(error)
-            pause_ms = exponential_ms(first_ms, longest_ms, attempt, self._rng)
+            pause_ms = self._backoff.delay_ms(attempt)
             if self._clock.now() + pause_ms >= until:
                 raise MechanismError(reason)
             log.info("no token yet: %s; asking again in %.0f ms", reason, pause_ms)

@@ -3,6 +3,7 @@ other."""
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import PartitionStatus, TopicPartition
 from support.fakes.fetch_sessions import Key, SessionCache, View
+from support.harnesses.manager_driver import NoJitter
 
 TOPIC_ID = bytes(range(16))
 
@@ -82,11 +84,18 @@ class World:
     """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
 
     `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it tells all
-    that is asked for.
+    that is asked for. `rng`: of the jitter of backoffs, which are exact without it.
     """
 
     def __init__(
-        self, partitions: int = 1, brokers: int = 1, *, assign: bool = True, sessions: int = 0, **options: Any
+        self,
+        partitions: int = 1,
+        brokers: int = 1,
+        *,
+        assign: bool = True,
+        sessions: int = 0,
+        rng: random.Random | None = None,
+        **options: Any,
     ) -> None:
         options.setdefault("auto_offset_reset", "earliest")
         self.config = ConsumerConfig(bootstrap_servers="localhost:9092", **options)
@@ -106,7 +115,7 @@ class World:
         self.metrics = Metrics()
         self.buffer = FetchBuffer(self.config.buffer_memory)
         self.manager = FetchManager(
-            self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics
+            self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics, rng or NoJitter()
         )
         self.collector = Collector(
             self.config.select(FetchConfig),
@@ -114,6 +123,7 @@ class World:
             self.buffer,
             self.config.key_deserializer,
             self.config.value_deserializer,
+            NoJitter(),
         )
         self.update_metadata()
         if assign:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -21,7 +22,7 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.groups.manager import GroupsManager
-from kconsumer.managers import Backoff, Reply
+from kconsumer.managers import Reply
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
@@ -176,7 +177,7 @@ def test_a_flood_would_be_noticed() -> None:
 
 def test_a_backoff_lasts() -> None:
     """After thousands of failures, which take less than an hour, the longest pause remains."""
-    backoff = Backoff(100, 1000)
+    backoff = RetryTimer(ExponentialBackoff(100, 1000))
     for _ in range(5000):
         backoff.failed(0.0)
         assert 80 <= backoff.remaining_ms(0.0) <= 1000

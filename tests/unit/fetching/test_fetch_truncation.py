@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -104,6 +105,21 @@ def test_leader_that_does_not_know_the_epoch_yet() -> None:
     assert ([], 0) == (world.poll(), world.metadata.asked)
     world.now += world.config.retry_backoff_ms
     assert [{0: 10}] == [offsets(request) for request in world.poll()]
+
+
+def test_backoffs_have_jitter_and_end_together() -> None:
+    """Partitions that failed in one response are asked for again by one request, after a pause that varies."""
+    waits = []
+    for seed in range(20):
+        world = World(2, rng=random.Random(seed))
+        unknown_epoch = {"error_code": 75, "records": None}
+        world.answer(*world.poll(), p0=unknown_epoch, p1=unknown_epoch)
+        waits.append(world.manager.poll(world.now).wait_ms)
+        world.now += waits[-1]
+        assert [{0: 0, 1: 0}] == [offsets(request) for request in world.poll()]
+    assert 80 <= min(waits) < 95
+    assert 105 < max(waits) <= 120
+    assert 20 == len(set(waits))
 
 
 def test_backoff_grows_while_a_partition_fails() -> None:
