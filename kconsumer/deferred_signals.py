@@ -25,6 +25,7 @@ _get, _set = _signal.getsignal, _signal.signal
 
 Handler = Callable[[int, FrameType | None], object]
 
+GUARD = "kconsumer.engine.access_guard"
 ALL = tuple(sorted(map(int, signal.valid_signals())))
 
 _main: int | None = threading.main_thread().ident
@@ -171,11 +172,15 @@ def _in_our_code(frame: FrameType | None) -> bool:
 
 
 def _holder_on_stack() -> bool:
-    """Returns whether a call that is still running holds the handlers back: the engine of a consumer, or its loop."""
+    """Return whether a call that is still running holds the handlers back: the engine of a consumer, or its loop.
+
+    The frames of `access_guard` do not count. The call that begins now has one, and so does each of its callers.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith("kconsumer.engine") or frame.f_code.co_name == "_next_batch":
+        in_engine = module.startswith("kconsumer.engine.") and module != GUARD
+        if in_engine or frame.f_code.co_name == "_next_batch":
             return True
         frame = frame.f_back
     return False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import deferred_signals
+from kconsumer import Consumer, deferred_signals
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 
 SENT = [signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGRTMIN]
@@ -158,6 +158,16 @@ def test_handlers_left_behind_still_run(monkeypatch: pytest.MonkeyPatch) -> None
         signal.raise_signal(signal.SIGINT)
     assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
     assert not SIGNALS.held
+
+
+def test_the_next_call_puts_handlers_back() -> None:
+    """Handlers that an asynchronous exception kept a call from putting back are in place after the next call."""
+    with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
+        held()
+        assert signal.default_int_handler is not signal.getsignal(signal.SIGINT)
+        consumer.assignment()
+        assert not SIGNALS.active
+        assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
 
 
 def test_other_threads_have_no_signals() -> None:
