@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
-READER = ROOT / "tests" / "support" / "memory_reader.py"
+READER = ROOT / "tests" / "support" / "oracles" / "memory_reader.py"
 
 MB = 1_000_000
 ALLOWED_OVER_BUFFER = 40 * MB

@@ -18,7 +18,7 @@ from kconsumer import Consumer, GroupMetadata, TopicPartition
 from support.brokers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
-WORKER = ROOT / "tests" / "support" / "exactly_once.py"
+WORKER = ROOT / "tests" / "support" / "oracles" / "exactly_once.py"
 RECORDS = 2_000
 DEADLINE_S = 90
 # In the middle of the second transaction; with its offsets sent; after its commit, before the call returns.

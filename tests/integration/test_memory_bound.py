@@ -13,7 +13,7 @@ import pytest
 from support.brokers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
-READER = ROOT / "tests" / "support" / "memory_reader.py"
+READER = ROOT / "tests" / "support" / "oracles" / "memory_reader.py"
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
 
 BUFFER_MEMORY = 8 << 20

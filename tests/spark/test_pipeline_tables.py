@@ -95,7 +95,7 @@ def run(jars: list[str], document: dict[str, Any]) -> Any:
     """What the script found."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
-    script = ROOT / "tests" / "support" / "spark_tables.py"
+    script = ROOT / "tests" / "support" / "spark" / "spark_tables.py"
     command = [sys.executable, str(script), json.dumps(jars), json.dumps(document)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert 0 == done.returncode, done.stderr[:3000] + done.stderr[-1000:]

@@ -47,7 +47,7 @@ def submit(master: str, kafka: Kafka, topic: str, folder: Path, *more: str, **se
     given = [word for pair in {**SETTINGS, **settings}.items() for word in ("--conf", "=".join(pair))]
     # What this process was started with (the source tree) is not for the driver: it takes the same as executors.
     path = os.pathsep.join([str(folder / "kc"), str(ROOT / "tests")])
-    script = ROOT / "tests" / "support" / "spark_cluster.py"
+    script = ROOT / "tests" / "support" / "spark" / "spark_cluster.py"
     program = str(pyspark_folder() / "bin" / "spark-submit")
     arguments = [kafka.bootstrap_servers, topic, *more]
     done = subprocess.run(

@@ -34,7 +34,7 @@ def start(kafka: Kafka, topic: str, folder: Path) -> subprocess.Popen[bytes]:
     """A driver that leads a session of its own."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
-    script = ROOT / "tests" / "support" / "spark_driver.py"
+    script = ROOT / "tests" / "support" / "spark" / "spark_driver.py"
     return subprocess.Popen(
         [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder)],
         env=environment,

@@ -33,7 +33,7 @@ PARTITIONS = 3
 def driver(kafka: Kafka, topic: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The query's own processes, in a session that ends with the block."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
-    script = ROOT / "tests" / "support" / "spark_steady.py"
+    script = ROOT / "tests" / "support" / "spark" / "spark_steady.py"
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder / "checkpoint")],

@@ -277,7 +277,7 @@ def _answer(api: Any, request: Received, message: Any) -> bytes:
 def test_requests_go_on_while_credentials_are_fetched() -> None:
     """A session whose next token takes a while is still good: only the exchange itself holds requests back."""
     world = LoginWorld(LIFETIME_MS, sasl_plain_password=lambda: "sesame").log_in()
-    world.link.connection._login_again_at = world.clock.now()
+    world.link.connection._reauth_at = world.clock.now()
     waiting = hanging(world)
     assert world.ready()
     world.send()
