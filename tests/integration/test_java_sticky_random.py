@@ -3,9 +3,9 @@
 Both start from the same claims and rebalance until nothing changes. Ours must never be worse by balance, then by
 partitions read in the reader's rack, then by partitions that their owner keeps without an interruption, then (`sticky`)
 by partitions with a member that claims them in vain. Where Java keeps more partitions, it is less even or reads fewer
-in the rack. That order is the one of KIP-54 and KIP-881, and `support/oracles/assignor_optimum.py` proves for each case of
-`sticky` that no assignment as even and as local keeps more. Cases in which Java raises, assigns what it must not, or
-does not settle are passed over.
+in the rack. That order is the one of KIP-54 and KIP-881. `support/oracles/assignor_optimum.py` proves for each case of
+`sticky` that no assignment as even and as local keeps more. Cases in which Java raises, makes an invalid assignment or
+does not settle are skipped.
 """
 
 from __future__ import annotations
