@@ -1,7 +1,7 @@
 """An assignor that gives members partitions in proportion to their weights.
 
-A member's weight is the environment variable `ACME_WEIGHT`, or the number of its processors. It travels in the user
-data of the subscription, because only the leader assigns and it must know everybody's.
+A member's weight is the environment variable `ACME_WEIGHT`, or the number of its processors. It is sent in the user
+data of the subscription, because the leader assigns for all and needs the weights of all members.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["WeightedAssignor"]
 
 
 class WeightedAssignor(Assignor):
-    """Whoever is least loaded for its weight gets the next partition."""
+    """Gives the next partition to the member with the lowest load relative to its weight."""
 
     name = "weighted"
 
@@ -23,23 +23,23 @@ class WeightedAssignor(Assignor):
         self.weight = weight or int(os.environ.get("ACME_WEIGHT", "0")) or os.cpu_count() or 1
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Tell the leader what this member can carry."""
+        """Return the weight of this member, for the leader."""
         return str(self.weight).encode()
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Deal out topic after topic. Members and topics are sorted, so that every leader gives the same answer."""
+        """Assign topic after topic. Members and topics are sorted, so that every leader returns the same assignment."""
         weights = {member: _weight(subscriptions[member].user_data) for member in sorted(subscriptions)}
         given: dict[str, list[TopicPartition]] = {member: [] for member in weights}
         for topic in sorted(cluster.topics()):
-            takers = [member for member in weights if topic in subscriptions[member].topics]
-            for info in cluster.partitions(topic) if takers else ():
-                least = min(takers, key=lambda member: (len(given[member]) + 1) / weights[member])
+            eligible = [member for member in weights if topic in subscriptions[member].topics]
+            for info in cluster.partitions(topic) if eligible else ():
+                least = min(eligible, key=lambda member: (len(given[member]) + 1) / weights[member])
                 given[least].append(TopicPartition(topic, info.partition))
         return {member: Assignment(tuple(partitions)) for member, partitions in given.items()}
 
 
 def _weight(data: bytes | None) -> int:
-    """What a member said. Anything may come from other programs and versions; what does not parse means 1."""
+    """Return the weight in a member's user data, or 1 for what does not parse: other programs may send anything."""
     try:
         return max(1, int(data or b"1"))
     except ValueError:
