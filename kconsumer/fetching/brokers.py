@@ -221,8 +221,9 @@ class FetchPlanner:
 
     def _assign_broker(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """Find out anew whether and from where a partition is fetched."""
-        self._buffer.drop_stale(tp, state, state.position)
-        self._join_leaders(tp, state)
+        chain = self._buffer.drop_stale(tp, state, state.position)
+        if chain is not None:
+            self._join_leaders(chain, state)
         self._note_leader(tp, now)
         position = state.position
         target = None
@@ -241,7 +242,7 @@ class FetchPlanner:
             del self._broker_of[tp]
         if target is not None and position is not None:
             self._broker_of[tp] = target
-            target.add(tp, self._buffer.chain(tp, state, position))
+            target.add(tp, chain or self._buffer.chain(tp, state, position))
 
     def _is_gone(self, tp: TopicPartition, state: PartitionState) -> bool:
         """Whether the topic was read by its id, and metadata does not know it now, because it was deleted or the broker
@@ -255,10 +256,10 @@ class FetchPlanner:
         elif tp not in self._leaderless:
             self._leaderless[tp] = now
 
-    def _join_leaders(self, tp: TopicPartition, state: PartitionState) -> None:
+    def _join_leaders(self, chain: FetchChain, state: PartitionState) -> None:
         """Continue in the log of a new leader once everything from the old leader's log has been read."""
-        chain, position = self._buffer.find(tp), state.position
-        if chain is None or position is None or chain.leader == position.leader:
+        position = state.position
+        if position is None or chain.leader == position.leader:
             return
         if chain.pending_fetches:
             chain.mark_leader_changed()

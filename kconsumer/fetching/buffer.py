@@ -248,8 +248,7 @@ class FetchBuffer:
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
         """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one begins."""
-        self.drop_stale(tp, state, position)
-        chain = self._chains.get(tp)
+        chain = self.drop_stale(tp, state, position)
         if chain is None:
             chain = self._chains[tp] = FetchChain(tp, state, position)
         return chain
@@ -258,11 +257,16 @@ class FetchBuffer:
         """The partition's chain, if it has one."""
         return self._chains.get(tp)
 
-    def drop_stale(self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None) -> None:
-        """Drop the partition's chain unless it goes on from `position` (None: it has none)."""
+    def drop_stale(
+        self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None
+    ) -> FetchChain | None:
+        """Drop the partition's chain unless it continues at `position` (None: the partition has no position). Returns
+        the chain if it was kept."""
         chain = self._chains.get(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
             self.drop(chain)
+            return None
+        return chain
 
     def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
         """Whether a fetch from `offset` at `leader` goes on where the chain ends; no if the chain has been dropped."""

@@ -116,7 +116,7 @@ class FetchResponseHandler:
         code: int,
     ) -> str:
         """Handle one partition of a response. Returns why it must be backed off, or ""."""
-        chain, reaction = asked.chain, action_for(code)
+        chain, offset, reaction = asked.chain, asked.offset, action_for(code)
         state = chain.state
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
@@ -125,9 +125,9 @@ class FetchResponseHandler:
         if reaction is REFRESH:
             self._metadata.request_update()
             state.clear_preferred_replica()
-            return str(fetch_error(tp, asked.offset, code))
+            return str(fetch_error(tp, offset, code))
         if reaction is RETRY:
-            return str(fetch_error(tp, asked.offset, code))
+            return str(fetch_error(tp, offset, code))
         if reaction is RESET and not _is_leader(arrived.flight.node, asked.leader):
             state.clear_preferred_replica()  # a follower may lag behind: ask the leader
             return ""
@@ -137,7 +137,7 @@ class FetchResponseHandler:
             chain.clear_failures()
         if state.out_of_range:
             state.clear_out_of_range()
-        if self._buffer.accepts(chain, asked.offset, asked.leader):
+        if self._buffer.accepts(chain, offset, asked.leader):
             if size:
                 self._buffer_records(arrived, asked, data, size)
             else:
@@ -150,10 +150,11 @@ class FetchResponseHandler:
         self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, size: int
     ) -> None:
         """Append records to the partition's chain."""
+        offset = asked.offset
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
         fetch = CompletedFetch(
             asked.chain,
-            asked.offset,
+            offset,
             size=size,
             tally=arrived.tally,
             block=arrived.block_of(records.owner),
@@ -164,7 +165,7 @@ class FetchResponseHandler:
             PartitionFetch(
                 asked.chain.topic_partition,
                 records,
-                asked.offset,
+                offset,
                 check_crcs=self._config.check_crcs,
                 read_committed=self._config.read_committed,
                 aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
@@ -175,7 +176,7 @@ class FetchResponseHandler:
         following = next_fetch_offset(records)
         # An end at or before the start means headers that make no sense: only decoding can tell what they are.
         arrived.tally.expect()
-        self._buffer.append(fetch, following[0] if following is not None and following[0] > asked.offset else None)
+        self._buffer.append(fetch, following[0] if following is not None and following[0] > offset else None)
 
     def _buffer_error(
         self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, code: int
