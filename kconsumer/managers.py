@@ -10,10 +10,14 @@ What is made for every request is written out here: `@dataclass` would compile i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
+from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.schema.dsl import Api
+
+if TYPE_CHECKING:
+    from kconsumer.backoff import RetryTimer
 
 T = TypeVar("T")
 FOREVER = float("inf")
@@ -140,3 +144,41 @@ class Promise(Generic[T]):
     def __repr__(self) -> str:
         state = "pending" if not self.done else f"error={self.error!r}" if self.error else f"value={self.value!r}"
         return f"<Promise {state}>"
+
+
+class PendingCall(Generic[T]):
+    """A call of the public API that is requested again after retriable errors, until its deadline (Java
+    `TimedRequestState`)."""
+
+    __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise")
+
+    def __init__(self, deadline: float, backoff: RetryTimer) -> None:
+        self.promise: Promise[T] = Promise()
+        self.deadline = deadline
+        self.backoff = backoff
+        self.in_flight = 0  # requests that have no response yet
+        self.last_error: KafkaError | None = None
+
+    def wait_ms(self, now: float) -> float:
+        """Returns how long (ms) this call needs nothing: 0 if a request must be sent, or the deadline has passed."""
+        pause_ms = FOREVER if self.in_flight else self.backoff.remaining_ms(now)
+        return max(0.0, min(pause_ms, self.deadline - now))
+
+    def on_sent(self) -> None:
+        """Count a request that is being sent."""
+        self.in_flight += 1
+
+    def on_response(self) -> None:
+        """Count the end of a request, whether a response or an error."""
+        self.in_flight -= 1
+
+    def retry(self, error: KafkaError, now: float) -> None:
+        """Keep the error of a failed attempt and back off."""
+        self.last_error = error
+        self.backoff.failed(now)
+
+    def time_out(self, message: str, cause: KafkaError | None = None) -> None:
+        """Fail with TimeoutError, caused by the error of the last attempt, or else by `cause`."""
+        error = KafkaTimeoutError(message)
+        error.__cause__ = self.last_error or cause
+        self.promise.set_exception(error)

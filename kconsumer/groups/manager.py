@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
-from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.groups.responses import (
     GROUP_ID_NOT_FOUND,
     MIN_VERSION_STATES,
@@ -29,7 +28,7 @@ from kconsumer.groups.responses import (
     parse_share_offsets,
 )
 from kconsumer.groups.types import GroupDescription, GroupListing
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PendingCall, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import (
     CONSUMER_GROUP_DESCRIBE,
@@ -174,24 +173,22 @@ class GroupsManager:
             question.promise.set_exception(trouble)
             return 0.0  # what waits for this promise may ask on
         if now >= question.deadline:
-            question.time_out(coordinator)
+            question.report_timeout(coordinator)
             return 0.0
-        wait = question.deadline - now
-        if question.in_flight:
+        wait = question.wait_ms(now)
+        if wait > 0:
             return wait
-        if question.backoff.remaining_ms(now) > 0:
-            return min(wait, question.backoff.remaining_ms(now))
         node = question.node
         if coordinator is not None:
             coordinator.lookup_requested = True
             if coordinator.coordinator is None:
-                return wait
+                return question.deadline - now
             node = str(coordinator.coordinator.id)
         requests.append(self._request(question, node))
-        return wait
+        return question.wait_ms(now)
 
     def _request(self, question: PendingQuery[Any], node: str | None) -> UnsentRequest:
-        question.in_flight = True
+        question.on_sent()
         ask = question.ask
         return UnsentRequest(
             ask.api,
@@ -203,7 +200,7 @@ class GroupsManager:
         )
 
     def _on_reply(self, question: PendingQuery[Any], reply: Reply) -> None:
-        question.in_flight = False
+        question.on_response()
         try:
             if reply.error is not None:
                 raise reply.error
@@ -212,8 +209,7 @@ class GroupsManager:
             if not error.retriable:
                 question.promise.set_exception(error)
                 return
-            question.last_error = error
-            question.backoff.failed(reply.now)
+            question.retry(error, reply.now)
             coordinator = self._coordinators.get(question.group)
             if coordinator is not None and (reply.error is not None or isinstance(error, CoordinatorError)):
                 coordinator.mark_unknown(error, reply.now)
@@ -221,27 +217,22 @@ class GroupsManager:
                 self._metadata.request_update()  # the broker may be gone, or be known by an old address
 
 
-class PendingQuery(Generic[T]):
+class PendingQuery(PendingCall[T]):
     """One question under way. `node` None: asked of the group's coordinator."""
 
-    __slots__ = ("ask", "backoff", "deadline", "group", "in_flight", "last_error", "node", "promise")
+    __slots__ = ("ask", "group", "node")
 
     def __init__(self, ask: GroupQuery, group: str, node: str | None, deadline: float, backoff: RetryTimer) -> None:
+        super().__init__(deadline, backoff)
         self.ask = ask
         self.group = group
         self.node = node
-        self.deadline = deadline
-        self.backoff = backoff
-        self.promise: Promise[T] = Promise()
-        self.in_flight = False
-        self.last_error: KafkaError | None = None
 
-    def time_out(self, coordinator: CoordinatorManager | None) -> None:
-        """Fail, saying what was in the way."""
+    def report_timeout(self, coordinator: CoordinatorManager | None) -> None:
+        """Fail with TimeoutError, caused by what was in the way."""
         about = f"of group {self.group!r} " if self.group else ""
-        error = KafkaTimeoutError(f"{self.ask.api.name} {about}was not answered within the timeout")
-        error.__cause__ = self.last_error or (None if coordinator is None else coordinator.last_error)
-        self.promise.set_exception(error)
+        cause = None if coordinator is None else coordinator.last_error
+        self.time_out(f"{self.ask.api.name} {about}was not answered within the timeout", cause)
 
 
 def _not_of_this_kind(error: KafkaError) -> bool:

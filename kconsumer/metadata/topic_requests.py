@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
-from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.managers import FOREVER, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PendingCall, Promise, Reply, UnsentRequest
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster
@@ -41,12 +40,13 @@ class TopicMetadataRequests:
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
         """See `MetadataManager.fetch`."""
-        promise: Promise[TopicTable] = Promise()
         if topics is not None and not fresh and self._cluster.knows(topics):
+            promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
             return promise
-        self._lookups.append(_Lookup(topics, promise, deadline, RetryTimer(self._retry_backoff)))
-        return promise
+        lookup = _Lookup(topics, deadline, RetryTimer(self._retry_backoff))
+        self._lookups.append(lookup)
+        return lookup.promise
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
         """Add what to send to `requests`; how many ms until the next is due."""
@@ -58,45 +58,35 @@ class TopicMetadataRequests:
         return min((lookup.wait_ms(now) for lookup in self._lookups), default=FOREVER)
 
 
-class _Lookup:
+class _Lookup(PendingCall[TopicTable]):
     """One question. Given up when its promise is failed from outside."""
 
-    def __init__(
-        self, topics: Collection[str] | None, promise: Promise[TopicTable], deadline: float, backoff: RetryTimer
-    ) -> None:
+    __slots__ = ("topics",)
+
+    def __init__(self, topics: Collection[str] | None, deadline: float, backoff: RetryTimer) -> None:
+        super().__init__(deadline, backoff)
         self.topics = None if topics is None else sorted(set(topics))
-        self.promise = promise
-        self.deadline = deadline
-        self.backoff = backoff
-        self.in_flight = False
-        self.last_error: KafkaError | None = None
 
     def poll(self, now: float, requests: list[UnsentRequest], create: bool) -> None:
         if self.promise.done:
             return
         if now >= self.deadline:
             what = "all topics" if self.topics is None else ", ".join(self.topics)
-            error = KafkaTimeoutError(f"no metadata of {what} within the timeout")
-            error.__cause__ = self.last_error
-            self.promise.set_exception(error)
-        elif not self.in_flight and self.backoff.remaining_ms(now) <= 0:
-            self.in_flight = True
+            self.time_out(f"no metadata of {what} within the timeout")
+        elif self.wait_ms(now) <= 0:
+            self.on_sent()
             message = metadata_request(self.topics, create and self.topics is not None)
             requests.append(UnsentRequest(METADATA, message, self._on_reply, min_version=4))
 
-    def wait_ms(self, now: float) -> float:
-        retry_in = FOREVER if self.in_flight else self.backoff.remaining_ms(now)
-        return min(retry_in, max(0.0, self.deadline - now))
-
     def _on_reply(self, reply: Reply) -> None:
-        self.in_flight = False
+        self.on_response()
         error = reply.error
         if error is None and reply.message.error_code:
             error = error_for(reply.message.error_code, "metadata")
         if error is None:
             self._read(reply)
         elif error.retriable:
-            self._retry(error, reply.now)
+            self.retry(error, reply.now)
         else:
             self.promise.set_exception(error)
 
@@ -108,16 +98,12 @@ class _Lookup:
         if any(code in (INVALID_TOPIC, TOPIC_AUTHORIZATION) for code in serious.values()):
             self.promise.set_exception(topic_error(serious))
         elif passing is not None:
-            self._retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
+            self.retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
         elif serious:
             topic, code = next(iter(serious.items()))
             self.promise.set_exception(error_for(code, f"topic {topic}"))
         else:
             self.promise.set_result(_table(found, found.topics()))
-
-    def _retry(self, error: KafkaError, now: float) -> None:
-        self.last_error = error
-        self.backoff.failed(now)
 
 
 def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:

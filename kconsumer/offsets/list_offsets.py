@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from kconsumer.backoff import RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
-from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.managers import FOREVER, Promise, Reply, UnsentRequest
+from kconsumer.managers import FOREVER, PendingCall, Reply, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metadata.topic_requests import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
@@ -126,7 +125,7 @@ def parse_response(response: ListOffsetsResponse, asked: Iterable[TopicPartition
     return answer
 
 
-class Search:
+class Search(PendingCall[OffsetTable]):
     """One question of a user: offsets of some partitions, asked of all their leaders until all have
     answered."""
 
@@ -139,17 +138,13 @@ class Search:
         deadline: float,
         backoff: RetryTimer,
     ) -> None:
-        self.promise: Promise[OffsetTable] = Promise()
-        self.deadline = deadline
+        super().__init__(deadline, backoff)
         self._api = api
         self._cluster = cluster
         self._metadata = metadata
         self._timestamps = dict(timestamps)
         self._remaining = dict(timestamps)
         self._found: OffsetTable = {}
-        self._backoff = backoff
-        self._outstanding = 0
-        self._last_error: KafkaError | None = None
         self._existence = ExistenceCheck(metadata)
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
@@ -157,19 +152,18 @@ class Search:
         if self.promise.done:
             return FOREVER
         if now >= self.deadline:
-            self._time_out()
+            names = ", ".join(map(str, sorted(self._remaining)))
+            self.time_out(f"the offsets of {names} were not found within the timeout")
             return FOREVER
-        wait = self.deadline - now
-        if self._outstanding:
+        wait = self.wait_ms(now)
+        if wait > 0:
             return wait
-        if self._backoff.remaining_ms(now) > 0:
-            return min(wait, self._backoff.remaining_ms(now))
         led, leaderless = by_leader(self._cluster, self._remaining)
         refreshing = self._existence.refreshing
         if leaderless and self._fails_for(leaderless):
             return FOREVER
-        if self._existence.refreshing and not refreshing:
-            wait = 0.0  # the metadata manager, polled before this one, has a request to send now
+        # The metadata manager, polled before this one, has a request to send now.
+        wait = 0.0 if self._existence.refreshing and not refreshing else self.deadline - now
         for node_id, partitions in led.items():
             self._send(node_id, partitions, requests)
         if leaderless:
@@ -177,12 +171,12 @@ class Search:
         return wait
 
     def _send(self, node_id: int, partitions: list[TopicPartition], requests: list[UnsentRequest]) -> None:
-        self._outstanding += 1
+        self.on_sent()
         asked = {tp: self._remaining[tp] for tp in partitions}
         requests.append(self._api.request(node_id, asked, lambda reply: self._on_reply(asked, reply)))
 
     def _on_reply(self, asked: Mapping[TopicPartition, int], reply: Reply) -> None:
-        self._outstanding -= 1
+        self.on_response()
         if self.promise.done:
             return
         if reply.error is not None:
@@ -207,8 +201,7 @@ class Search:
             self.promise.set_result({tp: self._found[tp] for tp in self._timestamps})
 
     def _retry(self, error: KafkaError, now: float) -> None:
-        self._last_error = error
-        self._backoff.failed(now)
+        self.retry(error, now)
         self._metadata.request_update()
 
     def _fails_for(self, leaderless: list[TopicPartition]) -> bool:
@@ -222,14 +215,8 @@ class Search:
             return True
         for topic, code in codes.items():
             if code:
-                self._last_error = error_for(code, f"topic {topic}")
+                self.last_error = error_for(code, f"topic {topic}")
         missing = self._existence.error(leaderless)
         if missing is not None:
             self.promise.set_exception(missing)
         return missing is not None
-
-    def _time_out(self) -> None:
-        names = ", ".join(map(str, sorted(self._remaining)))
-        error = KafkaTimeoutError(f"the offsets of {names} were not found within the timeout")
-        error.__cause__ = self._last_error
-        self.promise.set_exception(error)
