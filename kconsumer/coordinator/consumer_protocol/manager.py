@@ -267,17 +267,18 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._steps.clear()
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
-        if member.state is not MemberState.PREPARE_LEAVING:
+        if member.state not in LEAVING_STATES:
             if member.state is MemberState.FENCED:
                 member.move(MemberState.UNSUBSCRIBED)
             return None
+        self._left_idle = False
+        if member.state is MemberState.PREPARE_LEAVING:  # else the poll interval was exceeded during a heartbeat
+            member.move(MemberState.LEAVING)
         static = member.group_instance_id is not None
         if self._coordinator.connection_id is None or (leave_group is False and not static):
             self.heartbeat.end_membership()
-            member.move(MemberState.UNSUBSCRIBED)
-            member.forget_assignment(JOIN_EPOCH)
+            self.on_heartbeat_sent()
             return None
         log.info("group %s: member %s leaves: %s", member.group_id, member.member_id, reason)
         member.member_epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
-        member.move(MemberState.LEAVING)
         return self.heartbeat.request(now)

@@ -412,6 +412,25 @@ def test_an_idle_caller_fenced_before_it_left() -> None:
     assert group.subscription.is_fetchable(TopicPartition("t", 0))
 
 
+@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
+def test_an_idle_caller_that_closes_before_it_left(instance: str | None, epoch: int) -> None:
+    """The poll interval is exceeded while a heartbeat is in flight, and the consumer closes before its response: the
+    heartbeat that leaves is sent by close(). Without it a static member's successor would be refused."""
+    group = EpochHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
+    group.joined({"t": [0]})
+    group.now += 60_000 - INTERVAL_MS
+    group.background()
+    group.now += INTERVAL_MS
+    assert [] == group.background()
+    assert S.LEAVING is group.state
+    callback = group.membership.leave_callback()
+    assert callback is not None
+    assert (LOST, tps("t", 0)) == (callback.kind.value, callback.partitions)
+    leave = group.membership.leave("test", group.now)
+    assert leave is not None
+    assert (epoch, S.UNSUBSCRIBED) == (leave.message.member_epoch, group.state)
+
+
 def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
     """A stale member that unsubscribes hears on_lost at once; it has left already, and joins when it subscribes."""
     group = EpochHarness(max_poll_interval_ms=60_000)
