@@ -96,6 +96,10 @@ class Membership(ABC, Generic[M]):
     def leave_callback(self) -> RebalanceCallback | None:
         """The callback to run before leaving: lost when ownership is already gone, else revoked."""
 
+    def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Returns the request that a member owes the group before `leave`, if it stays. The response is ignored."""
+        return None
+
     @abstractmethod
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment; the request that leaves, if the coordinator should know.

@@ -413,7 +413,10 @@ class Engine:
             )
             with self.changing():
                 now = self._clock.now()
+                last_join = group.membership.last_join(leave_group)
                 request = group.membership.leave(reason, now, leave_group)
+                if last_join is not None:
+                    self._driver.submit([last_join], now)
                 if request is not None:
                     self.leave_promise = _track_completion(request)
                     self._driver.submit([request], now)

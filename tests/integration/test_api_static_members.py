@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Assignment, Assignor, ClusterView, Consumer, Subscription, TopicPartition
+from kconsumer import Assignment, Assignor, ClusterView, Consumer, RebalanceListener, Subscription, TopicPartition
 from kconsumer.assignors import load
 from kconsumer.errors import FencedInstanceIdError
 from support.brokers.kafka import Kafka
@@ -146,6 +146,47 @@ def test_a_duplicate_takes_the_place_of_a_member_that_is_alive(topic: str, membe
     new.seek_to_beginning()
     assert 10 == len(read(new, 10))
     new.commit()
+
+
+def test_a_join_that_unsubscribe_abandoned_does_not_fence_the_successor(topic: str, member: New) -> None:
+    """A static member waits for the group to join, unsubscribes, subscribes again and closes; the next consumer with
+    its group_instance_id takes the place and keeps it."""
+    other, old = member("other", topic), member("same", topic)
+    spread(other, old)
+    old.subscribe([topic, f"{topic}-more"])
+    for _ in range(5):
+        old.poll(0.2)  # the coordinator waits for the other member's JoinGroup
+    old.unsubscribe()
+    old.subscribe([topic])
+    old.poll(0.5)
+    old.close()
+    new = member("same", topic)
+    for _ in range(5):
+        new.poll(0.2)
+    spread(other, new)
+    with polled(other, new) as errors:
+        time.sleep(1)
+    assert [] == errors
+
+
+def test_partitions_withheld_from_a_static_member_that_closes_find_an_owner(topic: str, member: New) -> None:
+    """A cooperative static member is asked to give up a partition and closes before it joins again: its successor and
+    the other member own both partitions, long before a session times out."""
+
+    class Raises(RebalanceListener):
+        def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
+            raise RuntimeError("on_revoke")
+
+    options = {"assignors": ["cooperative-sticky"]}
+    old, other = member("same", **options), member("other", topic, **options)
+    old.subscribe([topic], listener=Raises())
+    await_assignment(old, *tps(topic, 0, 1))
+    with polled(other), pytest.raises(RuntimeError, match="on_revoke"):
+        poll_until(old, lambda: False)
+    old.subscribe([topic])  # without the listener
+    old.close()
+    new = member("same", topic, **options)
+    spread(other, new)
 
 
 def test_commits_of_a_fenced_member(topic: str, member: New) -> None:

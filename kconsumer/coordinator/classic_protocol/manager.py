@@ -9,7 +9,7 @@ each error code means is in the two tables (Java's AbstractCoordinator and Consu
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
@@ -36,7 +36,7 @@ from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolErr
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
-from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupRequestAssignment
+from kconsumer.schema.classic_group import JoinGroupRequest, JoinGroupResponse, SyncGroupRequestAssignment
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
@@ -66,9 +66,14 @@ class ClassicMembership(Membership[Member]):
         self._heartbeat = heartbeat
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none. Older answers are ignored
+        self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none
         self._last_request_number = 0
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
+        self._abandoned: set[int] = set()  # numbers of those that a leave made meaningless, until they are answered
+        # True from a cooperative join that names owned partitions to an assignment that contains them all: the leader
+        # may have withheld some of them until this member revokes them and joins again.
+        self._may_owe_join = False
+        self._owes_join = False  # it was True when the member id was reset
         self._retried_at_once = False  # since the last rebalance that ended well
         self._completed = self._group_metadata_of(Generation())
         self._joined_topics: frozenset[str] = frozenset()
@@ -129,7 +134,10 @@ class ClassicMembership(Membership[Member]):
             self._begin_prepare(now)
             if self._steps:
                 return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
-        if self._request_number:
+        # A JoinGroup is never sent behind one that is not answered. The coordinator reads it only after the response,
+        # even if this consumer was closed in between, and takes a static member without a member id for the newest one:
+        # it would fence the member that has opened with the same group_instance_id since.
+        if self._request_number or self._abandoned:
             return PollResult()
         if self._member.state is MemberState.JOINING:
             return self._join(now)
@@ -198,20 +206,26 @@ class ClassicMembership(Membership[Member]):
             return PollResult(wait_ms=0.0)
         sent = member.generation
         number = self._next_request()
-        request = UnsentRequest(
-            JOIN_GROUP,
-            message,
-            lambda reply: self._on_join(number, sent, reply),
-            node=self._coordinator.connection_id,
-            timeout_ms=join_timeout_ms(self._config),
-            min_version=STATIC_MEMBERS_FROM if member.group_instance_id is not None else 0,
-        )
+        request = self._join_request(message, lambda reply: self._on_join(number, sent, reply))
         self._joined_topics = topics
+        # The coordinator answers a static member without a member id with the present assignment, without a rebalance.
+        self._owes_join = self._may_owe_join and not sent.member_id and member.group_instance_id is not None
+        self._may_owe_join = bool(owned) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         self._leader = None
         self._sync_assignments = None
         member.rejoin_reason = None
         self._metrics.join_sent(now)
         return PollResult([request])
+
+    def _join_request(self, message: JoinGroupRequest, handler: Callable[[Reply], None]) -> UnsentRequest:
+        return UnsentRequest(
+            JOIN_GROUP,
+            message,
+            handler,
+            node=self._coordinator.connection_id,
+            timeout_ms=join_timeout_ms(self._config),
+            min_version=STATIC_MEMBERS_FROM if self._member.group_instance_id is not None else 0,
+        )
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
         if not self._is_current(number):
@@ -337,6 +351,9 @@ class ClassicMembership(Membership[Member]):
             return
         self._metrics.synced(reply.now - reply.sent_at, reply.now)
         self._last_generation = sent.id
+        self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._subscription.assigned())
+        if self._owes_join:
+            member.request_rejoin("partitions may have been withheld from this static member before it was reset")
         # The heartbeat thread may have received this, or a call between two polls. Positions are then ahead of what the
         # caller has processed, so everything that commits or revokes waits for its next poll.
         self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
@@ -397,8 +414,15 @@ class ClassicMembership(Membership[Member]):
         self._request_number = self._last_request_number
         return self._request_number
 
+    def _abandon_request(self) -> None:
+        """Ignore the response to the request in flight."""
+        if self._request_number:
+            self._abandoned.add(self._request_number)
+            self._request_number = 0
+
     def _is_current(self, number: int) -> bool:
-        """Whether an answer belongs to the request in flight, which it then ends."""
+        """Whether a response belongs to the request in flight, which it then ends."""
+        self._abandoned.discard(number)
         if number != self._request_number:
             return False
         self._request_number = 0
@@ -457,13 +481,36 @@ class ClassicMembership(Membership[Member]):
         gone = not self._member.generation.valid or self._member.rebalancing
         return self._leave_callback_for(self._subscription.assigned(), gone=gone)
 
+    def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
+        """Returns the JoinGroup that a static member owes the group when it goes without a LeaveGroup.
+
+        A leader that moves partitions away from a cooperative member assigns them to nobody until the member has
+        revoked them and joined again. If the member closes before that join, its successor receives the present
+        assignment without a rebalance, and nobody would read these partitions. The join starts the rebalance; it names
+        no owned partitions, and its response is ignored.
+        """
+        member = self._member
+        stays = member.group_instance_id is not None and not leave_group
+        if not (stays and self._may_owe_join and member.in_group) or self._coordinator.connection_id is None:
+            return None
+        topics, assignors = self._subscription.subscribed_topics(), self._assignors.values()
+        try:
+            message = join_message(self._config, member, assignors, topics, (), self._last_generation)
+        except AssignorError as error:
+            log.warning("group %s: partitions may stay unread until the next rebalance: %s", member.group_id, error)
+            return None
+        self._abandon_request()
+        number = self._next_request()
+        self._may_owe_join = False
+        return self._join_request(message, lambda _reply: self._abandoned.discard(number))
+
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
         request = leave_request(self._member, self._coordinator, reason, leave_group=leave_group)
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
         self._steps.clear()
-        self._request_number = 0
+        self._abandon_request()
         self._metrics.left()
         self._member.leave()
         self._completed = self._group_metadata_of(Generation())

@@ -58,10 +58,8 @@ class Worker:
         self._run = run
         self._random = random.Random(f"{run.seed} {name}")
         self._opened = 0
-        # One member is static in every other run: it keeps its partitions while it closes and opens again. Not with a
-        # cooperative assignor. A member that is to give up partitions, revokes them and closes before it joins again
-        # would leave them without an owner: its successor is given the present assignment, without a rebalance.
-        is_static = name == STATIC_WORKER and run.protocol != "cooperative-sticky" and run.seed % 2
+        # One member is static in every other run: it keeps its partitions while it closes and opens again.
+        is_static = name == STATIC_WORKER and run.seed % 2
         self._own = {"group_instance_id": name} if is_static else {}
         self._weights = [weight for weight, _ in CALLS]
         self._calls = [call for _, call in CALLS]

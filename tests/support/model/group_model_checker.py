@@ -66,9 +66,6 @@ def history(events: Iterable[Event], finding: Finding, count: int = 40) -> list[
 
 CALLBACK = "CallbackFailed"  # what callbacks of the model raise
 POLLS = ("poll", "poll_arrow", "iterate")
-# A static member that was closed while the coordinator had not answered its JoinGroup may have sent another one behind
-# it. The coordinator takes that for a third member when its successor has joined, and fences the successor.
-FENCED = "FencedInstanceIdError"
 DOCUMENTED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(POLLS, frozenset({"WakeupError", "RecordDeserializationError", CALLBACK})),
     "commit": frozenset({"WakeupError", "TimeoutError", "CommitFailedError", "RebalanceInProgressError"}),
@@ -85,14 +82,10 @@ DOCUMENTED: Mapping[str, frozenset[str]] = {
 
 def check_errors(events: Iterable[Event]) -> Iterator[Finding]:
     """Each call raises only what its documentation names."""
-    static: set[str] = set()
     for event in events:
-        if event.kind == "opened" and event.data.get("static"):
-            static.add(event.member)
-        elif event.kind == "call" and (error := event.data["error"]):
+        if event.kind == "call" and (error := event.data["error"]):
             name = event.data["name"]
-            fenced = event.member in static and error == FENCED and name in POLLS
-            if error not in DOCUMENTED.get(name, frozenset()) and not fenced:
+            if error not in DOCUMENTED.get(name, frozenset()):
                 yield Finding(event.at, event.member, None, f"{name} raised {error}: {event.data['text']}")
 
 

@@ -8,6 +8,7 @@ from kconsumer.coordinator.classic_protocol.embedded import decode_assignment, d
 from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
 from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
@@ -211,6 +212,105 @@ def test_answer_to_an_older_join_is_ignored() -> None:
     group.answer(join, group.joined(leader=False))
     assert MemberState.UNJOINED is group.member.state
     assert Generation() == group.member.generation
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_no_join_is_sent_behind_an_abandoned_one(lost: bool) -> None:
+    """After leaving, the next JoinGroup waits for the end of the one in flight. Behind it, the coordinator would read
+    it only when a successor with the same group_instance_id has taken the place, and fence that successor."""
+    group = GroupHarness(group_instance_id="i")
+    join = group.request()
+    assert group.membership.leave("test", group.now) is None
+    group.now += 60_000
+    assert [] == group.poll()
+    if lost:
+        group.break_connection(join, BrokerConnectionError("gone"))
+    else:
+        group.answer(join, group.joined(leader=False))
+    assert "" == group.until("JoinGroup").message.member_id
+
+
+def static_member() -> GroupHarness:
+    """A static member of a cooperative group that owns two partitions."""
+    group = GroupHarness(assignor=FirstTakesAllCooperative(), group_instance_id="i")
+    group.stable(*tps("t", 0, 1))
+    return group
+
+
+def rejoins(group: GroupHarness) -> UnsentRequest:
+    """The next SyncGroup of a member that rejoins."""
+    group.member.request_rejoin("test")
+    return group.join(generation=2)
+
+
+@pytest.mark.parametrize("step", ["joining", "syncing", "synced", "revoked"])
+def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str) -> None:
+    """A cooperative static member that closes while partitions may be moved away from it sends a last JoinGroup, which
+    owns nothing: its successor is given the present assignment, and nobody would read the withheld partitions."""
+    group = static_member()
+    if step == "joining":
+        group.member.request_rejoin("test")
+        group.until("JoinGroup")
+    else:
+        sync = rejoins(group)
+    if step in ("synced", "revoked"):
+        group.answer(sync, group.synced(*tps("t", 0)))
+    if step == "revoked":
+        group.poll()
+        group.run_callbacks()
+    group.membership.leave_callback()
+    last = group.membership.last_join()
+    assert last is not None
+    assert group.membership.leave("test", group.now) is None
+    message = last.message
+    assert ("me", "i") == (message.member_id, message.group_instance_id)
+    assert [] == decode_subscription(message.protocols[0].metadata).owned_partitions
+    if step == "revoked":  # the same consumer may subscribe again
+        assert [] == group.poll()
+        group.answer(last, group.joined(leader=False, generation=3))
+        assert MemberState.JOINING is group.member.state
+        assert "" == group.until("JoinGroup").message.member_id
+
+
+@pytest.mark.parametrize("case", ["kept", "left", "eager", "dynamic", "first", "unknown coordinator"])
+def test_no_last_join_is_sent_for_nothing(case: str) -> None:
+    """A member that keeps its partitions, sends LeaveGroup, revokes everything before it joins, or owned nothing, owes
+    the group no join; and nobody receives one while the coordinator is unknown."""
+    leave_group = True if case == "left" else None
+    if case in ("eager", "dynamic"):
+        assignor = FirstTakesAll() if case == "eager" else FirstTakesAllCooperative()
+        group = GroupHarness(assignor=assignor, group_instance_id="i" if case == "eager" else None)
+        group.stable(*tps("t", 0, 1))
+    elif case == "first":
+        group = GroupHarness(assignor=FirstTakesAllCooperative(), group_instance_id="i")
+        group.join()
+    else:
+        group = static_member()
+    if case != "first":
+        sync = rejoins(group)
+        group.answer(sync, group.synced(*tps("t", 0, 1) if case == "kept" else tps("t", 0)))
+    if case == "unknown coordinator":
+        group.coordinator.mark_unknown("test", group.now)
+    group.membership.leave_callback()
+    assert group.membership.last_join(leave_group) is None
+
+
+def test_a_static_member_that_was_reset_while_it_owed_a_join_joins_twice() -> None:
+    """The caller did not poll for max_poll_interval_ms while partitions were withheld from its static member. The join
+    without a member id returns the present assignment without a rebalance, so that another join has to follow."""
+    group = static_member()
+    group.answer(rejoins(group), group.synced(*tps("t", 0)))
+    group.member.reset("test")
+    sync = group.join(generation=2)
+    group.answer(sync, group.synced(*tps("t", 0)))
+    again = group.until("JoinGroup")
+    assert [0] == decode_subscription(again.message.protocols[0].metadata).owned_partitions[0].partitions
+    group.answer(again, group.joined(leader=False, generation=3))
+    group.answer(group.until("SyncGroup"), group.synced(*tps("t", 0, 1)))
+    group.poll()
+    group.run_callbacks()
+    assert [] == group.poll()
+    assert group.membership.idle
 
 
 def test_changed_subscription_rejoins() -> None:

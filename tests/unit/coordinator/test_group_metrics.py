@@ -96,9 +96,10 @@ def test_failed_syncs_and_lost_connections() -> None:
 def test_leaving_ends_a_rebalance() -> None:
     """The next rebalance is timed from its own start."""
     group = GroupHarness()
-    group.until("JoinGroup")
+    join = group.until("JoinGroup")
     group.membership.leave("test", group.now)
     group.now += 60_000
+    group.answer(join, group.joined(leader=False))
     group.answer(group.join(), group.synced(), took_ms=10)
     assert 10 == metric(group, "rebalance-latency-max")
 
