@@ -6,17 +6,7 @@ like the options, so `ConsumerConfig.select` fills a group in; what an option al
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
-
-class RetryOptions(Protocol):
-    """Any group with the options of a backoff."""
-
-    @property
-    def retry_backoff_ms(self) -> int: ...
-
-    @property
-    def retry_backoff_max_ms(self) -> int: ...
+from typing import NamedTuple
 
 
 class RetryConfig(NamedTuple):

@@ -75,9 +75,12 @@ class Components:
         config: ConsumerConfig,
         clock: Clock,
         assignors: Collection[Assignor],
+        *,
+        client: NetworkClient | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        rng = self._rng = rng or random.Random()  # of the jitter of all backoffs
+        """Open no connection. `client` and `rng`, the jitter of all backoffs, are for tests."""
+        rng = self._rng = rng or random.Random()
         self.config = config
         self.clock = clock
         self.lock = threading.RLock()
@@ -93,7 +96,7 @@ class Components:
         add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
-        self.client = NetworkClient(config, clock, rng=rng, metrics=ConnectionMetrics(self.metrics))
+        self.client = client or NetworkClient(config, clock, rng=rng, metrics=ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)

@@ -243,6 +243,20 @@ class FakeNetwork:
             transport.fail(server)
         return transport
 
+    def make_client(self, options: Any, metrics: Any = None) -> NetworkClient:
+        """Return a client that uses nothing but this network and its clock."""
+        return NetworkClient(
+            options,
+            self.clock,
+            selector_factory=self.selector,
+            connector=Connector(self.connect, self.refresh),
+            connect_plain=self.connect,
+            resolve=self.resolve,
+            beside=self.beside,
+            rng=random.Random(7),
+            metrics=metrics,
+        )
+
     @property
     def last(self) -> FakeTransport:
         """The newest attempt."""
@@ -258,17 +272,7 @@ class World:
         self.net.names = {"boot": ["10.0.0.1"]}
         self.broker = Script()
         self.net.servers = {"10.0.0.1": self.broker}
-        self.client = NetworkClient(
-            config(**options),
-            self.clock,
-            selector_factory=self.net.selector,
-            connector=Connector(self.net.connect, self.net.refresh),
-            connect_plain=self.net.connect,
-            resolve=self.net.resolve,
-            beside=self.net.beside,
-            rng=random.Random(7),
-            metrics=metrics,
-        )
+        self.client = self.net.make_client(config(**options), metrics)
 
     def poll(self, timeout_ms: float = 0) -> list[ClientResponse]:
         return self.client.poll(timeout_ms, self.clock.now())

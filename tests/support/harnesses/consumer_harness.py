@@ -7,17 +7,10 @@ from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.classic_protocol.manager import CallbackKind
-from kconsumer.coordinator.commit_messages import TopicIds
-from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
 from kconsumer.coordinator.consumer_protocol.state import ConsumerMember, MemberState
-from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
-from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Reply, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
-from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatResponse,
@@ -29,10 +22,9 @@ from kconsumer.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 from support.harnesses.group_harness import committed
+from support.harnesses.wiring import group_of, make_components
 
 INTERVAL_MS = 5000
 EVERYTHING: dict[str, int] = {"t": 4, "u": 2}
@@ -47,28 +39,21 @@ class EpochHarness:
     """The managers of one member, wired as an engine wires them; `now` moves by hand."""
 
     def __init__(self, *topics: str, subscribe: bool = True, **options: Any) -> None:
-        options = {"enable_auto_commit": False} | options
+        options = {"enable_auto_commit": False, "group_protocol": "consumer"} | options
         self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.now = 1000.0
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState(self.config.auto_offset_reset)
-        self.member = ConsumerMember("g", self.config.group_instance_id, "me")
-        self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
-        self.coordinator = CoordinatorManager(self.config, "g")
-        measured = GroupMetrics(Metrics())
-        ids = TopicIds(self.cluster, self.subscription, self.metadata)
-        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured, ids)
-        self.membership = ConsumerMembership(
-            self.config,
-            self.member,
-            self.subscription,
-            self.metadata,
-            self.coordinator,
-            self.commits,
-            TopicNames(self.cluster, self.metadata),
-            measured,
+        components = make_components(self.config)
+        group = group_of(components)
+        assert isinstance(group.member, ConsumerMember)
+        assert isinstance(group.membership, ConsumerMembership)
+        self.cluster, self.subscription, self.metadata = (
+            components.cluster,
+            components.subscription,
+            components.metadata,
         )
-        self.heartbeat = self.membership.heartbeat
+        self.coordinator, self.commits = group.coordinator, group.commits
+        self.member, self.membership, self.heartbeat = group.member, group.membership, group.membership.heartbeat
+        self.member.member_id = "me"
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.coordinator.coordinator = Node(1, "broker", 9092)
         if subscribe:

@@ -9,16 +9,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from kconsumer.config.option_groups import FetchConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import KafkaError
-from kconsumer.fetching.buffer import FetchBuffer
-from kconsumer.fetching.collector import Collector
-from kconsumer.fetching.manager import FetchManager
 from kconsumer.fetching.partition_status import explain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import Reply, UnsentRequest
-from kconsumer.metrics.registry import Metrics
 from kconsumer.net.messages import broker_id
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
@@ -27,12 +22,10 @@ from kconsumer.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import PartitionStatus, TopicPartition
 from support.fakes.fetch_sessions import Key, SessionCache, View
-from support.harnesses.manager_driver import NoJitter
+from support.harnesses.wiring import CallCounter, make_components
 
 TOPIC_ID = bytes(range(16))
 
@@ -70,16 +63,6 @@ class Log:
         return out
 
 
-class Metadata:
-    """Counts how often new metadata was asked for."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def request_update(self) -> None:
-        self.asked += 1
-
-
 class World:
     """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
 
@@ -108,23 +91,12 @@ class World:
         self.tps = [TopicPartition("t", p) for p in range(partitions)]
         self.logs = {tp: Log() for tp in self.tps}
         self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.components = make_components(self.config, rng=rng)
+        self.cluster, self.subscription = self.components.cluster, self.components.subscription
         self.subscription.now = self.now
-        self.metadata = Metadata()
-        self.metrics = Metrics()
-        self.buffer = FetchBuffer(self.config.buffer_memory)
-        self.manager = FetchManager(
-            self.config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics, rng or NoJitter()
-        )
-        self.collector = Collector(
-            self.config.select(FetchConfig),
-            self.subscription,
-            self.buffer,
-            self.config.key_deserializer,
-            self.config.value_deserializer,
-            NoJitter(),
-        )
+        self.metadata_requests = CallCounter(self.components.metadata, "request_update")
+        self.metrics, self.buffer = self.components.metrics, self.components.buffer
+        self.manager, self.collector = self.components.fetch, self.components.collector
         self.update_metadata()
         if assign:
             self.subscription.assign(set(self.tps))

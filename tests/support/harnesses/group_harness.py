@@ -11,14 +11,9 @@ from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, e
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.coordinator.commits import CommitManager
-from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Reply, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
-from kconsumer.metrics.registry import Metrics
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
 from kconsumer.schema.metadata import (
@@ -32,9 +27,8 @@ from kconsumer.schema.offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
+from support.harnesses.wiring import group_of, make_components
 
 COORDINATOR = Node(1, "broker", 9092)
 
@@ -69,27 +63,19 @@ class GroupHarness:
     def __init__(self, *, assignor: Assignor | None = None, topics: Iterable[str] = ("t",), **options: Any) -> None:
         self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.now = 1000.0
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState(self.config.auto_offset_reset)
-        self.member = Member("g", self.config.group_instance_id)
-        self.metadata = MetadataManager(self.config, self.cluster, self.subscription)
-        self.coordinator = CoordinatorManager(self.config, "g")
-        self.metrics = Metrics()
-        measured = GroupMetrics(self.metrics)
-        self.commits = CommitManager(self.config, self.member, self.subscription, self.coordinator, measured)
-        self.heartbeat = HeartbeatManager(self.config, self.member, self.coordinator, measured)
-        self.membership = ClassicMembership(
-            self.config,
-            self.member,
-            self.cluster,
-            self.subscription,
-            self.metadata,
-            self.coordinator,
-            self.commits,
-            self.heartbeat,
-            (assignor or FirstTakesAll(),),
-            measured,
+        components = make_components(self.config, assignors=(assignor or FirstTakesAll(),))
+        group = group_of(components)
+        assert isinstance(group.member, Member)
+        assert isinstance(group.heartbeat, HeartbeatManager)
+        assert isinstance(group.membership, ClassicMembership)
+        self.cluster, self.subscription, self.metadata = (
+            components.cluster,
+            components.subscription,
+            components.metadata,
         )
+        self.metrics = components.metrics
+        self.coordinator, self.commits = group.coordinator, group.commits
+        self.member, self.heartbeat, self.membership = group.member, group.heartbeat, group.membership
         self.calls: list[tuple[CallbackKind, tuple[TopicPartition, ...]]] = []
         self.find_coordinator()
         self.subscription.subscribe(topics)

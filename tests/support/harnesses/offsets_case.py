@@ -1,4 +1,4 @@
-"""An OffsetsManager with its surroundings, and ListOffsets questions and answers in few words."""
+"""A `ResetManager` with its surroundings, and ListOffsets questions and answers in few words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kconsumer.managers import UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
-from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchPosition
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetReset
-from support.harnesses.manager_driver import NoJitter, answer, config, led_by, tp, tps
+from support.harnesses.manager_driver import answer, config, led_by, tp, tps
+from support.harnesses.wiring import make_components
 
 WALL_MS = 1_700_000_000_000
 
@@ -28,15 +26,11 @@ class OffsetsCase:
         reset: OffsetReset = OffsetReset.LATEST,
         **options: Any,
     ) -> None:
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState(reset)
+        self.clock = VirtualClock(wall_ms=WALL_MS)
+        components = make_components(config(auto_offset_reset=reset, **options), clock=self.clock)
+        self.cluster, self.subscription = components.cluster, components.subscription
+        self.metadata, self.manager = components.metadata, components.offsets
         self.subscription.assign(tps(*names))
-        settings = config(**options)
-        self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
-        self.wall_ms = WALL_MS
-        self.manager = ResetManager(
-            settings, self.cluster, self.subscription, self.metadata, lambda: self.wall_ms, NoJitter()
-        )
         self.lead(dict.fromkeys(names, 1) if leaders is None else leaders)
         if reset != OffsetReset.NONE:
             self.subscription.reset_initializing()

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.engine.components import Components
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.classic_group import (
@@ -42,6 +41,7 @@ from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import answered, topic_id
 from support.harnesses.group_harness import FirstTakesAll, committed
 from support.harnesses.manager_driver import metadata, partition, topic
+from support.harnesses.wiring import make_components
 
 LATENCY_MS = 1.0
 HEARTBEAT_MS = 500
@@ -69,7 +69,7 @@ class Simulation:
             options["heartbeat_interval_ms"] = HEARTBEAT_MS
         self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.clock = VirtualClock(1000.0)
-        self.parts = Components(self.config, self.clock, [FirstTakesAll()])
+        self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the answers of each API
         self.sent: list[tuple[float, str]] = []

@@ -19,7 +19,8 @@ from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
-from support.harnesses.manager_driver import RETRY_MS, NoJitter, answer, config, fail
+from support.harnesses.manager_driver import RETRY_MS, answer, config, fail
+from support.harnesses.wiring import group_of, make_components
 
 LOST = BrokerConnectionError("lost")
 
@@ -32,7 +33,7 @@ def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = N
 
 def manager(**options: Any) -> CoordinatorManager:
     """A manager whose coordinator is wanted."""
-    made = CoordinatorManager(config(**options), "g", NoJitter())
+    made = group_of(make_components(config(group_id="g", **options))).coordinator
     made.lookup_requested = True
     return made
 

@@ -7,14 +7,12 @@ import re
 import pytest
 
 from kconsumer._core.codec import decode, encode
-from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.managers import UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.dsl import request_plan
-from kconsumer.state.cluster import Cluster, LeaderAndEpoch
-from kconsumer.state.subscription import SubscriptionState
-from support.harnesses.manager_driver import NoJitter, config, tp, tps
+from kconsumer.state.cluster import LeaderAndEpoch
+from support.harnesses.manager_driver import config, tp, tps
 from support.harnesses.offsets_case import OffsetsCase
+from support.harnesses.wiring import group_of, make_components
 
 
 def metadata_requests() -> list[UnsentRequest]:
@@ -25,9 +23,9 @@ def metadata_requests() -> list[UnsentRequest]:
         lambda state: None,
         lambda state: state.subscribe_pattern(re.compile("a")),
     ):
-        subscription = SubscriptionState()
-        setup(subscription)
-        manager = MetadataManager(config(), Cluster(), subscription, NoJitter())
+        components = make_components()
+        setup(components.subscription)
+        manager = components.metadata
         manager.fetch(["x"])
         requests += manager.poll(0.0).requests
     return requests
@@ -44,7 +42,7 @@ def offsets_requests() -> list[UnsentRequest]:
 
 def coordinator_requests() -> list[UnsentRequest]:
     """A lookup."""
-    manager = CoordinatorManager(config(), "g")
+    manager = group_of(make_components(config(group_id="g"))).coordinator
     manager.lookup_requested = True
     return manager.poll(0.0).requests
 

@@ -23,7 +23,6 @@ from kconsumer.errors import (
 )
 from kconsumer.groups.manager import GroupsManager
 from kconsumer.managers import Reply
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeResponse,
@@ -38,12 +37,9 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeGroup,
     ShareGroupDescribeResponse,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import OffsetReset
 from support.harnesses.error_codes import ALL, name_of
-from support.harnesses.manager_driver import config
 from support.harnesses.simulation import ANSWERS, Fault, Simulation, coded
+from support.harnesses.wiring import make_groups_manager
 
 SECONDS = 3
 RETRY_BACKOFF_MS = 100
@@ -132,9 +128,7 @@ QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
 
 def requests_about_a_group(fault: Fault) -> Counter[int]:
     """How many requests of the API one question costs in each second, when all its answers have this fault."""
-    settings: Any = config()
-    metadata = MetadataManager(settings, Cluster(), SubscriptionState(OffsetReset.LATEST))
-    groups = GroupsManager(settings, metadata)
+    groups = make_groups_manager()
     QUESTIONS[fault.api](groups)
     now, sent = 0.0, Counter[int]()
     while now < 1000 * SECONDS:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.config.option_groups import FetchConfig
-from kconsumer.config.options import ConsumerConfig
-from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.collector import Collector
+from kconsumer.fetching.buffer import CompletedFetch
 from kconsumer.state.cluster import NO_LEADER
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import TopicPartition
 from support.harnesses.fetching import World
+from support.harnesses.wiring import make_components
 
 TP = TopicPartition("t", 0)
 
 
 def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
     """Two collects, then undo: the position is where the second one found it, and the buffered rest is dropped."""
-    subscription = SubscriptionState()
+    components = make_components()
+    subscription, buffer, collector = components.subscription, components.buffer, components.collector
     subscription.assign([TP])
     subscription.seek(TP, 0, None, NO_LEADER)
-    buffer = FetchBuffer(1 << 20)
-    collector = Collector(ConsumerConfig(bootstrap_servers="b:1").select(FetchConfig), subscription, buffer)
     state = subscription.get(TP)
     assert state.position is not None
     chain = buffer.chain(TP, state, state.position)

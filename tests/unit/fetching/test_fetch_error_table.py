@@ -76,7 +76,7 @@ def test_the_table_is_whole() -> None:
 def test_old_views_are_refreshed(code: int) -> None:
     """Metadata is asked for, the preferred replica forgotten, and the leader asked after the backoff."""
     world = answered_by_follower(code)
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
     assert_asked_after_backoff(world, "0")
 
 
@@ -84,7 +84,7 @@ def test_old_views_are_refreshed(code: int) -> None:
 def test_passing_trouble_is_retried(code: int) -> None:
     """The same broker is asked again after the backoff, without new metadata."""
     world = answered_by_follower(code)
-    assert 0 == world.metadata.asked
+    assert 0 == world.metadata_requests.count
     assert_asked_after_backoff(world, "1")
 
 
@@ -93,7 +93,7 @@ def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
     """A follower may lag behind: the leader is asked at once, from the same position."""
     world = answered_by_follower(code)
     (request,) = world.poll()
-    assert ("0", {0: 0}, 0) == (request.node, offsets(request), world.metadata.asked)
+    assert ("0", {0: 0}, 0) == (request.node, offsets(request), world.metadata_requests.count)
     world.answer(request)
     assert {world.tps[0]: [0, 1, 2]} == world.collect()
 
@@ -157,7 +157,7 @@ def test_everything_else_is_raised(code: int, act: Callable[[World, TopicPartiti
         assert (code, tp, 10) == (error.code, error.topic_partition, error.offset)
         assert "t-0" in str(error)
         assert "10" in str(error)
-    assert (10, 0) == (world.subscription.all_consumed()[tp].offset, world.metadata.asked)
+    assert (10, 0) == (world.subscription.all_consumed()[tp].offset, world.metadata_requests.count)
     act(world, tp)
     assert {} == world.collect()
     assert not world.buffer.has_data()

@@ -46,7 +46,7 @@ def test_the_named_leader_is_asked_at_once() -> None:
     assert [3] == [row.current_leader_epoch for topic in requests[0].message.topics for row in topic.partitions]
     world.answer(*requests)
     assert {world.tps[0]: [0, 1, 2]} == world.collect()
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
     world.brokers = 8  # broker 7 is in metadata, too
     world.update_metadata()
     assert ["7"] == nodes(world.poll())
@@ -66,7 +66,7 @@ def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
     """A leader without a known address, of an old epoch, or none at all changes nothing: metadata has to tell."""
     world = World(brokers=2)
     world.answer(*world.poll(), p0=hint)
-    assert ([], 1) == (world.poll(), world.metadata.asked)
+    assert ([], 1) == (world.poll(), world.metadata_requests.count)
     assert 0 == getattr(world.cluster.leader(world.tps[0]).leader, "id", None)
     world.now += world.config.retry_backoff_ms
     assert ["0"] == nodes(world.poll())
@@ -182,7 +182,7 @@ def test_a_lost_follower_costs_all_its_leases() -> None:
     assert ("1", {0: 0, 1: 0}) == (request.node, offsets(request))
     world.reply(request, error=BrokerConnectionError("killed"))
     assert [("0", {0: 0, 1: 0})] == [(r.node, offsets(r)) for r in world.poll()]
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
 
 
 def test_a_follower_that_is_offline_is_left() -> None:
@@ -191,4 +191,4 @@ def test_a_follower_that_is_offline_is_left() -> None:
     topic = world.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
     world.subscription.get(world.tps[0]).mark_dirty()
-    assert (["0"], 1) == (nodes(world.poll()), world.metadata.asked)
+    assert (["0"], 1) == (nodes(world.poll()), world.metadata_requests.count)

@@ -128,7 +128,7 @@ def test_topic_that_metadata_forgets_is_not_read_by_name() -> None:
     brokers = [MetadataResponseBroker(node_id=0, host="b0", port=9092)]
     world.cluster.update(MetadataResponse(brokers=brokers), 12, full=True)
     assert [] == world.poll()
-    assert world.metadata.asked
+    assert world.metadata_requests.count
     world.update_metadata()
     assert 1 == world.fetch(), "it was the broker that lagged behind"
 
@@ -180,7 +180,7 @@ def test_no_leader_asks_for_metadata() -> None:
     world.update_metadata()
     world.seek(world.tps[1], 5)
     assert [{0: 0}] == [offsets(r) for r in world.poll()]
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
 
 
 # --- ahead of the caller -------------------------------------------------------------------------------
@@ -480,7 +480,7 @@ def test_preferred_replica_that_is_not_known() -> None:
     """A preferred replica that metadata does not have is not used: metadata and, later, the leader are asked."""
     world = World(brokers=2)
     world.answer(*world.poll(), p0={"preferred_read_replica": 5, "records": None})
-    assert ([], 1) == (world.poll(), world.metadata.asked)
+    assert ([], 1) == (world.poll(), world.metadata_requests.count)
     world.now += world.config.retry_backoff_ms
     assert ["0"] == [r.node for r in world.poll()]
 
@@ -492,7 +492,7 @@ def test_preferred_replica_gone_offline() -> None:
     world.brokers = 1
     world.update_metadata()
     assert ["0"] == [r.node for r in world.poll()]
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
 
 
 # --- errors --------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
     world = World(2)
     world.logs[world.tps[0]].append(3)
     world.answer(*world.poll(), p0={"error_code": code, "records": None})
-    assert (1 if ERROR_ACTIONS[code] is REFRESH else 0) == world.metadata.asked
+    assert (1 if ERROR_ACTIONS[code] is REFRESH else 0) == world.metadata_requests.count
     assert {} == world.collect()
     result = world.manager.poll(world.now)
     (request,) = result.requests
@@ -550,7 +550,7 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
     world.answer(*requests)
     world.now += world.config.retry_backoff_ms
     assert ["0", "1"] == sorted(str(r.node) for r in world.poll())
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
     assert {} == world.collect()
 
 
@@ -578,7 +578,7 @@ def test_error_of_the_whole_response() -> None:
     world = World()
     world.logs[world.tps[0]].append(3)
     world.answer(*world.poll(), error_code=-1)
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
     assert ({}, []) == (world.collect(), world.poll())
     world.now += world.config.retry_backoff_ms
     assert 1 == world.fetch()
@@ -633,8 +633,8 @@ def test_offsets_of_the_log_are_kept() -> None:
 
 
 def values(world: World, **tags: str) -> dict[str, float]:
-    """Metrics with exactly these tags."""
-    wanted = tuple(tags.items())
+    """Returns the metrics with exactly these tags besides the client id."""
+    wanted = (("client-id", world.config.client_id), *tags.items())
     world.poll()
     return {m.name: v for m, v in world.metrics.snapshot(world.now).items() if m.tags == wanted}
 

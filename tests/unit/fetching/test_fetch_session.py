@@ -199,7 +199,7 @@ def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
     world.answer(*world.poll(), error_code=code)
     (request,) = world.poll()
     assert (*following, {0: 5, 1: 5, 2: 5}, []) == told(request)
-    assert (0 if code in (70, 71) else 1) == world.metadata.asked
+    assert (0 if code in (70, 71) else 1) == world.metadata_requests.count
     world.answer(request)
     assert (101, 1, {}, []) == fetch(world)
 

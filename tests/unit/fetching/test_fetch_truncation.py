@@ -87,7 +87,7 @@ def test_old_leader_epoch_leads_to_validation() -> None:
     next fetch."""
     world, tp = read(10)
     world.answer(*world.poll(), p0={"error_code": 74, "records": None})
-    assert 1 == world.metadata.asked
+    assert 1 == world.metadata_requests.count
     world.epochs[0] = 3
     world.update_metadata()
     assert ([], [tp]) == (world.poll(), world.subscription.partitions_to_validate(world.now))
@@ -102,7 +102,7 @@ def test_leader_that_does_not_know_the_epoch_yet() -> None:
     """A broker that has not heard of its new epoch is asked again a little later, without new metadata."""
     world, _ = read(10)
     world.answer(*world.poll(), p0={"error_code": 75, "records": None})
-    assert ([], 0) == (world.poll(), world.metadata.asked)
+    assert ([], 0) == (world.poll(), world.metadata_requests.count)
     world.now += world.config.retry_backoff_ms
     assert [{0: 10}] == [offsets(request) for request in world.poll()]
 

@@ -15,10 +15,8 @@ from kconsumer.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from kconsumer.groups.manager import GroupsManager
 from kconsumer.groups.types import GroupListing
 from kconsumer.managers import Promise, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.admin import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,
@@ -47,10 +45,9 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeGroup,
     ShareGroupDescribeResponse,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import Node, OffsetReset
-from support.harnesses.manager_driver import RETRY_MS, NoJitter, answer, config, fail, tps
+from kconsumer.types import Node
+from support.harnesses.manager_driver import RETRY_MS, answer, fail, tps
+from support.harnesses.wiring import make_groups_manager
 
 DEADLINE = 10_000.0
 NOT_FOUND = 69
@@ -60,10 +57,7 @@ class Case:
     """A manager, and the coordinator of every group found at broker 2."""
 
     def __init__(self) -> None:
-        cluster = Cluster()
-        settings: Any = config()
-        metadata = MetadataManager(settings, cluster, SubscriptionState(OffsetReset.LATEST))
-        self.groups = GroupsManager(settings, metadata, NoJitter())
+        self.groups = make_groups_manager()
         self.now = 0.0
 
     def sent(self) -> list[UnsentRequest]:

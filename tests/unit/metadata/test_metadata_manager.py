@@ -17,15 +17,12 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.managers import FOREVER, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import METADATA
-from kconsumer.state.cluster import Cluster, MetadataUpdate
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.state.cluster import MetadataUpdate
 from support.harnesses.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,
     TRIGGER_MS,
-    NoJitter,
     answer,
     config,
     fail,
@@ -36,6 +33,7 @@ from support.harnesses.manager_driver import (
     tp,
     tps,
 )
+from support.harnesses.wiring import make_components
 
 GOOD = led_by({"a-0": 1})
 LOST = BrokerConnectionError("lost")
@@ -45,11 +43,11 @@ class Case:
     """A manager with its surroundings, driven by hand."""
 
     def __init__(self, *topics: str, **options: Any) -> None:
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState()
+        components = make_components(config(**options))
+        self.cluster, self.subscription = components.cluster, components.subscription
+        self.manager = components.metadata
         if topics:
             self.subscription.subscribe(topics)
-        self.manager = MetadataManager(config(**options), self.cluster, self.subscription, NoJitter())
 
     def asks(self, now: float) -> UnsentRequest:
         """The one request sent at `now`."""

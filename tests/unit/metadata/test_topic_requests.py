@@ -16,13 +16,9 @@ from kconsumer.errors import (
     TopicAuthorizationError,
 )
 from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metadata.topic_requests import TopicTable
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from support.harnesses.manager_driver import (
     RETRY_MS,
-    NoJitter,
     answer,
     config,
     fail,
@@ -31,6 +27,7 @@ from support.harnesses.manager_driver import (
     partition,
     topic,
 )
+from support.harnesses.wiring import make_components
 
 LOST = BrokerConnectionError("lost")
 
@@ -39,10 +36,10 @@ class Case:
     """A manager whose own update has been answered, so that only lookups are sent."""
 
     def __init__(self, known: Any = None, **options: Any) -> None:
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState()
+        components = make_components(config(**options))
+        self.cluster, self.subscription = components.cluster, components.subscription
+        self.manager = components.metadata
         self.subscription.subscribe({"known"})
-        self.manager = MetadataManager(config(**options), self.cluster, self.subscription, NoJitter())
         answer(self.poll(0.0).requests[0], known or led_by({"known-0": 1}), 0.0)
 
     def poll(self, now: float) -> PollResult:

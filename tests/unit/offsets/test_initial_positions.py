@@ -9,12 +9,11 @@ import pytest
 
 from kconsumer.errors import GroupAuthorizationError, NoOffsetForPartitionError, TimeoutError, error_for
 from kconsumer.managers import PollResult, Promise
-from kconsumer.offsets.initial_positions import PositionsManager
-from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset, TopicPartition
 from support.harnesses.manager_driver import NODES, config, led_by, tp, tps
+from support.harnesses.wiring import group_of, make_components
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -36,17 +35,15 @@ class Case:
     """A manager over assigned partitions; `group=False` for a consumer without a group."""
 
     def __init__(self, *names: str, reset: OffsetReset = OffsetReset.EARLIEST, group: bool = True) -> None:
-        self.cluster = Cluster()
+        options = {"auto_offset_reset": reset, "default_api_timeout_ms": 5000, "group_id": "g" if group else None}
+        components = make_components(config(**options))
+        self.cluster, self.subscription = components.cluster, components.subscription
+        self.manager = components.positions
         self.cluster.update(led_by(dict.fromkeys(names, 1), 3), 12, full=True)
-        self.subscription = SubscriptionState(reset)
         self.subscription.assign(tps(*names))
         self.commits = Commits()
-        self.manager = PositionsManager(
-            config(default_api_timeout_ms=5000),
-            self.cluster,
-            self.subscription,
-            self.commits if group else None,  # type: ignore[arg-type]  # the one method it uses is there
-        )
+        if group:
+            vars(group_of(components).commits)["committed"] = self.commits.committed
 
     def poll(self, now: float = 0.0) -> PollResult:
         result = self.manager.poll(now)

@@ -278,7 +278,7 @@ def test_without_young_records_a_duration_means_the_end() -> None:
     """No record that young: the end is asked for, then the time once more, then the end is taken."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
-    case.wall_ms += 10
+    case.clock.advance(10)
     end = case.ask(2.0)
     assert {"a-0": (-1, 3)} == rows(end)
     answer(end, offsets({"a-0": 90}), 3.0)

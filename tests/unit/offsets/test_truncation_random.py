@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kconsumer.errors import BrokerConnectionError, LogTruncationError
 from kconsumer.managers import UnsentRequest
-from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.fetch import LeaderIdAndEpoch
 from kconsumer.schema.offsets import (
@@ -27,26 +26,12 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import Metadata, World
-from support.harnesses.manager_driver import NoJitter
+from support.harnesses.fetching import World
 
 BROKERS = 3
 PARTITIONS = 2
 NOT_LEADER, FENCED, UNKNOWN_EPOCH, OUT_OF_RANGE = 6, 74, 75, 1
 partitions = st.integers(0, PARTITIONS - 1)
-
-
-class AnyMetadata(Metadata):
-    """Metadata comes when the test wants it to."""
-
-    def request_leaders(self) -> None:
-        self.asked += 1
-
-    def hint(self, _: str) -> str:
-        return ""
-
-    def update_last_seen_epoch(self, *_: Any) -> None:
-        self.asked += 1
 
 
 class Cutting(RuleBasedStateMachine):
@@ -58,10 +43,7 @@ class Cutting(RuleBasedStateMachine):
     def start(self, policy: str, room: int) -> None:
         self.policy = policy
         world = self.world = World(PARTITIONS, BROKERS, auto_offset_reset=policy, max_partition_fetch_bytes=room)
-        metadata: Any = AnyMetadata()
-        self.offsets = ResetManager(
-            world.config, world.cluster, world.subscription, metadata, lambda: 0, rng=NoJitter()
-        )
+        self.offsets = world.components.offsets
         self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
         self.truth: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
         self.leaders = dict(world.leaders)  # the true ones; the world's are those that metadata tells

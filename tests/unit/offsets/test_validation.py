@@ -15,19 +15,15 @@ from kconsumer.errors import (
     UnsupportedVersionError,
 )
 from kconsumer.managers import FOREVER, UnsentRequest
-from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
-from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchPosition, FetchState
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, OffsetReset
 from support.harnesses.manager_driver import (
     NODES,
     REQUEST_TIMEOUT_MS,
     RETRY_MS,
-    NoJitter,
     answer,
     config,
     fail,
@@ -35,6 +31,7 @@ from support.harnesses.manager_driver import (
     tp,
     tps,
 )
+from support.harnesses.wiring import make_components
 
 A0, A1 = tps("a-0", "a-1")
 OLD = LeaderAndEpoch(NODES[1], 3)
@@ -45,12 +42,10 @@ class Case:
     4."""
 
     def __init__(self, reset: OffsetReset = OffsetReset.LATEST, offset_epoch: int | None = 2) -> None:
-        self.cluster = Cluster()
-        self.subscription = SubscriptionState(reset)
+        components = make_components(config(auto_offset_reset=reset))
+        self.cluster, self.subscription = components.cluster, components.subscription
+        self.metadata, self.manager = components.metadata, components.offsets
         self.subscription.assign([A0, A1])
-        settings = config()
-        self.metadata = MetadataManager(settings, self.cluster, self.subscription, NoJitter())
-        self.manager = ResetManager(settings, self.cluster, self.subscription, self.metadata, lambda: 0, NoJitter())
         answer(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
         for partition in (A0, A1):
             self.subscription.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
