@@ -32,7 +32,7 @@ from kconsumer.coordinator.error_actions import (
     OFFSET_FETCH_GROUP_ACTIONS,
     SYNC_ACTIONS,
 )
-from kconsumer.errors import CODES
+from kconsumer.error_codes import CODES
 from kconsumer.fetching.error_actions import ERROR_ACTIONS as FETCH
 from kconsumer.net.states import TRANSITIONS as CONNECTION
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS

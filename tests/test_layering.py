@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"backoff", "errors", "types", "deferred_calls", "repeated_failures"}
+FACTS = {"backoff", "error_codes", "error_tables", "errors", "types", "deferred_calls", "repeated_failures"}
 TOOLS = (
     FACTS
     | {"clock", "_core", "schema", "config", "compression"}
@@ -38,7 +38,9 @@ PUBLIC = MANAGED | {
 # Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
 ALLOWED: dict[str, set[str]] = {
     "backoff": set(),
-    "errors": set(),
+    "error_codes": set(),
+    "error_tables": {"error_codes"},
+    "errors": {"error_codes"},
     "types": set(),
     "clock": set(),
     "deferred_calls": set(),

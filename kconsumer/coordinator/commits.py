@@ -30,14 +30,14 @@ from kconsumer.coordinator.error_actions import (
     CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
     OFFSET_FETCH_ACTIONS,
     OFFSET_FETCH_GROUP_ACTIONS,
-    ErrorAction,
+    GroupErrorAction,
     Table,
-    action_for,
 )
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingOffsetFetch, PendingRequest
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
-UNKNOWN_TOPIC_ID = 100
-TOPIC_GONE = (3, UNKNOWN_TOPIC_ID)  # UNKNOWN_TOPIC_OR_PARTITION, or by its id
+TOPIC_GONE = (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID)
 
 # Responses come in the order of requests, and heartbeats use the same connection: one behind thousands of asynchronous
 # commits would be answered too late. What does not fit waits, and is sent as one: see `_waiting_commit`.
@@ -352,8 +351,8 @@ class CommitManager:
     ) -> None:
         unauthorized = set()
         for tp, code in codes.items():
-            reaction = action_for(self._reactions, code)
-            if reaction is not ErrorAction.TOPIC_AUTHORIZATION:
+            reaction = self._reactions[code]
+            if reaction is not GroupErrorAction.TOPIC_AUTHORIZATION:
                 where = f"commit of {tp} in group {self._member.group_id!r}"
                 self._react_to_commit(commit, sent, code, reaction, where, now)
                 return
@@ -368,34 +367,34 @@ class CommitManager:
         commit.promise.set_result(offsets)
 
     def _react_to_commit(
-        self, commit: PendingCommit, sent: Generation, code: int, reaction: ErrorAction, where: str, now: float
+        self, commit: PendingCommit, sent: Generation, code: int, reaction: GroupErrorAction, where: str, now: float
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
-        if code == UNKNOWN_TOPIC_ID and self._ids is not None:
+        if code == Errors.UNKNOWN_TOPIC_ID and self._ids is not None:
             self._ids.unknown()
         if code in TOPIC_GONE and (commit.is_auto_commit or self._is_recreated(commit)):
             # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
             commit.promise.set_exception(error_for(code, where, operation="Read"))
-        elif reaction in (ErrorAction.RETRY, ErrorAction.COORDINATOR):
-            if reaction is ErrorAction.COORDINATOR:
+        elif reaction in (GroupErrorAction.RETRY, GroupErrorAction.COORDINATOR):
+            if reaction is GroupErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
             self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
-        elif reaction is ErrorAction.STALE_EPOCH and commit.before_rebalance:
+        elif reaction is GroupErrorAction.STALE_EPOCH and commit.before_rebalance:
             self._retry_or_fail(commit, error_for(code, where), now, retriable=member.may_commit)
-        elif reaction is ErrorAction.REJOIN:
+        elif reaction is GroupErrorAction.REJOIN:
             member.request_rejoin("a commit met a rebalance")
             commit.promise.set_exception(RebalanceInProgressError(where))
-        elif reaction is ErrorAction.FENCED and unchanged:
+        elif reaction is GroupErrorAction.FENCED and unchanged:
             self._fenced = FencedInstanceIdError(where)
             commit.promise.set_exception(self._fenced)
-        elif reaction is ErrorAction.RAISE:
+        elif reaction is GroupErrorAction.RAISE:
             commit.promise.set_exception(error_for(code, where, operation="Read"))
         elif not unchanged and member.rebalancing:
             commit.promise.set_exception(RebalanceInProgressError(where))
         else:
-            if unchanged and isinstance(member, Member) and reaction is not ErrorAction.FENCED:
-                member.reset(str(error_for(code)), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)
+            if unchanged and isinstance(member, Member) and reaction is not GroupErrorAction.FENCED:
+                member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)
             error = self._not_a_member()
             error.__cause__ = error_for(code, where)
             commit.promise.set_exception(error)
@@ -471,7 +470,7 @@ class CommitManager:
                 continue
             for partition in topic.partitions:
                 tp = TopicPartition(name, partition.partition_index)
-                if action_for(self._partition_reactions, partition.error_code) is ErrorAction.TOPIC_AUTHORIZATION:
+                if self._partition_reactions[partition.error_code] is GroupErrorAction.TOPIC_AUTHORIZATION:
                     unauthorized.add(name)
                 elif partition.error_code:
                     about = f"{where} for {tp}"
@@ -490,13 +489,13 @@ class CommitManager:
         self._drop_done()
 
     def _react_to_lookup(self, table: Table, lookup: PendingOffsetFetch, code: int, where: str, now: float) -> None:
-        reaction = action_for(table, code)
+        reaction = table[code]
         error = error_for(code, where, operation="Describe")
-        if code == UNKNOWN_TOPIC_ID and self._ids is not None:
+        if code == Errors.UNKNOWN_TOPIC_ID and self._ids is not None:
             self._ids.unknown()
-        if reaction is ErrorAction.STALE_EPOCH and self._member.may_commit:
-            reaction = ErrorAction.RETRY
-        if reaction is ErrorAction.COORDINATOR:
+        if reaction is GroupErrorAction.STALE_EPOCH and self._member.may_commit:
+            reaction = GroupErrorAction.RETRY
+        if reaction is GroupErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, now)
-        retriable = reaction in (ErrorAction.RETRY, ErrorAction.COORDINATOR)
+        retriable = reaction in (GroupErrorAction.RETRY, GroupErrorAction.COORDINATOR)
         self._retry_or_fail(lookup, error, now, retriable=retriable)

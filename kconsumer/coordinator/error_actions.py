@@ -6,14 +6,12 @@ these requests walk them, and know whether the member has moved on since it aske
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-
-from kconsumer.errors import is_retriable
+from kconsumer.error_codes import Errors
+from kconsumer.error_tables import ErrorAction, ErrorTable
 
 
-class ErrorAction(enum.Enum):
-    """What follows from an error code."""
+class GroupErrorAction(ErrorAction):
+    """What a member, or a lookup for its group, does about an error code of the coordinator."""
 
     RETRY = "ask again after the backoff"
     RETRY_NOW = "ask again at once"
@@ -30,140 +28,163 @@ class ErrorAction(enum.Enum):
     RAISE = "raise"
 
 
-RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, ADOPT_ID, FENCED, TOPIC_AUTHORIZATION = list(ErrorAction)[
-    :9
-]
-NOT_A_MEMBER, STALE_EPOCH, LOG, RAISE = list(ErrorAction)[9:]
+RETRY, RETRY_NOW, COORDINATOR, REJOIN, RESET, RESET_KEEP_ID, *_OTHERS = GroupErrorAction
+ADOPT_ID, FENCED, TOPIC_AUTHORIZATION, NOT_A_MEMBER, STALE_EPOCH, LOG, RAISE = _OTHERS
 
-Table = Mapping[int, ErrorAction]
+Table = ErrorTable[GroupErrorAction]
 
-FIND_COORDINATOR_ACTIONS: Table = {
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: RETRY,  # COORDINATOR_NOT_AVAILABLE
-    16: RETRY,  # NOT_COORDINATOR
-    24: RAISE,  # INVALID_GROUP_ID
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-}
+FIND_COORDINATOR_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: RETRY,
+        Errors.NOT_COORDINATOR: RETRY,
+        Errors.INVALID_GROUP_ID: RAISE,
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+    },
+    default=RAISE,
+    default_retriable=RETRY,
+)
 
-JOIN_ACTIONS: Table = {
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    23: RAISE,  # INCONSISTENT_GROUP_PROTOCOL
-    24: RAISE,  # INVALID_GROUP_ID
-    25: RESET,  # UNKNOWN_MEMBER_ID
-    26: RAISE,  # INVALID_SESSION_TIMEOUT
-    27: RETRY_NOW,  # REBALANCE_IN_PROGRESS, from a coordinator that has just lost the group
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-    35: RAISE,  # UNSUPPORTED_VERSION
-    79: ADOPT_ID,  # MEMBER_ID_REQUIRED
-    81: RAISE,  # GROUP_MAX_SIZE_REACHED
-    82: RAISE,  # FENCED_INSTANCE_ID, whatever became of the generation meanwhile
-}
+JOIN_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.INCONSISTENT_GROUP_PROTOCOL: RAISE,
+        Errors.INVALID_GROUP_ID: RAISE,
+        Errors.UNKNOWN_MEMBER_ID: RESET,
+        Errors.INVALID_SESSION_TIMEOUT: RAISE,
+        Errors.REBALANCE_IN_PROGRESS: RETRY_NOW,  # from a coordinator that has just lost the group
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+        Errors.UNSUPPORTED_VERSION: RAISE,
+        Errors.MEMBER_ID_REQUIRED: ADOPT_ID,
+        Errors.GROUP_MAX_SIZE_REACHED: RAISE,
+        Errors.FENCED_INSTANCE_ID: RAISE,  # whatever became of the generation meanwhile
+    },
+    default=RAISE,
+)
 
-SYNC_ACTIONS: Table = {
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    22: RESET_KEEP_ID,  # ILLEGAL_GENERATION
-    25: RESET,  # UNKNOWN_MEMBER_ID
-    27: RETRY_NOW,  # REBALANCE_IN_PROGRESS
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-    82: RAISE,  # FENCED_INSTANCE_ID
-}
+SYNC_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.ILLEGAL_GENERATION: RESET_KEEP_ID,
+        Errors.UNKNOWN_MEMBER_ID: RESET,
+        Errors.REBALANCE_IN_PROGRESS: RETRY_NOW,
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+        Errors.FENCED_INSTANCE_ID: RAISE,
+    },
+    default=RAISE,
+)
 
-HEARTBEAT_ACTIONS: Table = {
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    22: RESET_KEEP_ID,  # ILLEGAL_GENERATION
-    25: RESET,  # UNKNOWN_MEMBER_ID
-    27: REJOIN,  # REBALANCE_IN_PROGRESS, which is a sign of life, too
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-    82: FENCED,  # FENCED_INSTANCE_ID
-}
+HEARTBEAT_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.ILLEGAL_GENERATION: RESET_KEEP_ID,
+        Errors.UNKNOWN_MEMBER_ID: RESET,
+        Errors.REBALANCE_IN_PROGRESS: REJOIN,  # which is a sign of life, too
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+        Errors.FENCED_INSTANCE_ID: FENCED,
+    },
+    default=RAISE,
+)
 
-LEAVE_ACTIONS: Table = {
-    14: LOG,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: LOG,  # COORDINATOR_NOT_AVAILABLE
-    16: LOG,  # NOT_COORDINATOR
-    25: LOG,  # UNKNOWN_MEMBER_ID
-    30: LOG,  # GROUP_AUTHORIZATION_FAILED
-    82: LOG,  # FENCED_INSTANCE_ID
-}
+LEAVE_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: LOG,
+        Errors.COORDINATOR_NOT_AVAILABLE: LOG,
+        Errors.NOT_COORDINATOR: LOG,
+        Errors.UNKNOWN_MEMBER_ID: LOG,
+        Errors.GROUP_AUTHORIZATION_FAILED: LOG,
+        Errors.FENCED_INSTANCE_ID: LOG,
+    },
+    default=LOG,
+)
 
-COMMIT_ACTIONS: Table = {
-    3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
-    7: COORDINATOR,  # REQUEST_TIMED_OUT
-    12: RAISE,  # OFFSET_METADATA_TOO_LARGE
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    22: RESET_KEEP_ID,  # ILLEGAL_GENERATION
-    25: RESET,  # UNKNOWN_MEMBER_ID
-    27: REJOIN,  # REBALANCE_IN_PROGRESS
-    28: RAISE,  # INVALID_COMMIT_OFFSET_SIZE
-    29: TOPIC_AUTHORIZATION,  # TOPIC_AUTHORIZATION_FAILED
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-    82: FENCED,  # FENCED_INSTANCE_ID
-}
+COMMIT_ACTIONS: Table = ErrorTable(
+    {
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: RETRY,
+        Errors.REQUEST_TIMED_OUT: COORDINATOR,
+        Errors.OFFSET_METADATA_TOO_LARGE: RAISE,
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.ILLEGAL_GENERATION: RESET_KEEP_ID,
+        Errors.UNKNOWN_MEMBER_ID: RESET,
+        Errors.REBALANCE_IN_PROGRESS: REJOIN,
+        Errors.INVALID_COMMIT_OFFSET_SIZE: RAISE,
+        Errors.TOPIC_AUTHORIZATION_FAILED: TOPIC_AUTHORIZATION,
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+        Errors.FENCED_INSTANCE_ID: FENCED,
+    },
+    default=RAISE,
+)
 
 # Of a member of KIP-848: what became of it is told by its heartbeats, so no commit changes the membership.
-CONSUMER_COMMIT_ACTIONS: Table = {
-    3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
-    7: COORDINATOR,  # REQUEST_TIMED_OUT
-    12: RAISE,  # OFFSET_METADATA_TOO_LARGE
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    25: NOT_A_MEMBER,  # UNKNOWN_MEMBER_ID
-    28: RAISE,  # INVALID_COMMIT_OFFSET_SIZE
-    29: TOPIC_AUTHORIZATION,  # TOPIC_AUTHORIZATION_FAILED
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-    100: RETRY,  # UNKNOWN_TOPIC_ID
-    113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
-}
+CONSUMER_COMMIT_ACTIONS: Table = ErrorTable(
+    {
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: RETRY,
+        Errors.REQUEST_TIMED_OUT: COORDINATOR,
+        Errors.OFFSET_METADATA_TOO_LARGE: RAISE,
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.UNKNOWN_MEMBER_ID: NOT_A_MEMBER,
+        Errors.INVALID_COMMIT_OFFSET_SIZE: RAISE,
+        Errors.TOPIC_AUTHORIZATION_FAILED: TOPIC_AUTHORIZATION,
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+        Errors.UNKNOWN_TOPIC_ID: RETRY,
+        Errors.STALE_MEMBER_EPOCH: STALE_EPOCH,
+    },
+    default=RAISE,
+)
 
 # Of a partition. OffsetFetch v1 has no code of the group and tells the coordinator's trouble here.
-OFFSET_FETCH_ACTIONS: Table = {
-    3: RAISE,  # UNKNOWN_TOPIC_OR_PARTITION
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    29: TOPIC_AUTHORIZATION,  # TOPIC_AUTHORIZATION_FAILED
-    88: RETRY,  # UNSTABLE_OFFSET_COMMIT
-}
+OFFSET_FETCH_ACTIONS: Table = ErrorTable(
+    {
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: RAISE,
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.TOPIC_AUTHORIZATION_FAILED: TOPIC_AUTHORIZATION,
+        Errors.UNSTABLE_OFFSET_COMMIT: RETRY,
+    },
+    default=RAISE,
+)
 
 # Of the group; any other that is retriable is retried.
-OFFSET_FETCH_GROUP_ACTIONS: Table = {
-    14: RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: COORDINATOR,  # NOT_COORDINATOR
-    30: RAISE,  # GROUP_AUTHORIZATION_FAILED
-}
+OFFSET_FETCH_GROUP_ACTIONS: Table = ErrorTable(
+    {
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: COORDINATOR,
+        Errors.NOT_COORDINATOR: COORDINATOR,
+        Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
+    },
+    default=RAISE,
+    default_retriable=RETRY,
+)
 
-CONSUMER_OFFSET_FETCH_GROUP_ACTIONS: Table = {
-    **OFFSET_FETCH_GROUP_ACTIONS,
-    25: RAISE,  # UNKNOWN_MEMBER_ID
-    113: STALE_EPOCH,  # STALE_MEMBER_EPOCH
-}
+CONSUMER_OFFSET_FETCH_GROUP_ACTIONS: Table = ErrorTable(
+    {
+        **OFFSET_FETCH_GROUP_ACTIONS,
+        Errors.UNKNOWN_MEMBER_ID: RAISE,
+        Errors.STALE_MEMBER_EPOCH: STALE_EPOCH,
+    },
+    default=RAISE,
+    default_retriable=RETRY,
+)
 
 # Of a partition: the topic is assigned, so a broker that does not know it will soon.
-CONSUMER_OFFSET_FETCH_ACTIONS: Table = {
-    **OFFSET_FETCH_ACTIONS,
-    3: RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
-    100: RETRY,  # UNKNOWN_TOPIC_ID
+CONSUMER_OFFSET_FETCH_ACTIONS: Table = ErrorTable(
+    {
+        **OFFSET_FETCH_ACTIONS,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: RETRY,
+        Errors.UNKNOWN_TOPIC_ID: RETRY,
+    },
+    default=RAISE,
+)
+
+HINTS: dict[int, str] = {
+    Errors.UNSUPPORTED_VERSION: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"
 }
-
-# Tables whose other codes are retried if the error is a passing one; in those that are not here they are raised.
-RETRY_TRANSIENT = (FIND_COORDINATOR_ACTIONS, OFFSET_FETCH_GROUP_ACTIONS, CONSUMER_OFFSET_FETCH_GROUP_ACTIONS)
-
-HINTS = {35: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"}
-
-
-def action_for(table: Table, code: int) -> ErrorAction:
-    """The reaction to a code in an answer."""
-    known = table.get(code)
-    if known is not None:
-        return known
-    if table is LEAVE_ACTIONS:
-        return LOG
-    return RETRY if is_retriable(code) and any(table is passing for passing in RETRY_TRANSIENT) else RAISE

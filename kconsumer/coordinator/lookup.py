@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
-from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, ErrorAction, action_for
+from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, GroupErrorAction
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
 from kconsumer.managers import PollResult, Reply, UnsentRequest
@@ -109,7 +109,7 @@ class CoordinatorManager:
             about = f"coordinator of group {self._group_id}"
             told = f"{about}: {answer.error_message}" if answer.error_message else about
             error = error_for(answer.error_code, told, operation="Describe")
-            final = action_for(FIND_COORDINATOR_ACTIONS, answer.error_code) is ErrorAction.RAISE
+            final = FIND_COORDINATOR_ACTIONS[answer.error_code] is GroupErrorAction.RAISE
             self._failed(error, reply.now, final=final)
         else:
             self._found(Node(answer.node_id, answer.host, answer.port), reply.now)

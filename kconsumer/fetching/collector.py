@@ -23,7 +23,7 @@ from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deserializers import adapt
 from kconsumer.errors import KafkaError, OffsetOutOfRangeError
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.error_actions import RESET, action_for, fetch_error
+from kconsumer.fetching.error_actions import ERROR_ACTIONS, RESET, fetch_error
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState, truncation_error
@@ -233,7 +233,7 @@ class Collector:
         if fetch.diverging_epoch is not None:
             cut = self._subscription.truncate(tp, fetch.diverging_epoch)
             return None if cut is None else truncation_error({tp: cut})
-        if action_for(fetch.error_code) is not RESET:
+        if ERROR_ACTIONS[fetch.error_code] is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:
             self._subscription.reset_out_of_range(tp, self._backoff.delay_ms)

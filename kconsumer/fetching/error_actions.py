@@ -5,13 +5,13 @@ Decides nothing by itself: the manager and the collector walk the table. A code 
 
 from __future__ import annotations
 
-import enum
-
+from kconsumer.error_codes import Errors
+from kconsumer.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import BrokerError, TopicAuthorizationError, error_for
 from kconsumer.types import TopicPartition
 
 
-class ErrorAction(enum.Enum):
+class FetchErrorAction(ErrorAction):
     """What follows from an error code. RESET and RAISE wait for the turn of their partition, so that what was
     fetched before is returned first; the others act when the response arrives."""
 
@@ -22,41 +22,39 @@ class ErrorAction(enum.Enum):
     RAISE = "raise in every poll until the user acts or another fetch from there succeeds"
 
 
-ACCEPT, REFRESH, RETRY, RESET, RAISE = ErrorAction
+ACCEPT, REFRESH, RETRY, RESET, RAISE = FetchErrorAction
 
-ERROR_ACTIONS: dict[int, ErrorAction] = {
-    0: ACCEPT,
-    -1: RETRY,  # UNKNOWN_SERVER_ERROR
-    1: RESET,  # OFFSET_OUT_OF_RANGE
-    2: RAISE,  # CORRUPT_MESSAGE
-    3: REFRESH,  # UNKNOWN_TOPIC_OR_PARTITION
-    6: REFRESH,  # NOT_LEADER_OR_FOLLOWER
-    9: REFRESH,  # REPLICA_NOT_AVAILABLE
-    29: RAISE,  # TOPIC_AUTHORIZATION_FAILED
-    56: REFRESH,  # KAFKA_STORAGE_ERROR
-    74: REFRESH,  # FENCED_LEADER_EPOCH
-    75: RETRY,  # UNKNOWN_LEADER_EPOCH
-    78: REFRESH,  # OFFSET_NOT_AVAILABLE
-    100: REFRESH,  # UNKNOWN_TOPIC_ID
-    103: REFRESH,  # INCONSISTENT_TOPIC_ID
-}
+ERROR_ACTIONS: ErrorTable[FetchErrorAction] = ErrorTable(
+    {
+        Errors.NONE: ACCEPT,
+        Errors.UNKNOWN_SERVER_ERROR: RETRY,
+        Errors.OFFSET_OUT_OF_RANGE: RESET,
+        Errors.CORRUPT_MESSAGE: RAISE,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: REFRESH,
+        Errors.NOT_LEADER_OR_FOLLOWER: REFRESH,
+        Errors.REPLICA_NOT_AVAILABLE: REFRESH,
+        Errors.TOPIC_AUTHORIZATION_FAILED: RAISE,
+        Errors.KAFKA_STORAGE_ERROR: REFRESH,
+        Errors.FENCED_LEADER_EPOCH: REFRESH,
+        Errors.UNKNOWN_LEADER_EPOCH: RETRY,
+        Errors.OFFSET_NOT_AVAILABLE: REFRESH,
+        Errors.UNKNOWN_TOPIC_ID: REFRESH,
+        Errors.INCONSISTENT_TOPIC_ID: REFRESH,
+    },
+    default=RAISE,
+)
 
 # With these the broker may name the new leader in the response itself (KIP-951).
-NAMES_LEADER = frozenset({6, 74})
-
-
-def action_for(code: int) -> ErrorAction:
-    """The reaction to a partition's error code."""
-    return ERROR_ACTIONS.get(code, RAISE)
+NAMES_LEADER = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
     """A code as an error that knows its partition and offset."""
     error: BrokerError
-    if code == 29:
+    if code == Errors.TOPIC_AUTHORIZATION_FAILED:
         about = f"fetching from {tp} at offset {offset}"
         error = TopicAuthorizationError(about, topics=frozenset({tp.topic}), operation="Read")
-    elif code == 2:
+    elif code == Errors.CORRUPT_MESSAGE:
         error = error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to go on")
     else:
         error = error_for(code, f"fetching from {tp} at offset {offset}")

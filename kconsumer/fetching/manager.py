@@ -24,6 +24,7 @@ from functools import partial
 
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
+from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
@@ -33,8 +34,6 @@ from kconsumer.fetching.request import InFlightFetch, build_fetch
 from kconsumer.fetching.response_handler import Failed, FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
-    INVALID_SESSION_EPOCH,
-    SESSION_ID_NOT_FOUND,
     FetchSession,
 )
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
@@ -46,6 +45,8 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
+# The codes of a response that concern only its fetch session: metadata need not be refreshed.
+SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)
 EXPEDITE_AFTER_MS = 10.0  # a fetch that is answered within this time is not waiting at the broker
 
 
@@ -302,7 +303,7 @@ class FetchManager:
     ) -> None:
         """Nothing of the response may be used. A session starts again at once; if that is refused, too, the broker is
         left alone for a while, unless it throttles us, which already has this effect."""
-        if response.error_code not in (SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH, 0):
+        if response.error_code not in SESSION_ERRORS:
             self._metadata.request_update()
         if flight.full and not response.throttle_time_ms:
             reason = error_for(response.error_code, "the fetch") if response.error_code else "an answer without sense"

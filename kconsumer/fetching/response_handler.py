@@ -15,9 +15,10 @@ from kconsumer._core.headers import next_fetch_offset
 from kconsumer._core.wire import Slice
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
-from kconsumer.fetching.error_actions import ACCEPT, NAMES_LEADER, REFRESH, RESET, RETRY, action_for, fetch_error
+from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
 from kconsumer.fetching.memory import Block, Memory
 from kconsumer.fetching.metrics import ResponseTally
 from kconsumer.fetching.request import InFlightFetch
@@ -26,8 +27,6 @@ from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAn
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
-
-OFFSET_OUT_OF_RANGE = 1
 
 _log = get_logger(__name__)
 
@@ -97,7 +96,7 @@ class FetchResponseHandler:
                         asked.offset,
                         tp,
                     )
-                    code = OFFSET_OUT_OF_RANGE
+                    code = Errors.OFFSET_OUT_OF_RANGE
                 reason = self._partition(arrived, tp, asked, data, code)
                 if reason:
                     failed.append(Failed(asked, reason))
@@ -116,7 +115,7 @@ class FetchResponseHandler:
         code: int,
     ) -> str:
         """Handle one partition of a response. Returns why it must be backed off, or ""."""
-        chain, offset, reaction = asked.chain, asked.offset, action_for(code)
+        chain, offset, reaction = asked.chain, asked.offset, ERROR_ACTIONS[code]
         state = chain.state
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)

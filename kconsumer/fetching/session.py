@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.fetching.buffer import FetchChain
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -29,7 +30,6 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = (1 << 31) - 1
 LAST_VERSION_WITH_NAMES = 12
 MAX_VERSION = 32767
-SESSION_ID_NOT_FOUND, INVALID_SESSION_EPOCH = 70, 71
 
 _log = get_logger(__name__)
 
@@ -179,7 +179,9 @@ class FetchSession:
     def accept(self, response: FetchResponse, version: int) -> bool:
         """Take note of a response. False if nothing in it may be used."""
         if response.error_code:
-            self._restart(f"error {response.error_code}", forget=response.error_code == SESSION_ID_NOT_FOUND)
+            self._restart(
+                f"error {response.error_code}", forget=response.error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
+            )
             return False
         self.session_partitions, strangers = self._partitions_of(response, version)
         if self._full:

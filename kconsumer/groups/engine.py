@@ -13,9 +13,10 @@ from kconsumer.config.option_groups import RetryConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
+from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager
-from kconsumer.groups.responses import GROUP_ID_NOT_FOUND, GroupPosition
+from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
 from kconsumer.managers import Promise
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
@@ -56,7 +57,7 @@ class AdminEngine(Engine):
             try:
                 descriptions.append(self._driver.wait(promise, timer, "describing groups"))
             except GroupError as error:
-                if error.code != GROUP_ID_NOT_FOUND:
+                if error.code != Errors.GROUP_ID_NOT_FOUND:
                     raise
         return descriptions
 

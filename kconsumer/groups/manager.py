@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
 from kconsumer.groups.responses import (
-    GROUP_ID_NOT_FOUND,
     MIN_VERSION_STATES,
     MIN_VERSION_TYPES,
     GroupPosition,
@@ -135,7 +135,7 @@ class GroupsManager:
                 if others:
                     self._describe(group, deadline, others, promise)
                 else:
-                    promise.set_exception(error_for(GROUP_ID_NOT_FOUND, f"group {group!r}"))
+                    promise.set_exception(error_for(Errors.GROUP_ID_NOT_FOUND, f"group {group!r}"))
             elif done.error is not None:
                 promise.set_exception(done.error)
 
@@ -238,5 +238,5 @@ class PendingQuery(PendingCall[T]):
 def _not_of_this_kind(error: KafkaError) -> bool:
     """Whether the coordinator has no such group of the type asked for, or knows nothing of that type."""
     return isinstance(error, UnsupportedVersionError) or (
-        isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND
+        isinstance(error, BrokerError) and error.code == Errors.GROUP_ID_NOT_FOUND
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kconsumer.coordinator.classic_protocol.embedded import decode_assignment
+from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, error_for
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember
 from kconsumer.managers import Reply
@@ -30,7 +31,6 @@ from kconsumer.types import TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 SHARE_PROTOCOL_TYPE = "share"
 DEAD = "Dead"  # how a broker without error 69 says that there is no such group
-GROUP_ID_NOT_FOUND = 69
 MIN_VERSION_STATES = 4  # versions of ListGroups
 MIN_VERSION_TYPES = 5
 
@@ -66,7 +66,7 @@ def parse_classic(reply: Reply) -> GroupDescription:
     about = f"group {group.group_id!r}"
     _raise(group.error_code, about, group.error_message)
     if group.group_state == DEAD:
-        raise error_for(GROUP_ID_NOT_FOUND, about)
+        raise error_for(Errors.GROUP_ID_NOT_FOUND, about)
     ours = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return GroupDescription(
         group.group_id,

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.managers import Promise
 from kconsumer.types import TopicPartition
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class Metadata(Protocol):
@@ -50,4 +49,4 @@ class ExistenceCheck:
             return None
         if self._refreshed is None:
             self._refreshed = self._metadata.refresh()
-        return error_for(UNKNOWN_TOPIC_OR_PARTITION, missing) if self._refreshed.done else None
+        return error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION, missing) if self._refreshed.done else None

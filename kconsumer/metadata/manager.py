@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.topic_requests import (
-    INVALID_TOPIC,
-    TOPIC_AUTHORIZATION,
-    UNKNOWN_TOPIC,
     TopicMetadataRequests,
     TopicTable,
     metadata_request,
@@ -31,7 +29,6 @@ from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
-REBOOTSTRAP_REQUIRED = 129
 FIRST_VERSION_WITH_IDS = 12
 
 _log = get_logger(__name__)
@@ -247,7 +244,7 @@ class MetadataManager:
         self.last_error = error
         self._failures.failed(now)
         self._equivalent.reset()
-        if isinstance(error, BrokerError) and error.code == REBOOTSTRAP_REQUIRED:
+        if isinstance(error, BrokerError) and error.code == Errors.REBOOTSTRAP_REQUIRED:
             self._rebootstrap(str(error))
         elif not error.retriable:
             self._fatal = error
@@ -309,7 +306,7 @@ class MetadataManager:
             _log.warning("topic %s does not exist; it is looked for again from time to time", topic)
         self._warned = self.unknown_topics()
         self._warn_of_partitions()
-        reported = (INVALID_TOPIC, TOPIC_AUTHORIZATION)
+        reported = (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)
         self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
 
     def _warn_of_partitions(self) -> None:
@@ -341,12 +338,12 @@ class MetadataManager:
 
     def unknown_topics(self) -> frozenset[str]:
         """Wanted topics that do not exist, as far as the brokers know."""
-        return frozenset(t for t, code in self._topic_errors.items() if code == UNKNOWN_TOPIC)
+        return frozenset(t for t, code in self._topic_errors.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION)
 
     def topic_problem(self, topic: str) -> str:
         """What is wrong with the topic, in words for `partition_states()`; empty if nothing is known."""
         code = self._topic_errors.get(topic, 0)
-        if code == UNKNOWN_TOPIC:
+        if code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
             return f"topic {topic} does not exist"
         return str(error_for(code, f"topic {topic}")) if code else ""
 

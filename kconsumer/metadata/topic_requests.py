@@ -11,16 +11,13 @@ from collections.abc import Collection, Iterable
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
-from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for, is_retriable
+from kconsumer.error_codes import Errors, is_retriable
+from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for
 from kconsumer.managers import FOREVER, PendingCall, Promise, Reply, UnsentRequest
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import PartitionInfo
-
-UNKNOWN_TOPIC = 3
-INVALID_TOPIC = 17
-TOPIC_AUTHORIZATION = 29
 
 
 class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
@@ -93,9 +90,11 @@ class _Lookup(PendingCall[TopicTable]):
     def _read(self, reply: Reply) -> None:
         found = Cluster()
         errors = found.update(reply.message, reply.version, full=True).topic_errors
-        serious = {t: code for t, code in errors.items() if code != UNKNOWN_TOPIC}
+        serious = {t: code for t, code in errors.items() if code != Errors.UNKNOWN_TOPIC_OR_PARTITION}
         passing = next(((t, code) for t, code in serious.items() if is_retriable(code)), None)
-        if any(code in (INVALID_TOPIC, TOPIC_AUTHORIZATION) for code in serious.values()):
+        if any(
+            code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED) for code in serious.values()
+        ):
             self.promise.set_exception(topic_error(serious))
         elif passing is not None:
             self.retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
@@ -122,8 +121,8 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
     """The error for topics that were refused (first) or have illegal names."""
-    refused = frozenset(topic for topic, code in codes.items() if code == TOPIC_AUTHORIZATION)
+    refused = frozenset(topic for topic, code in codes.items() if code == Errors.TOPIC_AUTHORIZATION_FAILED)
     if refused:
         return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")
-    invalid = frozenset(topic for topic, code in codes.items() if code == INVALID_TOPIC)
+    invalid = frozenset(topic for topic, code in codes.items() if code == Errors.INVALID_TOPIC_EXCEPTION)
     return InvalidTopicError(", ".join(sorted(invalid)), topics=invalid)

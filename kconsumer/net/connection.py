@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer import errors
 from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import Frame, FrameBuffer
+from kconsumer.error_codes import Errors
 from kconsumer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
     from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
 
-UNSUPPORTED_VERSION = 35
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
 _EARLIEST, _LATEST = 0.85, 0.95  # when a session is prolonged, as shares of its lifetime
 _HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions answer of any version
@@ -428,7 +428,7 @@ class Connection:
         if len(frame) < _HEAD.size:
             raise ProtocolError(f"{self.name} answered ApiVersions with {len(frame)} bytes")
         _, code = _HEAD.unpack_from(frame)
-        if code == UNSUPPORTED_VERSION and entry.version > 0:
+        if code == Errors.UNSUPPORTED_VERSION and entry.version > 0:
             self._request_versions(lower_version(entry.api, entry.version, frame), now)
             return
         if code:

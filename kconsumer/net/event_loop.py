@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.background_receive import MIN_BACKGROUND_BYTES, BackgroundReceiver
@@ -42,7 +43,6 @@ ReceivedBytes = tuple[bytes | None, int, int]
 
 CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 REAUTHENTICATING = ConnectionState.REAUTHENTICATING
-REBOOTSTRAP_REQUIRED = 129
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
 log = get_logger("kconsumer.net")
@@ -541,7 +541,7 @@ class ConnectionLoop:
 
     def _refuse(self, link: NodeConnection, connection: Connection, error: KafkaError, now: float) -> None:
         """The broker's bytes end the connection."""
-        if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
+        if getattr(error, "code", None) == Errors.REBOOTSTRAP_REQUIRED:
             self.rebootstrap_required = True
         self.disconnect(link, connection, error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError
 from kconsumer.schema import API_VERSIONS, SASL_HANDSHAKE
 from kconsumer.schema.dsl import Api
-
-UNSUPPORTED_SASL_MECHANISM = 33
 
 
 class Probe(NamedTuple):
@@ -37,7 +36,7 @@ class Probe(NamedTuple):
                 f"is a PLAINTEXT or SASL_PLAINTEXT listener (security_protocol is {security_protocol}; check "
                 "security_protocol and the port)"
             )
-        if message.error_code != UNSUPPORTED_SASL_MECHANISM:
+        if message.error_code != Errors.UNSUPPORTED_SASL_MECHANISM:
             return None
         mechanisms = ", ".join(sorted(message.mechanisms)) or "no mechanism"
         return AuthenticationError(

@@ -6,16 +6,16 @@ again, as in Java (`OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`), and a wa
 
 from __future__ import annotations
 
-import enum
-
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
+from kconsumer.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import TopicAuthorizationError, error_for
 from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)
 
 
-class ErrorAction(enum.Enum):
+class OffsetErrorAction(ErrorAction):
     """What follows from an error code."""
 
     ACCEPT = "take the answer"
@@ -25,30 +25,36 @@ class ErrorAction(enum.Enum):
     REFUSE = "raise TopicAuthorizationError; asked again after the backoff while the partition waits for it"
 
 
-ACCEPT, NOTHING, RETRY, WARN, REFUSE = ErrorAction
+ACCEPT, NOTHING, RETRY, WARN, REFUSE = OffsetErrorAction
 
-LEADER_EPOCH_ACTIONS: dict[int, ErrorAction] = {
-    0: ACCEPT,
-    3: WARN,  # UNKNOWN_TOPIC_OR_PARTITION
-    5: RETRY,  # LEADER_NOT_AVAILABLE
-    6: RETRY,  # NOT_LEADER_OR_FOLLOWER
-    9: RETRY,  # REPLICA_NOT_AVAILABLE
-    29: REFUSE,  # TOPIC_AUTHORIZATION_FAILED
-    56: RETRY,  # KAFKA_STORAGE_ERROR
-    74: RETRY,  # FENCED_LEADER_EPOCH
-    75: RETRY,  # UNKNOWN_LEADER_EPOCH
-    78: RETRY,  # OFFSET_NOT_AVAILABLE
-}
+LEADER_EPOCH_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
+    {
+        Errors.NONE: ACCEPT,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION: WARN,
+        Errors.LEADER_NOT_AVAILABLE: RETRY,
+        Errors.NOT_LEADER_OR_FOLLOWER: RETRY,
+        Errors.REPLICA_NOT_AVAILABLE: RETRY,
+        Errors.TOPIC_AUTHORIZATION_FAILED: REFUSE,
+        Errors.KAFKA_STORAGE_ERROR: RETRY,
+        Errors.FENCED_LEADER_EPOCH: RETRY,
+        Errors.UNKNOWN_LEADER_EPOCH: RETRY,
+        Errors.OFFSET_NOT_AVAILABLE: RETRY,
+    },
+    default=WARN,
+)
 
-LIST_OFFSETS_ACTIONS: dict[int, ErrorAction] = {
-    **LEADER_EPOCH_ACTIONS,
-    43: NOTHING,  # UNSUPPORTED_FOR_MESSAGE_FORMAT: too old to have timestamps
-}
+LIST_OFFSETS_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
+    {
+        **LEADER_EPOCH_ACTIONS,
+        Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: NOTHING,  # too old to have timestamps
+    },
+    default=WARN,
+)
 
 
-def action_for(table: dict[int, ErrorAction], code: int, tp: TopicPartition, what: str) -> ErrorAction:
+def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, what: str) -> OffsetErrorAction:
     """The reaction to a partition's code. `what` was asked, for the log."""
-    reaction = table.get(code, WARN)
+    reaction = table[code]
     if reaction is WARN:
         _log.warning("%s, asking again", error_for(code, f"{what} of {tp}"))
     return reaction

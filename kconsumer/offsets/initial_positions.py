@@ -13,6 +13,7 @@ from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
 from kconsumer.coordinator.commits import CommitManager, Committed
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
 from kconsumer.managers import PollResult, Promise
 from kconsumer.state.cluster import Cluster
@@ -22,7 +23,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 log = get_logger(__name__)
 
-NOT_A_MEMBER = (25, 113)  # UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
+NOT_A_MEMBER = (Errors.UNKNOWN_MEMBER_ID, Errors.STALE_MEMBER_EPOCH)
 
 
 class PositionsManager:

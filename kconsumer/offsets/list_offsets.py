@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from kconsumer.backoff import RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
+from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.managers import FOREVER, PendingCall, Reply, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.metadata.topic_requests import INVALID_TOPIC, TOPIC_AUTHORIZATION, topic_error
+from kconsumer.metadata.topic_requests import topic_error
 from kconsumer.offsets.error_actions import ACCEPT, LIST_OFFSETS_ACTIONS, NOTHING, REFUSE, action_for, refusal
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -208,7 +209,11 @@ class Search(PendingCall[OffsetTable]):
         """Whether metadata refuses one of the topics or lacks one of the partitions; then this question fails with
         that error."""
         codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
-        final = {topic: code for topic, code in codes.items() if code in (INVALID_TOPIC, TOPIC_AUTHORIZATION)}
+        final = {
+            topic: code
+            for topic, code in codes.items()
+            if code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)
+        }
         if final:
             self._metadata.mark_raised(final)
             self.promise.set_exception(topic_error(final))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kconsumer.errors import CODES, StaleMetadataError
+from kconsumer.errors import StaleMetadataError, error_class
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kconsumer.types import Node, PartitionInfo, TopicPartition
 
@@ -331,5 +331,4 @@ class Cluster:
 
 
 def _is_stale(code: int) -> bool:
-    entry = CODES.get(code)
-    return entry is not None and issubclass(entry.error, StaleMetadataError)
+    return issubclass(error_class(code), StaleMetadataError)

@@ -12,7 +12,7 @@ import random
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
-from kconsumer.coordinator.error_actions import HEARTBEAT_ACTIONS, ErrorAction, action_for
+from kconsumer.coordinator.error_actions import HEARTBEAT_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
@@ -116,25 +116,25 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             self.reset_session_timer(reply.now)
             self._backoff.reset()
             return
-        self._react(action_for(HEARTBEAT_ACTIONS, code), code, sent, reply.now)
+        self._react(HEARTBEAT_ACTIONS[code], code, sent, reply.now)
 
-    def _react(self, reaction: ErrorAction, code: int, sent: Generation, now: float) -> None:
+    def _react(self, reaction: GroupErrorAction, code: int, sent: Generation, now: float) -> None:
         member = self._member
         unchanged = member.generation == sent
         where = f"heartbeat in group {member.group_id!r}"
-        if reaction is ErrorAction.COORDINATOR:
+        if reaction is GroupErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error_for(code), now)
             self._retry(now)
-        elif reaction is ErrorAction.REJOIN:
+        elif reaction is GroupErrorAction.REJOIN:
             self.reset_session_timer(now)
             if member.state is MemberState.STABLE:
                 member.request_rejoin("the group is rebalancing")
-        elif reaction is ErrorAction.RAISE:
+        elif reaction is GroupErrorAction.RAISE:
             self._error = error_for(code, where, operation="Read")
         elif not unchanged:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
-        elif reaction is ErrorAction.FENCED:
+        elif reaction is GroupErrorAction.FENCED:
             self._error = error_for(code, where, operation="Read")
             member.reset(str(error_for(code)), fenced=self._error)
         else:
-            member.reset(str(error_for(code)), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)
+            member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, ErrorAction, action_for
+from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import error_for
@@ -43,5 +43,5 @@ def _on_reply(reply: Reply) -> None:
         log.warning("LeaveGroup failed: %s", reply.error)
         return
     for code in (reply.message.error_code, *(member.error_code for member in reply.message.members)):
-        if code and action_for(LEAVE_ACTIONS, code) is ErrorAction.LOG:
+        if code and LEAVE_ACTIONS[code] is GroupErrorAction.LOG:
             log.warning("LeaveGroup failed: %s", error_for(code))

@@ -26,12 +26,13 @@ from kconsumer.coordinator.classic_protocol.requests import (
 )
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
 from kconsumer.coordinator.commits import CommitManager
-from kconsumer.coordinator.error_actions import HINTS, JOIN_ACTIONS, SYNC_ACTIONS, ErrorAction, Table, action_for
+from kconsumer.coordinator.error_actions import HINTS, JOIN_ACTIONS, SYNC_ACTIONS, GroupErrorAction, Table
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
@@ -236,7 +237,7 @@ class ClassicMembership(Membership[Member]):
             return
         message = reply.message
         if message.error_code:
-            if action_for(JOIN_ACTIONS, message.error_code) is ErrorAction.ADOPT_ID:
+            if JOIN_ACTIONS[message.error_code] is GroupErrorAction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
                 if sent.member_id:  # it was sent with the request: no second response may ask for one
                     self._retry_at_once(reply.now)
@@ -246,7 +247,13 @@ class ClassicMembership(Membership[Member]):
         if member.state is not MemberState.JOINING:
             return  # left or reset meanwhile; the coordinator will drop this generation
         if message.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail(error_for(23, f"group {member.group_id!r} is of type {message.protocol_type!r}"), reply.now)
+            self._fail(
+                error_for(
+                    Errors.INCONSISTENT_GROUP_PROTOCOL,
+                    f"group {member.group_id!r} is of type {message.protocol_type!r}",
+                ),
+                reply.now,
+            )
             return
         member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
         member.move(MemberState.SYNCING)
@@ -341,7 +348,10 @@ class ClassicMembership(Membership[Member]):
         if member.state is not MemberState.SYNCING or member.generation != sent:
             return  # reset meanwhile: the next poll joins again
         if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
-            error = error_for(23, f"SyncGroup of group {member.group_id!r} answered for another protocol")
+            error = error_for(
+                Errors.INCONSISTENT_GROUP_PROTOCOL,
+                f"SyncGroup of group {member.group_id!r} answered for another protocol",
+            )
             self._join_again(error, reply.now)
             return
         try:
@@ -441,23 +451,23 @@ class ClassicMembership(Membership[Member]):
         self._backoff.failed(now)
 
     def _react(self, table: Table, code: int, sent: Generation, what: str, now: float) -> None:
-        reaction = action_for(table, code)
+        reaction = table[code]
         hint = f"; {HINTS[code]}" if code in HINTS and self._member.group_instance_id is not None else ""
         error = error_for(code, f"group {self._member.group_id!r}, {what}{hint}", operation="Read")
         log.info("%s", error)
         self._member.request_rejoin(f"{what} failed: {error.name}")
-        if reaction is ErrorAction.RAISE:
+        if reaction is GroupErrorAction.RAISE:
             self._fail(error, now)
             return
         self._metrics.rebalance_failed(now)
-        if reaction in (ErrorAction.RESET, ErrorAction.RESET_KEEP_ID):
+        if reaction in (GroupErrorAction.RESET, GroupErrorAction.RESET_KEEP_ID):
             if self._member.generation == sent:
-                self._member.reset(str(error), keep_member_id=reaction is ErrorAction.RESET_KEEP_ID)
+                self._member.reset(str(error), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)
             self._retry_at_once(now)
-        elif reaction is ErrorAction.RETRY_NOW:
+        elif reaction is GroupErrorAction.RETRY_NOW:
             self._retry_at_once(now)
         else:
-            if reaction is ErrorAction.COORDINATOR:
+            if reaction is GroupErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
             self._backoff.failed(now)
 

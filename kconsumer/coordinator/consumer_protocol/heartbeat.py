@@ -7,7 +7,6 @@ member that tells everything. What an assignment means for ownership is decided 
 
 from __future__ import annotations
 
-import enum
 import random
 from typing import Any, Protocol
 
@@ -17,6 +16,8 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
+from kconsumer.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
@@ -30,10 +31,9 @@ from kconsumer.state.subscription import SubscriptionState
 log = get_logger(__name__)
 
 FIRST_VERSION_WITH_REGEX = 1
-TOPIC_AUTHORIZATION = 29
 
 
-class ErrorAction(enum.Enum):
+class ConsumerHeartbeatErrorAction(ErrorAction):
     """What an error code of ConsumerGroupHeartbeat leads to."""
 
     COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
@@ -43,23 +43,26 @@ class ErrorAction(enum.Enum):
     FATAL = "raise from every poll: only a new consumer helps"
 
 
-HEARTBEAT_ACTIONS: dict[int, ErrorAction] = {
-    14: ErrorAction.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: ErrorAction.COORDINATOR,  # COORDINATOR_NOT_AVAILABLE
-    16: ErrorAction.COORDINATOR,  # NOT_COORDINATOR
-    25: ErrorAction.FENCED,  # UNKNOWN_MEMBER_ID
-    29: ErrorAction.REPORT,  # TOPIC_AUTHORIZATION_FAILED
-    30: ErrorAction.REPORT,  # GROUP_AUTHORIZATION_FAILED
-    35: ErrorAction.FATAL,  # UNSUPPORTED_VERSION
-    42: ErrorAction.FATAL,  # INVALID_REQUEST
-    69: ErrorAction.FATAL,  # GROUP_ID_NOT_FOUND; ignored once the member has left
-    81: ErrorAction.FATAL,  # GROUP_MAX_SIZE_REACHED
-    82: ErrorAction.FATAL,  # FENCED_INSTANCE_ID
-    110: ErrorAction.FENCED,  # FENCED_MEMBER_EPOCH
-    111: ErrorAction.FATAL,  # UNRELEASED_INSTANCE_ID
-    112: ErrorAction.FATAL,  # UNSUPPORTED_ASSIGNOR
-    128: ErrorAction.FATAL,  # INVALID_REGULAR_EXPRESSION
-}
+HEARTBEAT_ACTIONS: ErrorTable[ConsumerHeartbeatErrorAction] = ErrorTable(
+    {
+        Errors.COORDINATOR_LOAD_IN_PROGRESS: ConsumerHeartbeatErrorAction.RETRY,
+        Errors.COORDINATOR_NOT_AVAILABLE: ConsumerHeartbeatErrorAction.COORDINATOR,
+        Errors.NOT_COORDINATOR: ConsumerHeartbeatErrorAction.COORDINATOR,
+        Errors.UNKNOWN_MEMBER_ID: ConsumerHeartbeatErrorAction.FENCED,
+        Errors.TOPIC_AUTHORIZATION_FAILED: ConsumerHeartbeatErrorAction.REPORT,
+        Errors.GROUP_AUTHORIZATION_FAILED: ConsumerHeartbeatErrorAction.REPORT,
+        Errors.UNSUPPORTED_VERSION: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.INVALID_REQUEST: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.GROUP_ID_NOT_FOUND: ConsumerHeartbeatErrorAction.FATAL,  # ignored once the member has left
+        Errors.GROUP_MAX_SIZE_REACHED: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.FENCED_INSTANCE_ID: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.FENCED_MEMBER_EPOCH: ConsumerHeartbeatErrorAction.FENCED,
+        Errors.UNRELEASED_INSTANCE_ID: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.UNSUPPORTED_ASSIGNOR: ConsumerHeartbeatErrorAction.FATAL,
+        Errors.INVALID_REGULAR_EXPRESSION: ConsumerHeartbeatErrorAction.FATAL,
+    },
+    default=ConsumerHeartbeatErrorAction.FATAL,  # even if the code is retriable, as in Java
+)
 
 
 class HeartbeatListener(Protocol):
@@ -275,7 +278,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             return
         log.info("%s", error)
         lost = reply.error is not None and reply.error.retriable
-        if lost or HEARTBEAT_ACTIONS.get(getattr(error, "code", 0)) is ErrorAction.COORDINATOR:
+        if lost or HEARTBEAT_ACTIONS[getattr(error, "code", 0)] is ConsumerHeartbeatErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, reply.now)
 
     def _on_request_failed(self, error: KafkaError, now: float) -> None:
@@ -292,19 +295,19 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
 
     def _react(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         code = message.error_code
-        needed = "Describe" if code == TOPIC_AUTHORIZATION else "Read"
+        needed = "Describe" if code == Errors.TOPIC_AUTHORIZATION_FAILED else "Read"
         error = error_for(code, self._where(message.error_message), operation=needed)
-        reaction = HEARTBEAT_ACTIONS.get(code, ErrorAction.FATAL)  # even if the error would pass, as in Java
+        reaction = HEARTBEAT_ACTIONS[code]
         log.info("%s", error)
-        if reaction in (ErrorAction.RETRY, ErrorAction.REPORT):
-            self._error = error if reaction is ErrorAction.REPORT else self._error
+        if reaction in (ConsumerHeartbeatErrorAction.RETRY, ConsumerHeartbeatErrorAction.REPORT):
+            self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error
             self._retry(now)
-        elif reaction is ErrorAction.FATAL:
+        elif reaction is ConsumerHeartbeatErrorAction.FATAL:
             told = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
             self._membership.on_fatal(told)  # ignored by a member that has left meanwhile
         else:
             self._repeat(now)
-            if reaction is ErrorAction.COORDINATOR:
+            if reaction is ConsumerHeartbeatErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error, now)
             else:
                 self._membership.on_fenced(str(error), now)

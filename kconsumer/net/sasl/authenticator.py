@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, ConfigError, error_for
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.sasl.mechanism import Mechanism, MechanismError
@@ -21,7 +22,6 @@ from kconsumer.schema.dsl import Api
 if TYPE_CHECKING:
     from kconsumer.net.sasl.credentials import CredentialsProvider
 
-UNSUPPORTED_MECHANISM, ILLEGAL_STATE, REFUSED = 33, 34, 58
 Versions = Mapping[int, tuple[int, int]]
 
 
@@ -142,13 +142,13 @@ class SaslAuthenticator:
 
     def _on_handshake(self, message: Any, now: float) -> None:
         code = message.error_code
-        if code == UNSUPPORTED_MECHANISM:
+        if code == Errors.UNSUPPORTED_SASL_MECHANISM:
             enabled = ", ".join(sorted(message.mechanisms)) or "none"
             raise error_for(
                 code,
                 f"{self._channel.name} does not take {self._credentials.name} here, but {enabled} (set sasl_mechanism)",
             )
-        if code == ILLEGAL_STATE:
+        if code == Errors.ILLEGAL_SASL_STATE:
             raise error_for(
                 code,
                 f"{self._channel.name} wants no login on this port (set security_protocol to PLAINTEXT or SSL,"
@@ -190,7 +190,7 @@ class SaslAuthenticator:
     def _error_text(self) -> str:
         return self._mechanism.broker_error if self._mechanism is not None else ""
 
-    def _refused(self, reason: str, code: int = REFUSED) -> AuthenticationError:
+    def _refused(self, reason: str, code: int = Errors.SASL_AUTHENTICATION_FAILED) -> AuthenticationError:
         self._credentials.invalidate()
         return AuthenticationError(
             f"{self._channel.name} refused the login by {self._credentials.name}: {reason or 'it gave no reason'} "

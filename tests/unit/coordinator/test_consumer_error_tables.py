@@ -14,7 +14,8 @@ import pytest
 from kconsumer.coordinator import error_actions
 from kconsumer.coordinator.consumer_protocol import heartbeat
 from kconsumer.coordinator.consumer_protocol.state import MemberState
-from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError, is_retriable
+from kconsumer.error_codes import is_retriable
+from kconsumer.errors import BrokerError, CommitFailedError, KafkaError, TopicAuthorizationError
 from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.offsets import (
     OffsetFetchResponse,

@@ -13,13 +13,13 @@ import pytest
 
 from kconsumer.coordinator import error_actions as tables
 from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.error_codes import is_retriable
 from kconsumer.errors import (
     BrokerError,
     CommitFailedError,
     FencedInstanceIdError,
     RebalanceInProgressError,
     TopicAuthorizationError,
-    is_retriable,
 )
 from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.schema.classic_group import (
@@ -138,7 +138,7 @@ def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> st
     ],
     ids=["find", "join", "sync", "heartbeat", "leave", "commit", "fetch-group", "fetch"],
 )
-def test_the_tables_are_whole(table: Mapping[int, tables.ErrorAction], java: Mapping[str, str]) -> None:
+def test_the_tables_are_whole(table: Mapping[int, tables.GroupErrorAction], java: Mapping[str, str]) -> None:
     """The code has a row for every error of Java's tables and no other."""
     assert {CODE[name] for name in java} == set(table)
 
