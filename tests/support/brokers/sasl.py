@@ -75,8 +75,15 @@ def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: st
 
 def forbid(kafka: Kafka, user: str) -> None:
     """Take back everything that `allow` has allowed."""
+    anything: Any = None  # its annotations forget that a name and a host may be left out
     everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY,
+        anything,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     for future in kafka.admin.delete_acls([everything]).values():
         future.result(ADMIN_TIMEOUT_S)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.coordinator.classic_protocol.manager import CallbackKind
 from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
 from kconsumer.coordinator.consumer_protocol.state import ConsumerMember, MemberState
+from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema.consumer_group import (
@@ -39,8 +39,8 @@ class EpochHarness:
     """The managers of one member, wired as an engine wires them; `now` moves by hand."""
 
     def __init__(self, *topics: str, subscribe: bool = True, **options: Any) -> None:
-        options = {"enable_auto_commit": False, "group_protocol": "consumer"} | options
-        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
+        merged: dict[str, Any] = {"enable_auto_commit": False, "group_protocol": "consumer"} | options
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **merged)
         self.now = 1000.0
         components = make_components(self.config)
         group = group_of(components)

@@ -167,8 +167,8 @@ class World:
                 continue
             out = topics.get(key[0])
             if out is None:
-                field_name = "topic_id" if version > 12 else "topic"
-                out = topics[key[0]] = FetchableTopicResponse(**{field_name: key[0]})
+                out = topics[key[0]] = FetchableTopicResponse()
+                setattr(out, "topic_id" if version > 12 else "topic", key[0])
             out.partitions.append(data)
         response = FetchResponse(responses=list(topics.values()), session_id=view.session_id)
         for name in ("error_code", "node_endpoints", "throttle_time_ms", "session_id"):

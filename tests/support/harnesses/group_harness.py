@@ -23,6 +23,7 @@ from kconsumer.schema.metadata import (
     MetadataResponseTopic,
 )
 from kconsumer.schema.offsets import (
+    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -196,7 +197,12 @@ class GroupHarness:
 
 
 def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:
-    """An answer to a commit, with this error code for every partition."""
+    """Returns the response to a commit, with this error code for every partition."""
+    return committed_by(request.message, code)
+
+
+def committed_by(message: OffsetCommitRequest, code: int = 0) -> OffsetCommitResponse:
+    """Returns the response to this OffsetCommit, with this error code for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -207,6 +213,6 @@ def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:
                     for p in topic.partitions
                 ],
             )
-            for topic in request.message.topics
+            for topic in message.topics
         ]
     )

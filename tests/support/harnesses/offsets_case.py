@@ -62,8 +62,12 @@ class OffsetsCase:
 
     def settle_metadata(self, now: float = 0.0) -> None:
         """Have the metadata manager's own first update answered."""
-        topics = {str(p): self.cluster.leader(p).leader.id for p in self.subscription.assigned()}  # type: ignore[union-attr]
-        answer(self.metadata.poll(now).requests[0], led_by(topics, 3), now)
+        leaders = {}
+        for partition in self.subscription.assigned():
+            node = self.cluster.leader(partition).leader
+            assert node is not None
+            leaders[str(partition)] = node.id
+        answer(self.metadata.poll(now).requests[0], led_by(leaders, 3), now)
 
 
 def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:

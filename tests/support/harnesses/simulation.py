@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from kconsumer.schema.offsets import (
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import answered, topic_id
-from support.harnesses.group_harness import FirstTakesAll, committed
+from support.harnesses.group_harness import FirstTakesAll, committed_by
 from support.harnesses.manager_driver import metadata, partition, topic
 from support.harnesses.wiring import make_components
 
@@ -64,10 +64,10 @@ class Simulation:
     """A consumer that polls without pause, and asks a question of each kind as soon as the last one was answered."""
 
     def __init__(self, fault: Fault | None = None, *, subscribe: bool = True, **options: Any) -> None:
-        options = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
-        if options.get("group_protocol") == "classic":
-            options["heartbeat_interval_ms"] = HEARTBEAT_MS
-        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
+        merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
+        if merged.get("group_protocol") == "classic":
+            merged["heartbeat_interval_ms"] = HEARTBEAT_MS
+        self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **merged)
         self.clock = VirtualClock(1000.0)
         self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
@@ -198,8 +198,9 @@ def coded(message: Message, depth: int = 0) -> Iterator[tuple[int, Any]]:
     """The messages in a response that have an error code, and how deep they are."""
     if hasattr(message, "error_code"):
         yield depth, message
-    for field in type(message).__slots__:
-        value = getattr(message, field)
+    names: Iterable[str] = type(message).__slots__
+    for name in names:
+        value = getattr(message, name)
         for part in value if isinstance(value, list) else ():
             if isinstance(part, Message):
                 yield from coded(part, depth + 1)
@@ -307,12 +308,6 @@ def _fetch(request: Any) -> FetchResponse:
     return FetchResponse(responses=responses)
 
 
-class _Request(NamedTuple):
-    """What `committed` reads of a request."""
-
-    message: Any
-
-
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     "Metadata": _metadata,
     "FindCoordinator": _coordinator,
@@ -321,7 +316,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
     "SyncGroup": _sync,
     "Heartbeat": lambda request: HeartbeatResponse(),
     "OffsetFetch": _offset_fetch,
-    "OffsetCommit": lambda request: committed(_Request(request)),  # type: ignore[arg-type]
+    "OffsetCommit": committed_by,
     "ListOffsets": _list_offsets,
     "OffsetForLeaderEpoch": _leader_epochs,
     "Fetch": _fetch,

@@ -44,10 +44,11 @@ def main() -> int:
     while not stop.is_set():
         by_partition: dict[tuple[str, int], list[int]] = {}
         for message in consumer.consume(500, 0.2):
-            if message.error() is None:
-                by_partition.setdefault((message.topic(), message.partition()), []).append(message.offset())
-        for partition, offsets in by_partition.items():
-            say("records", partition=partition, offsets=offsets)
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if message.error() is None and topic is not None and partition is not None and offset is not None:
+                by_partition.setdefault((topic, partition), []).append(offset)
+        for read, offsets in by_partition.items():
+            say("records", partition=read, offsets=offsets)
     consumer.close()
     say("closed")
     return 0

@@ -115,8 +115,8 @@ def random_case(seed: int) -> Case:
     everything = kind == "everything"
     racks = rng.choice((2, 3)) if kind == "racks" else rng.choice((0, 3)) if everything else 0
     equal = rng.random() < (0.0 if kind == "mixed" else 0.4)
-    size = {"members": 25, "topics": 16} if rng.random() < 0.1 else {}
-    members = Members(rng, *random_group(rng, racks=racks, equal=equal, **size))
+    count, topics = (25, 16) if rng.random() < 0.1 else (9, 8)
+    members = Members(rng, *random_group(rng, racks=racks, equal=equal, members=count, topics=topics))
     for _ in range(rng.randint(1, 3)):
         given = lists("sticky", members.view, members.subscriptions("sticky"))
         members.take(given, missing=0.25 if kind in ("conflicts", "everything") else 0.0)

@@ -8,6 +8,7 @@ every single partition is an arc here; the assignors' own search works on classe
 
 from __future__ import annotations
 
+from kconsumer.types import TopicPartition
 from support.oracles.assignor_cases import Case
 from support.oracles.assignor_groups import Given
 
@@ -33,7 +34,7 @@ def _moves(case: Case, given: Given, members: list[str]) -> dict[tuple[int, int]
     claims = {member: set(mine) for member, (_, mine) in case.members.owned.items()}
     racks_matter = case.members.racks_matter()
 
-    def worth(member: str, partition: tuple[str, int]) -> int:
+    def worth(member: str, partition: TopicPartition) -> int:
         topic, number = partition
         total = 0
         if racks_matter:

@@ -38,12 +38,13 @@ def read_to_end(
         while reading:
             assert time.monotonic() < deadline, f"confluent-kafka did not reach the end of {topic} {reading}"
             for message in consumer.consume(1000, timeout=0.5):
-                error = message.error()
+                error, partition = message.error(), message.partition()
+                assert partition is not None
                 if error is None:
-                    found[message.partition()].append(as_row(message))
+                    found[partition].append(as_row(message))
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    reading.discard(message.partition())
+                    reading.discard(partition)
     finally:
         consumer.close()
     return found

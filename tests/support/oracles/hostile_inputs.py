@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import zstandard
 
@@ -35,6 +35,7 @@ from kconsumer.testing.batches import (
     frame_batch,
 )
 
+T = TypeVar("T")
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
 OLD_CODECS = tuple(name for name in CODECS if name != "zstd")
 BOMB_LIMIT = 1 << 16  # what a batch may decompress to while bombs are tried, so that they are quick to make and read
@@ -68,7 +69,7 @@ RECORDS = [
 MINIMAL = b"\x0c\x00\x00\x00\x01\x01\x00"
 
 
-def pick(rng: Random, choices: Any) -> Any:
+def pick(rng: Random, choices: Sequence[T]) -> T:
     """One of a sequence; a third of the price of `rng.choice`."""
     return choices[int(rng.random() * len(choices))]
 

@@ -61,7 +61,11 @@ Straight = list[tuple[int, bytes | None]]
 
 
 def new_fetch(
-    data: bytes | Slice, rng: Random, *, log_bytes: bool | None = None, hold: Callable[[Any], object] | None = None
+    data: bytes | bytearray | Slice,
+    rng: Random,
+    *,
+    log_bytes: bool | None = None,
+    hold: Callable[[Any], object] | None = None,
 ) -> PartitionFetch:
     """As a consumer may be configured and positioned."""
     bits = rng.getrandbits(8)

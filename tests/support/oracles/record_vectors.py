@@ -213,8 +213,8 @@ def record_classic_member(recorder: Recorder, step: int, topic_id: bytes) -> Non
     names = {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
     given = ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic=TOPIC, partitions=[0, 1])])
     assignments = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=encode_assignment(given))]
-    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
-    settled(recorder, SYNC_GROUP, step, SyncGroupRequest(**names, **protocol, assignments=assignments))
+    sync = SyncGroupRequest(**names, protocol_type="consumer", protocol_name="range", assignments=assignments)
+    settled(recorder, SYNC_GROUP, step, sync)
     settled(recorder, HEARTBEAT, step, HeartbeatRequest(**names))
     settled(recorder, OFFSET_COMMIT, step, commit_request(joined, group, topic_id))
     settled(recorder, OFFSET_FETCH, step, fetch_request(group, topic_id))

@@ -204,7 +204,7 @@ def main() -> int:
     consumer = kconsumer.Consumer(
         **settings,
         enable_auto_commit=commits == "auto" and topics is not None,
-        interceptors=CommitReporter() if topics else (),
+        interceptors=[CommitReporter()] if topics else (),
     )
     epochs = settings.get("group_protocol") == "consumer"
     reader = Reader(consumer, commits, restless=restless, epochs=epochs, by_offset=by_offset)

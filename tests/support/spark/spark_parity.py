@@ -102,7 +102,8 @@ def progress(query: Any) -> list[tuple[Any, ...]]:
 
 def offsets(value: Any) -> dict[str, dict[str, int]] | None:
     """Offsets as progress reports have them, as text or as what the text says."""
-    return json.loads(value) if isinstance(value, str) else value
+    found: dict[str, dict[str, int]] | None = json.loads(value) if isinstance(value, str) else value
+    return found
 
 
 def has_words(text: str, pattern: str) -> bool:
