@@ -18,7 +18,7 @@ from kconsumer.config.kinds import Option
 from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
 from kconsumer.coordinator.classic_protocol.state import TRANSITIONS as MEMBER
 from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS as EPOCH_HEARTBEAT_REACTIONS
-from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, MemberState
+from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS as CONSUMER_MEMBER
 from kconsumer.coordinator.error_actions import (
     COMMIT_ACTIONS,
     CONSUMER_COMMIT_ACTIONS,
@@ -207,7 +207,6 @@ Every state may fall back to UNJOINED: an answer can take the membership away at
 EPOCHS_TEXT = """
 Where a member of the consumer protocol stands (`kconsumer/coordinator/consumer_protocol/state.py`, driven by
 `kconsumer/coordinator/consumer_protocol/manager.py`).
-The table in the code says from where each state may be entered; here it is turned round.
 An illegal change raises `StateError`.
 
 - UNSUBSCRIBED: not a member. The next `poll` with a subscription joins.
@@ -224,7 +223,7 @@ An illegal change raises `StateError`.
 
 PARTITION_TEXT = """
 How far an assigned partition is on its way to being fetched (`kconsumer/state/partition.py`).
-A change that is not in the table comes from an answer that is late, and is ignored, as in Java.
+An illegal change raises `StateError`; a response that arrives late is recognized before it changes anything.
 `paused`, `pending_revocation`, `unsubscribed` and `awaiting_callback` are flags beside the state: each of them holds
 the partition back, and `partition_states()` says which. Two of them are computed: `pending_revocation` whenever the
 target assignment changes, `unsubscribed` whenever the subscription does.
@@ -237,7 +236,7 @@ target assignment changes, `unsubscribed` whenever the subscription does.
 
 CONNECTION_TEXT = """
 The life of one connection (`kconsumer/net/states.py`).
-An event that does not fit the state raises `StateError`.
+An illegal change raises `StateError`.
 
 - PROBING: the listener closed connections without a word. One request shows whether it speaks Kafka without TLS, or
   wants a login (`kconsumer/net/probes.py`); the connection then ends in any case.
@@ -289,13 +288,6 @@ def machine(transitions: Mapping[enum.Enum, Collection[enum.Enum]]) -> str:
     return drawing(arrows, order[0]) + "\n" + table(("from", "to"), rows)
 
 
-def connection_machine() -> str:
-    """Diagram and table of the connection, whose table is (state, event) -> state."""
-    arrows = [(before, after, event.value) for (before, event), after in CONNECTION.items()]
-    rows = [(before.name, event.name, after.name) for (before, event), after in CONNECTION.items()]
-    return drawing(arrows, arrows[0][0]) + "\n" + table(("in", "on", "becomes"), rows)
-
-
 def reactions(codes: Mapping[int, enum.Enum]) -> str:
     """A table of error codes."""
     rows = []
@@ -310,12 +302,9 @@ def machines_page() -> str:
     """The machines, then what error codes lead to."""
     parts = [MACHINES_HEAD]
     parts.append("\n## Membership, classic protocol\n" + MEMBER_TEXT + "\n" + machine(MEMBER))
-    epochs = {
-        before: [after for after, all_before in PREDECESSORS.items() if before in all_before] for before in MemberState
-    }
-    parts.append("\n## Membership, consumer protocol (KIP-848)\n" + EPOCHS_TEXT + "\n" + machine(epochs))
+    parts.append("\n## Membership, consumer protocol (KIP-848)\n" + EPOCHS_TEXT + "\n" + machine(CONSUMER_MEMBER))
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
-    parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + connection_machine())
+    parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + machine(CONNECTION))
     parts.append("\n## Error codes\n" + REACTIONS_TEXT)
     for title, module, codes in ERRORS:
         parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{reactions(codes)}")

@@ -14,7 +14,16 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FACTS = {"backoff", "error_codes", "error_tables", "errors", "types", "deferred_calls", "repeated_failures"}
+FACTS = {
+    "backoff",
+    "error_codes",
+    "error_tables",
+    "errors",
+    "transitions",
+    "types",
+    "deferred_calls",
+    "repeated_failures",
+}
 TOOLS = (
     FACTS
     | {"clock", "_core", "schema", "config", "compression"}
@@ -41,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "error_codes": set(),
     "error_tables": {"error_codes"},
     "errors": {"error_codes"},
+    "transitions": {"errors"},
     "types": set(),
     "clock": set(),
     "deferred_calls": set(),

@@ -32,15 +32,15 @@ from kconsumer.errors import (
     BrokerConnectionError,
     KafkaError,
     ProtocolError,
-    StateError,
     error_for,
 )
 from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
-from kconsumer.net.states import TRANSITIONS, ConnectionEvent, ConnectionState
+from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
+from kconsumer.transitions import checked_transition
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
@@ -130,12 +130,9 @@ class Connection:
 
     # --- state ---
 
-    def handle(self, event: ConnectionEvent) -> None:
-        """Move to the next state. Raises StateError, changing nothing, if the event is not legal now."""
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise StateError(f"{self.name}: {event.value!r} cannot happen to a connection that is {self.state.value}")
-        self.state = following
+    def transition_to(self, state: ConnectionState) -> None:
+        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        self.state = checked_transition(TRANSITIONS, self.name, self.state, state)
 
     @property
     def ready(self) -> bool:
@@ -170,15 +167,15 @@ class Connection:
     def transport_ready(self, now: float) -> None:
         """Bytes can flow: log in, or ask for the broker's versions; or send the probe."""
         if self.probe is not None:
-            self.handle(ConnectionEvent.PROBE_BEGINS)
+            self.transition_to(ConnectionState.PROBING)
             probe = self.probe
             self._enqueue(probe.api, probe.version, probe.message, now, probe.timeout_ms, handler=self._on_probe)
             return
         if self._new_authenticator is not None:
-            self.handle(ConnectionEvent.AUTH_STARTED)
+            self.transition_to(ConnectionState.AUTHENTICATING)
             self._authenticate(self._new_authenticator, now)
             return
-        self.handle(ConnectionEvent.TRANSPORT_READY)
+        self.transition_to(ConnectionState.CHECKING_VERSIONS)
         self._request_versions(API_VERSIONS.max_version, now)
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
@@ -391,7 +388,7 @@ class Connection:
     def _start_session(self) -> None:
         """The first request of a login over a connection that is in use: no other may follow before it is over."""
         if self.state is ConnectionState.READY:
-            self.handle(ConnectionEvent.AUTH_STARTED)
+            self.transition_to(ConnectionState.REAUTHENTICATING)
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
         """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
@@ -402,7 +399,7 @@ class Connection:
             self._reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
             self._reauth_since = now + lifetime_ms * _LATEST
         first = self.state is ConnectionState.AUTHENTICATING
-        self.handle(ConnectionEvent.AUTHENTICATED)
+        self.transition_to(ConnectionState.CHECKING_VERSIONS if first else ConnectionState.READY)
         if first:
             self._request_versions(API_VERSIONS.max_version, now)
 
@@ -439,7 +436,7 @@ class Connection:
             raise ProtocolError(f"{self.name} answered ApiVersions with bytes that do not parse: {error}") from error
         self._note_throttle(entry, message)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
-        self.handle(ConnectionEvent.VERSIONS_KNOWN)
+        self.transition_to(ConnectionState.READY)
 
     # --- the probe ---
 
@@ -475,7 +472,7 @@ class Connection:
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
         """End the connection: `error` answers the `culprit` (or everyone, without one), others lost their
         connection."""
-        self.handle(ConnectionEvent.CLOSE)
+        self.transition_to(ConnectionState.CLOSED)
         lost = error
         if culprit is not None or not isinstance(error, BrokerConnectionError):
             lost = BrokerConnectionError(f"the connection to {self.name} was closed: {error}")

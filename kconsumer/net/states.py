@@ -1,4 +1,4 @@
-"""The life of a connection as a table; `connection.py` tells its story."""
+"""The states of a connection; `connection.py` changes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class ConnectionState(enum.Enum):
-    """Where a connection is in its life."""
+    """How far a connection is on its way to serving requests."""
 
     CONNECTING = "connecting"
     AUTHENTICATING = "authenticating"
@@ -18,29 +18,13 @@ class ConnectionState(enum.Enum):
     CLOSED = "closed"
 
 
-class ConnectionEvent(enum.Enum):
-    """What moves a connection on."""
-
-    TRANSPORT_READY = "transport ready"
-    PROBE_BEGINS = "probe begins"
-    AUTH_STARTED = "login begins"
-    AUTHENTICATED = "logged in"
-    VERSIONS_KNOWN = "versions known"
-    CLOSE = "close"
-
-
-TRANSITIONS: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
-    (ConnectionState.CONNECTING, ConnectionEvent.TRANSPORT_READY): ConnectionState.CHECKING_VERSIONS,
-    (ConnectionState.CONNECTING, ConnectionEvent.PROBE_BEGINS): ConnectionState.PROBING,
-    (ConnectionState.CONNECTING, ConnectionEvent.AUTH_STARTED): ConnectionState.AUTHENTICATING,
-    (ConnectionState.AUTHENTICATING, ConnectionEvent.AUTHENTICATED): ConnectionState.CHECKING_VERSIONS,
-    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.VERSIONS_KNOWN): ConnectionState.READY,
-    (ConnectionState.READY, ConnectionEvent.AUTH_STARTED): ConnectionState.REAUTHENTICATING,
-    (ConnectionState.REAUTHENTICATING, ConnectionEvent.AUTHENTICATED): ConnectionState.READY,
-    (ConnectionState.CONNECTING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.AUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.CHECKING_VERSIONS, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.PROBING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.READY, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
-    (ConnectionState.REAUTHENTICATING, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+S = ConnectionState
+TRANSITIONS: Mapping[ConnectionState, frozenset[ConnectionState]] = {
+    S.CONNECTING: frozenset({S.AUTHENTICATING, S.CHECKING_VERSIONS, S.PROBING, S.CLOSED}),
+    S.AUTHENTICATING: frozenset({S.CHECKING_VERSIONS, S.CLOSED}),
+    S.CHECKING_VERSIONS: frozenset({S.READY, S.CLOSED}),
+    S.PROBING: frozenset({S.CLOSED}),
+    S.READY: frozenset({S.REAUTHENTICATING, S.CLOSED}),
+    S.REAUTHENTICATING: frozenset({S.READY, S.CLOSED}),
+    S.CLOSED: frozenset(),
 }

@@ -7,11 +7,12 @@ decide when to ask a broker anything; `offsets/reset_manager.py` does.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kconsumer.errors import StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
+from kconsumer.transitions import checked_transition
 from kconsumer.types import OffsetReset, TopicPartition
 
 
@@ -26,9 +27,9 @@ class FetchState(enum.Enum):
 
 INITIALIZING, FETCHING, AWAIT_RESET, AWAIT_VALIDATION = FetchState
 
-# From each state to those it may become. As in Java, any other change is ignored, not an error: it comes from
-# an answer that arrives after the partition has moved on.
-TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
+# A response that arrives late must not change the state any more: `SubscriptionState` compares what was requested with
+# the present state before it calls a method that does.
+TRANSITIONS: Mapping[FetchState, frozenset[FetchState]] = {
     INITIALIZING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
     FETCHING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
     AWAIT_RESET: frozenset({FETCHING, AWAIT_RESET}),
@@ -134,34 +135,32 @@ class PartitionState:
 
     # --- transitions -------------------------------------------------------------------------------------
 
-    def transition(self, to: FetchState, position: FetchPosition | None = None) -> bool:
-        """Become `to`, at `position` (None keeps the present one). False, and nothing changed, if not
-        allowed.
+    def transition_to(self, new: FetchState, position: FetchPosition | None = None) -> None:
+        """Change the state, at `position` (None keeps the present one).
 
-        Raises StateError for a state that needs a position when there is none.
+        Raises StateError, changing nothing, if the table does not allow it, or if the new state needs a position and
+        there is none.
         """
         old = self.fetch_state
-        if to not in TRANSITIONS[old]:
-            return False
-        if to in HAS_POSITION:
+        checked_transition(TRANSITIONS, f"partition {self.topic_partition}", old, new)
+        if new in HAS_POSITION:
             if position is None:
                 position = self.position
             if position is None:
-                raise StateError(f"a partition cannot become {to.value} without a position")
+                raise StateError(f"partition {self.topic_partition} cannot become {new.value} without a position")
             self.position = position
             if position.leader.leader is None:
                 self.tally.unchecked_leaders = True
         else:
             self.position = None
-        if to is not old:
-            self.tally.without_position += (old is FETCHING) - (to is FETCHING)
-            self.fetch_state = to
+        if new is not old:
+            self.tally.without_position += (old is FETCHING) - (new is FETCHING)
+            self.fetch_state = new
             self.state_since = self.tally.now
         self.next_retry = 0.0
         self.failures = 0
         self.last_error = ""
         self._refresh()
-        return True
 
     def join(self, tally: Tally) -> None:
         """Count this state in the tally of a new assignment that keeps the partition."""
@@ -181,10 +180,10 @@ class PartitionState:
 
     def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
         """Drop the position and request another one by `strategy`, not before `retry_at` (ms)."""
-        if self.transition(AWAIT_RESET):
-            self.reset_strategy = strategy
-            self.reset_end = None
-            self.next_retry = retry_at
+        self.transition_to(AWAIT_RESET)
+        self.reset_strategy = strategy
+        self.reset_end = None
+        self.next_retry = retry_at
 
     def reset_out_of_range(self, strategy: OffsetReset, delay_ms: Callable[[int], float]) -> None:
         """Reset a position that is outside the log: at once, or after `delay_ms(delays)` if the broker has refused the
@@ -204,9 +203,9 @@ class PartitionState:
 
     def seek(self, position: FetchPosition) -> None:
         """Take this position as it is."""
+        self.transition_to(FETCHING, position)
         self.topic_id = None
-        if self.transition(FETCHING, position):
-            self.reset_strategy = None
+        self.reset_strategy = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
         """Take this position, to be checked against the leader's log first if the epochs allow it
@@ -217,7 +216,7 @@ class PartitionState:
     def validate(self, position: FetchPosition) -> None:
         """Have `position` checked, or take it at once when an epoch is missing."""
         checkable = position.offset_epoch is not None and position.leader.epoch is not None
-        self.transition(AWAIT_VALIDATION if checkable else FETCHING, position)
+        self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
     def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
         """The partition's leader is now `leader`. True if the position awaits validation."""
@@ -232,7 +231,7 @@ class PartitionState:
     def complete_validation(self) -> None:
         """The position was found good, or cannot be checked."""
         if self.fetch_state is AWAIT_VALIDATION:
-            self.transition(FETCHING)
+            self.transition_to(FETCHING)
 
     # --- retries -----------------------------------------------------------------------------------------
 

@@ -236,7 +236,7 @@ def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
         return asked
 
     def believe(self: PartitionState, position: FetchPosition) -> None:
-        self.transition(FETCHING, position)
+        self.transition_to(FETCHING, position)
 
     monkeypatch.setattr(FetchSession, "_request_partition", ask_with_epoch)
     monkeypatch.setattr(PartitionState, "validate", believe)

@@ -165,7 +165,7 @@ class ClassicMembership(Membership[Member]):
 
     def _begin_prepare(self, now: float) -> None:
         if self._member.state is not MemberState.PREPARING:
-            self._member.move(MemberState.PREPARING)
+            self._member.transition_to(MemberState.PREPARING)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             self._subscription.mark_pending_revocation(self._subscription.assigned())
         self._commit_first(now)
@@ -192,7 +192,7 @@ class ClassicMembership(Membership[Member]):
         self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
         self._subscription.reset_group_subscription()
         if self._member.state is MemberState.PREPARING:  # else reset meanwhile: prepare again, what is left is lost
-            self._member.move(MemberState.JOINING)
+            self._member.transition_to(MemberState.JOINING)
 
     # --- JoinGroup -------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class ClassicMembership(Membership[Member]):
             )
             return
         member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
-        member.move(MemberState.SYNCING)
+        member.transition_to(MemberState.SYNCING)
         self._metrics.joined(reply.now - reply.sent_at, reply.now)
         self._heartbeat.joined(reply.now)
         log.info(
@@ -297,7 +297,7 @@ class ClassicMembership(Membership[Member]):
         """The generation cannot be completed: raise the error from poll, send another JoinGroup after the backoff."""
         self._fail(error, now)
         self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
-        self._member.move(MemberState.JOINING)
+        self._member.transition_to(MemberState.JOINING)
 
     def _sync(self, now: float) -> PollResult:
         if self._sync_assignments is None and not self._assign(now):
@@ -336,14 +336,14 @@ class ClassicMembership(Membership[Member]):
         if reply.error is not None:
             self._request_failed(reply.error, reply.now)
             if member.state is MemberState.SYNCING:
-                member.move(MemberState.JOINING)
+                member.transition_to(MemberState.JOINING)
             return
         message = reply.message
         if message.error_code:
             member.request_rejoin(f"SyncGroup failed: {error_for(message.error_code).name}")
             self._react(SYNC_ACTIONS, message.error_code, sent, "sync", reply.now)
             if member.state is MemberState.SYNCING:
-                member.move(MemberState.JOINING)
+                member.transition_to(MemberState.JOINING)
             return
         if member.state is not MemberState.SYNCING or member.generation != sent:
             return  # reset meanwhile: the next poll joins again
@@ -367,7 +367,7 @@ class ClassicMembership(Membership[Member]):
         # The heartbeat thread may have received this, or a call between two polls. Positions are then ahead of what the
         # caller has processed, so everything that commits or revokes waits for its next poll.
         self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
-        member.move(MemberState.COMPLETING)
+        member.transition_to(MemberState.COMPLETING)
 
     def _unreadable(self, error: ProtocolError) -> ProtocolError:
         return ProtocolError(
@@ -415,7 +415,7 @@ class ClassicMembership(Membership[Member]):
 
     def _stable(self, now: float) -> None:
         if self._member.state is MemberState.COMPLETING:
-            self._member.move(MemberState.STABLE)
+            self._member.transition_to(MemberState.STABLE)
             self._backoff.reset()
             self._retried_at_once = False
 

@@ -8,10 +8,12 @@ named because callbacks and the commit before a rebalance are steps that the eng
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import KafkaError, StateError
+from kconsumer.errors import KafkaError
+from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
 
@@ -42,7 +44,7 @@ class MemberState(enum.Enum):
 
 S = MemberState
 # Every state may fall back to UNJOINED: a reset can come with any answer.
-TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
+TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     S.UNJOINED: frozenset({S.PREPARING, S.UNJOINED}),
     S.PREPARING: frozenset({S.JOINING, S.UNJOINED}),
     S.JOINING: frozenset({S.SYNCING, S.UNJOINED}),
@@ -55,7 +57,7 @@ _COMMIT_STATES = frozenset({S.PREPARING, S.COMPLETING, S.STABLE})
 
 
 class Member:
-    """The member's generation and state; `move` is the only way to change state."""
+    """The member's generation and state; `transition_to` is the only way to change the state."""
 
     __slots__ = ("fenced", "generation", "group_id", "group_instance_id", "rejoin_reason", "state")
 
@@ -67,11 +69,9 @@ class Member:
         self.rejoin_reason: str | None = None
         self.fenced: KafkaError | None = None  # another consumer has our group_instance_id, and with it our place
 
-    def move(self, state: MemberState) -> None:
-        """Change state; an illegal change raises and changes nothing."""
-        if state not in TRANSITIONS[self.state]:
-            raise StateError(f"member cannot go from {self.state.name} to {state.name}")
-        self.state = state
+    def transition_to(self, state: MemberState) -> None:
+        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        self.state = checked_transition(TRANSITIONS, f"the member of group {self.group_id}", self.state, state)
 
     @property
     def in_group(self) -> bool:
@@ -105,14 +105,14 @@ class Member:
         member_id = self.generation.member_id if keep_member_id else ""
         log.info("group %s: generation %d reset: %s", self.group_id, self.generation.id, reason)
         self.generation = Generation(member_id=member_id)
-        self.move(S.UNJOINED)
+        self.transition_to(S.UNJOINED)
         self.request_rejoin(reason)
 
     def leave(self) -> None:
         """Be no member any more, by our own wish."""
         self.generation = Generation()
         self.rejoin_reason = None
-        self.move(S.UNJOINED)
+        self.transition_to(S.UNJOINED)
 
     def __repr__(self) -> str:
         g = self.generation

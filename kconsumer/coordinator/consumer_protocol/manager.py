@@ -114,7 +114,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             return
         self._left_idle = False
         self._member.forget_assignment(JOIN_EPOCH)
-        self._member.move(MemberState.JOINING)
+        self._member.transition_to(MemberState.JOINING)
 
     # --- what heartbeats tell --------------------------------------------------------------------------------------
 
@@ -135,9 +135,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
             if member.state is not MemberState.RECONCILING:
                 self._metrics.rebalance_began(now)
             if member.state is not MemberState.ACKNOWLEDGING:
-                member.move(MemberState.RECONCILING)
+                member.transition_to(MemberState.RECONCILING)
         elif member.state in (MemberState.JOINING, MemberState.RECONCILING):
-            member.move(MemberState.STABLE)
+            member.transition_to(MemberState.STABLE)
 
     def on_fenced(self, reason: str, now: float) -> None:
         """The coordinator does not know us: everything owned is lost; then join anew."""
@@ -146,22 +146,22 @@ class ConsumerMembership(Membership[ConsumerMember]):
             return
         log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
         leaving = member.state in LEAVING_STATES
-        member.move(MemberState.FENCED)
+        member.transition_to(MemberState.FENCED)
         if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
             self._drop_rebalance()
         member.forget_assignment(JOIN_EPOCH)
         if leaving:
-            member.move(MemberState.UNSUBSCRIBED)
+            member.transition_to(MemberState.UNSUBSCRIBED)
             return
         self._metrics.rebalance_failed(now)
-        self._lose_all(lambda _now: member.move(MemberState.JOINING), now)
+        self._lose_all(lambda _now: member.transition_to(MemberState.JOINING), now)
 
     def on_fatal(self, error: KafkaError) -> None:
         """The member cannot go on; only a new consumer can."""
         if not self._member.in_group:
             return
         self._error = error
-        self._member.move(MemberState.FATAL)
+        self._member.transition_to(MemberState.FATAL)
         self._drop_rebalance()
         self._member.forget_assignment(JOIN_EPOCH)
         self._lose_all(None, 0.0)
@@ -170,9 +170,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
         """A heartbeat is on its way: what it says is done."""
         member = self._member
         if member.state is MemberState.ACKNOWLEDGING:
-            member.move(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
+            member.transition_to(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
         elif member.state is MemberState.LEAVING:
-            member.move(MemberState.STALE if self._left_idle else MemberState.UNSUBSCRIBED)
+            member.transition_to(MemberState.STALE if self._left_idle else MemberState.UNSUBSCRIBED)
             member.forget_assignment(JOIN_EPOCH)
 
     def on_poll_timer_expired(self) -> None:
@@ -180,8 +180,8 @@ class ConsumerMembership(Membership[ConsumerMember]):
         member = self._member
         self._left_idle = True
         self._drop_rebalance()
-        member.move(MemberState.PREPARE_LEAVING)
-        member.move(MemberState.LEAVING)
+        member.transition_to(MemberState.PREPARE_LEAVING)
+        member.transition_to(MemberState.LEAVING)
         member.member_epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
         self._lose_all(None, 0.0)
 
@@ -244,7 +244,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
 
     def _finish(self, goal: LocalAssignment, now: float) -> None:
         self._member.current = goal
-        self._member.move(MemberState.ACKNOWLEDGING)
+        self._member.transition_to(MemberState.ACKNOWLEDGING)
         self._metrics.rebalanced(now)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._drop_rebalance()
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
-            self._member.move(MemberState.PREPARE_LEAVING)
+            self._member.transition_to(MemberState.PREPARE_LEAVING)
         return self._leave_callback_for(self._known_to_listener(self._subscription.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
@@ -269,11 +269,11 @@ class ConsumerMembership(Membership[ConsumerMember]):
             self._subscription.assign_from_group(())
         if member.state not in LEAVING_STATES:
             if member.state is MemberState.FENCED:
-                member.move(MemberState.UNSUBSCRIBED)
+                member.transition_to(MemberState.UNSUBSCRIBED)
             return None
         self._left_idle = False
         if member.state is MemberState.PREPARE_LEAVING:  # else the poll interval was exceeded during a heartbeat
-            member.move(MemberState.LEAVING)
+            member.transition_to(MemberState.LEAVING)
         static = member.group_instance_id is not None
         if self._coordinator.connection_id is None or (leave_group is False and not static):
             self.heartbeat.end_membership()

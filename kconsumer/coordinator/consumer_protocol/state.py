@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import StateError
+from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
 
@@ -39,22 +39,17 @@ class MemberState(enum.Enum):
 
 
 S = MemberState
-# From which states each one may be entered; everything else is an internal error.
-PREDECESSORS: Mapping[MemberState, frozenset[MemberState]] = {
-    S.UNSUBSCRIBED: frozenset({S.PREPARE_LEAVING, S.LEAVING, S.FENCED}),
-    S.JOINING: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE}),
-    S.RECONCILING: frozenset({S.STABLE, S.JOINING, S.ACKNOWLEDGING, S.RECONCILING}),
-    S.ACKNOWLEDGING: frozenset({S.RECONCILING}),
-    S.STABLE: frozenset({S.JOINING, S.ACKNOWLEDGING, S.RECONCILING}),
-    S.FENCED: frozenset(
-        {S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.PREPARE_LEAVING, S.LEAVING},
-    ),
-    S.PREPARE_LEAVING: frozenset({S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.UNSUBSCRIBED}),
-    S.LEAVING: frozenset({S.PREPARE_LEAVING}),
-    S.STALE: frozenset({S.LEAVING}),
-    S.FATAL: frozenset(
-        {S.JOINING, S.STABLE, S.RECONCILING, S.ACKNOWLEDGING, S.PREPARE_LEAVING, S.LEAVING, S.UNSUBSCRIBED},
-    ),
+TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
+    S.UNSUBSCRIBED: frozenset({S.JOINING, S.PREPARE_LEAVING, S.FATAL}),
+    S.JOINING: frozenset({S.RECONCILING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL}),
+    S.RECONCILING: frozenset({S.RECONCILING, S.ACKNOWLEDGING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL}),
+    S.ACKNOWLEDGING: frozenset({S.RECONCILING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL}),
+    S.STABLE: frozenset({S.RECONCILING, S.FENCED, S.PREPARE_LEAVING, S.FATAL}),
+    S.FENCED: frozenset({S.UNSUBSCRIBED, S.JOINING}),
+    S.PREPARE_LEAVING: frozenset({S.UNSUBSCRIBED, S.FENCED, S.LEAVING, S.FATAL}),
+    S.LEAVING: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
+    S.STALE: frozenset({S.JOINING}),
+    S.FATAL: frozenset(),
 }
 NOT_IN_GROUP = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # not in the group as far as heartbeats go
 LEAVING_STATES = frozenset({S.PREPARE_LEAVING, S.LEAVING})
@@ -77,7 +72,7 @@ class LocalAssignment:
 
 
 class ConsumerMember:
-    """The member's id, epoch, state and assignment; `move` is the only way to change state."""
+    """The member's id, epoch, state and assignment; `transition_to` is the only way to change the state."""
 
     __slots__ = ("current", "group_id", "group_instance_id", "member_epoch", "member_id", "state", "target")
 
@@ -93,12 +88,11 @@ class ConsumerMember:
         self.target = LocalAssignment()  # what the coordinator wants us to own
         self.current = LocalAssignment()  # what we own, and have told or will tell
 
-    def move(self, state: MemberState) -> None:
-        """Change state; an illegal change raises and changes nothing."""
-        if self.state not in PREDECESSORS[state]:
-            raise StateError(f"member cannot go from {self.state.name} to {state.name}")
-        log.debug("group %s: member %s: %s -> %s", self.group_id, self.member_id, self.state.name, state.name)
-        self.state = state
+    def transition_to(self, state: MemberState) -> None:
+        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        old = self.state
+        self.state = checked_transition(TRANSITIONS, f"the member of group {self.group_id}", old, state)
+        log.debug("group %s: member %s: %s -> %s", self.group_id, self.member_id, old.name, state.name)
 
     @property
     def reconciled(self) -> bool:

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from kconsumer.coordinator.consumer_protocol.state import PREDECESSORS, ConsumerMember, LocalAssignment, MemberState
+from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS, ConsumerMember, LocalAssignment, MemberState
 from kconsumer.errors import StateError
 
 pytestmark = pytest.mark.network_thread
 
 S = MemberState
-# java-consumer.md §4.5, from the other side: where each state leads
+# Java's MemberState lists the states from which each one may be entered; this is the same table the other way round
 SUCCESSORS = {
     S.UNSUBSCRIBED: {S.JOINING, S.PREPARE_LEAVING, S.FATAL},
     S.JOINING: {S.RECONCILING, S.STABLE, S.FENCED, S.PREPARE_LEAVING, S.FATAL},
@@ -33,17 +33,17 @@ def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
     member = ConsumerMember("g", None)
     member.state = before
     if after in SUCCESSORS[before]:
-        member.move(after)
+        member.transition_to(after)
         assert after is member.state
     else:
         with pytest.raises(StateError, match=f"{before.name} to {after.name}"):
-            member.move(after)
+            member.transition_to(after)
         assert before is member.state
 
 
 def test_every_state_is_in_the_table() -> None:
     """The table is complete: a state without a row could never be entered."""
-    assert set(S) == set(PREDECESSORS)
+    assert set(S) == set(TRANSITIONS)
 
 
 def test_the_member_makes_its_own_id() -> None:

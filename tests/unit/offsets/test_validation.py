@@ -322,7 +322,7 @@ def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:
     """While no leader is known the old one is not asked again, and metadata is."""
     case = Case()
     state = case.subscription.get(A0)
-    state.transition(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
+    state.transition_to(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
     case.cluster.update_last_seen_epoch(A0, 4)
     assert RETRY_MS == case.waits(1.0)
     assert case.metadata.poll(1000.0).requests

@@ -43,21 +43,23 @@ def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
     """A partition brought into a state by legal steps."""
     made = PartitionState(tally)
     if state is not FetchState.INITIALIZING:
-        assert made.transition(state, HERE if state in HAS_POSITION else None)
+        made.transition_to(state, HERE if state in HAS_POSITION else None)
     return made
 
 
 @pytest.mark.parametrize(("old", "new"), list(itertools.product(FetchState, FetchState)))
 def test_transitions(old: FetchState, new: FetchState) -> None:
-    """Legal changes happen; illegal ones are ignored and change nothing."""
+    """Legal changes happen; illegal ones raise and change nothing."""
     state = state_in(old)
     legal = (old.value, new.value) in LEGAL
     before = (state.fetch_state, state.position, state.fetchable)
     assert legal == (new in TRANSITIONS[old])
-    assert legal == state.transition(new, HERE)
     if legal:
+        state.transition_to(new, HERE)
         assert (new, HERE if new in HAS_POSITION else None) == (state.fetch_state, state.position)
     else:
+        with pytest.raises(StateError, match=f"{old.name} to {new.name}"):
+            state.transition_to(new, HERE)
         assert before == (state.fetch_state, state.position, state.fetchable)
 
 
@@ -65,7 +67,7 @@ def test_transitions(old: FetchState, new: FetchState) -> None:
 def test_a_state_with_position_needs_one(new: FetchState) -> None:
     """A partition that never had a position cannot become one that has."""
     with pytest.raises(StateError, match="without a position"):
-        PartitionState().transition(new)
+        PartitionState().transition_to(new)
 
 
 @pytest.mark.parametrize("state", FetchState)
