@@ -178,7 +178,7 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Leave the group, or drop the assignment. Runs the revoked (or lost) callback; does not auto-commit."""
         self._rewind()
-        self._engine.unsubscribe()
+        self._engine.run(self._engine.operations.unsubscribe())
 
     @guarded
     def assignment(self) -> frozenset[TopicPartition]:
@@ -315,7 +315,8 @@ class Consumer:
         RebalanceInProgressError while the group rebalances, TimeoutError, StateError without a group (Java
         `commitSync`).
         """
-        self._engine.commit(self._offsets(offsets), self._timer(timeout))
+        engine = self._engine
+        engine.run(engine.operations.commit(self._offsets(offsets), self._timer(timeout)))
 
     @guarded
     def commit_async(
@@ -327,14 +328,16 @@ class Consumer:
         While ten are under way, further ones wait and are sent together: faster than the broker is no use."""
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
-        self._engine.commit_async(self._offsets(offsets), callback)
+        self._engine.operations.commit_async(self._offsets(offsets), callback)
 
     @guarded
     def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group committed for these partitions; None for those without a commit (Java `committed`)."""
-        return self._engine.committed([_partition(tp) for tp in partitions], self._timer(timeout))
+        engine = self._engine
+        wanted = [_partition(tp) for tp in partitions]
+        return engine.run(engine.operations.committed(wanted, self._timer(timeout)))
 
     @guarded
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
@@ -342,7 +345,9 @@ class Consumer:
         is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
         tp = _partition(tp)
         unseen = self._iteration.unseen().get(tp)
-        return self._engine.position(tp, self._timer(timeout)) if unseen is None else unseen
+        if unseen is not None:
+            return unseen
+        return self._engine.run(self._engine.operations.position(tp, self._timer(timeout)))
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
@@ -390,7 +395,7 @@ class Consumer:
         self, partitions: Iterable[Partition], timestamp: int, what: str, timeout: Timeout
     ) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys((_partition(tp) for tp in partitions), timestamp)
-        found = self._engine.list_offsets(wanted, self._timer(timeout), what)
+        found = self._list_offsets(wanted, what, timeout)
         return {tp: found_at.offset for tp, found_at in found.items() if found_at is not None}
 
     @guarded
@@ -403,7 +408,12 @@ class Consumer:
             if timestamp < 0:
                 raise ValueError(f"the time for {tp} is negative: {timestamp}")
         wanted = {_partition(tp): timestamp for tp, timestamp in timestamps.items()}
-        return self._engine.list_offsets(wanted, self._timer(timeout), "finding offsets for times")
+        return self._list_offsets(wanted, "finding offsets for times", timeout)
+
+    def _list_offsets(
+        self, wanted: Mapping[TopicPartition, int], what: str, timeout: Timeout
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._engine.run(self._engine.operations.list_offsets(wanted, self._timer(timeout), what))
 
     @guarded
     def current_lag(self, tp: Partition) -> int | None:
@@ -438,12 +448,14 @@ class Consumer:
     @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
         """The topic's partitions; empty if there is no such topic (Java `partitionsFor`)."""
-        return self._engine.topics([topic], self._timer(timeout)).get(topic, ())
+        engine = self._engine
+        return engine.run(engine.operations.topics([topic], self._timer(timeout))).get(topic, ())
 
     @guarded
     def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
         """All topics this principal may see, with their partitions (Java `listTopics`)."""
-        return self._engine.topics(None, self._timer(timeout))
+        engine = self._engine
+        return engine.run(engine.operations.topics(None, self._timer(timeout)))
 
     @guarded
     def group_metadata(self) -> GroupMetadata:

@@ -7,17 +7,16 @@ when it is free.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components, Group
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
+from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError
-from kconsumer.managers import FOREVER, Promise, RequestManager, UnsentRequest
+from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
 
 log = get_logger(__name__)
 
@@ -32,32 +31,10 @@ class ClassicDriver(Driver):
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
 
-    def run_once(
-        self,
-        timeout_ms: float,
-        *,
-        joining: bool = False,
-        fetching: bool = False,
-        promise: Promise[Any] | None = None,
-    ) -> None:
-        """Poll the managers once and do one network step.
-
-        Signal handlers run when it is done. A signal ends the wait for the network.
-        """
-        self._check_open()
-        holds = SIGNALS.hold(self._components.end_wait)
-        try:
-            SIGNALS.refresh()
-            self._step(timeout_ms, joining, fetching, promise)
-            SIGNALS.run_noted()
-        finally:
-            if holds:
-                SIGNALS.release()
-        self._check_open()
-
-    def _step(self, timeout_ms: float, joining: bool, fetching: bool, promise: Promise[Any] | None) -> None:
+    def _step(self, wait: Wait, timeout_ms: float) -> None:
         parts, group = self._components, self._components.group
         may_join, failure = not self._callbacks.running, self._failure
+        fetching, promise = wait.fetching, wait.promise
         with parts.changing():
             now = parts.subscription.now
             if fetching and group is not None:
@@ -66,7 +43,7 @@ class ClassicDriver(Driver):
             wait_ms = FOREVER
             for manager in parts.managers:
                 wait_ms = min(wait_ms, self._poll_safely(manager, now))
-            if joining and group is not None and may_join:
+            if wait.joining and group is not None and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
@@ -81,10 +58,6 @@ class ClassicDriver(Driver):
             parts.rebootstrap_if_wanted()
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
-
-    def wait_for_network(self, timeout_ms: float) -> None:
-        """Make a network step without polling the managers."""
-        self.wait_for_activity(timeout_ms)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
         """A look at the network, not at managers."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components
+from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.managers import Promise, RequestManager, UnsentRequest
+from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-T = TypeVar("T")
 Submit = Callable[[Iterable[UnsentRequest], float], None]
 MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 
@@ -61,18 +61,9 @@ class Driver(ABC):
     # --- what the two ways do differently --------------------------------------------------------------------------
 
     @abstractmethod
-    def run_once(
-        self,
-        timeout_ms: float,
-        *,
-        joining: bool = False,
-        fetching: bool = False,
-        promise: Promise[Any] | None = None,
-    ) -> None:
-        """Go on for at most `timeout_ms`: less if something has changed, or `promise` is done.
-
-        Joining the group and fetching happen inside poll() only; inside a rebalance callback neither does.
-        """
+    def _step(self, wait: Wait, timeout_ms: float) -> None:
+        """Let managers and network go on for at most `timeout_ms`: less if anything has happened, or the promise of
+        the wait is done. Inside a rebalance callback nothing is joined or fetched, whatever the wait says."""
 
     @abstractmethod
     def wait_for_activity(self, timeout_ms: float) -> bool:
@@ -124,32 +115,25 @@ class Driver(ABC):
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
-    def wait(self, promise: Promise[T], timer: Timer, what: str, partitions: Iterable[TopicPartition] = ()) -> T:
-        """Go on until the promise is kept. Raises its error, TimeoutError or WakeupError."""
-        try:
-            self.raise_wakeup()
-            while not promise.done and not timer.expired:
-                self.run_once(timer.remaining_ms(), promise=promise)
-                if not promise.done:
-                    self.raise_wakeup()
-                    self.raise_errors()
-        except KafkaError as error:
-            self._give_up(promise, error)
-            raise
-        except BaseException as error:  # Ctrl-C, for one
-            self._give_up(promise, KafkaError(f"{what} was interrupted by {type(error).__name__}"))
-            raise
-        if promise.done and not isinstance(promise.error, TimeoutError):
-            return promise.result()
-        cause = promise.error.__cause__ if promise.error is not None else None
-        timed_out = self.timeout_error(what, partitions, cause)
-        self._give_up(promise, timed_out)
-        raise timed_out from cause
+    def wait(self, wait: Wait) -> None:
+        """Make one step: block the calling thread until something has happened, or the deadline of the wait is reached.
 
-    def _give_up(self, promise: Promise[Any], error: KafkaError) -> None:
-        """End a promise that no call waits for any more, so that its manager stops trying."""
-        with self._components.changing():
-            promise.set_exception(error)
+        Signal handlers run when the step is done, and a signal ends it.
+        """
+        timeout_ms = max(0.0, wait.deadline - self._clock.now())
+        if not wait.managers:
+            self.wait_for_activity(timeout_ms)
+            return
+        self._check_open()
+        holds = SIGNALS.hold(self._components.end_wait)
+        try:
+            SIGNALS.refresh()
+            self._step(wait, timeout_ms)
+            SIGNALS.run_noted()
+        finally:
+            if holds:
+                SIGNALS.release()
+        self._check_open()
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None

@@ -11,10 +11,8 @@ To close, the caller takes the network back and drives what is left itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import Components
@@ -30,8 +28,9 @@ from kconsumer.engine.events import (
     Signal,
 )
 from kconsumer.engine.network_thread import NetworkThread
+from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
-from kconsumer.managers import Promise, RequestManager, UnsentRequest
+from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.net.messages import ClientResponse
 from kconsumer.types import TopicPartition
 
@@ -72,33 +71,11 @@ class ThreadedDriver(Driver):
 
     # --- the caller's thread ---------------------------------------------------------------------------------------
 
-    def run_once(
-        self,
-        timeout_ms: float,
-        *,
-        joining: bool = False,
-        fetching: bool = False,
-        promise: Promise[Any] | None = None,
-    ) -> None:
-        """Wait until something has changed, at most `timeout_ms`, while the network thread does what is needed.
-
-        Signal handlers run when the wait is over. A signal ends it.
-        """
-        self._check_open()
-        holds = SIGNALS.hold(self._components.end_wait)
-        try:
-            SIGNALS.refresh()
-            self._step(timeout_ms, joining, fetching, promise)
-            SIGNALS.run_noted()
-        finally:
-            if holds:
-                SIGNALS.release()
-        self._check_open()
-
-    def _step(self, timeout_ms: float, joining: bool, fetching: bool, promise: Promise[Any] | None) -> None:
+    def _step(self, wait: Wait, timeout_ms: float) -> None:
         self._start()
         may_join = not self._callbacks.running
-        event = ApplicationEvent(joining and may_join, fetching and may_join)
+        fetching, promise = wait.fetching, wait.promise
+        event = ApplicationEvent(wait.joining and may_join, fetching and may_join)
         try:
             now = self._clock.now()
             if fetching:

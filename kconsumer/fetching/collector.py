@@ -122,7 +122,9 @@ class Collector:
         """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
         the middle of it). What was fetched beyond them no longer fits and is fetched again."""
         for tp, position in self._before.items():
-            self._put_back(tp, position, self._following[tp])
+            moved = self._following.get(tp)
+            if moved is not None:  # else an asynchronous exception came before the position was moved
+                self._put_back(tp, position, moved)
         self._before.clear()
         self._subscription.clear_unreturned()
 

@@ -107,17 +107,18 @@ class GroupClient:
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
         """See `kconsumer.groups.list`."""
         wanted = _named(states, STATES, "state"), _named(types, TYPES, "type")
-        return self._engine.list_groups(*wanted, self._timer())
+        return self._engine.run(self._engine.list_groups(*wanted, self._timer()))
 
     @guarded
     def describe(self, group: str) -> GroupDescription:
         """See `kconsumer.groups.describe`."""
-        return self._engine.describe_group(group, self._timer())
+        return self._engine.run(self._engine.describe_group(group, self._timer()))
 
     @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
         """Every group that `list` finds, except those of types that can only be listed."""
-        return self._engine.describe_listed(self.list(states=states, types=types), self._timer())
+        listings = self.list(states=states, types=types)
+        return self._engine.run(self._engine.describe_listed(listings, self._timer()))
 
     @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
@@ -127,7 +128,7 @@ class GroupClient:
     @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
         """The same for several groups, in their order; partitions that they share are asked for once."""
-        return self._engine.group_offsets(groups, self._timer())
+        return self._engine.run(self._engine.group_offsets(groups, self._timer()))
 
     def close(self) -> None:
         """Close the connections. May be called again."""

@@ -1,7 +1,6 @@
-"""Looking at groups from outside: the engine of `kconsumer.groups`. It is a member of none.
+"""The engine of `kconsumer.groups`: operations that ask about groups. It is a member of no group.
 
-Several questions are under way at once; what one answer needs of another (ends of partitions, after the offsets) is
-put together here.
+Several requests of an operation are in flight at once. What needs several responses, such as the lag, is combined here.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from kconsumer.config.option_groups import RetryConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.waiting import Operation
 from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager
@@ -24,52 +24,59 @@ from kconsumer.types import TopicPartition
 
 
 class AdminEngine(Engine):
-    """Asks about groups on the caller's thread."""
+    """Asks about groups on the calling thread. Its operations are driven by `run`, like those of `Operations`."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         super().__init__(config, clock, (), ClassicDriver)
         self._groups = GroupsManager(config.select(RetryConfig), self.components.metadata)
         self.components.managers.append(self._groups)
 
-    def list_groups(self, states: Collection[str], types: Collection[str], timer: Timer) -> list[GroupListing]:
-        """The groups of all brokers, sorted by name."""
-        self._driver.wait(self.components.metadata.refresh(), timer, "fetching metadata")
-        asked = [
-            self._groups.list_groups(broker, states, types, timer.deadline) for broker in self.components.cluster.nodes
-        ]
+    def list_groups(
+        self, states: Collection[str], types: Collection[str], timer: Timer
+    ) -> Operation[list[GroupListing]]:
+        """Return the groups of all brokers, sorted by name."""
+        yield from self.operations.result(self.components.metadata.refresh(), timer, "fetching metadata")
+        brokers = self.components.cluster.nodes
+        promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
         found: dict[str, GroupListing] = {}
-        for promise in asked:
-            for listing in self._driver.wait(promise, timer, "listing groups"):
-                found.setdefault(listing.group_id, listing)  # two brokers may tell of a group that moves
+        for promise in promises:
+            listings = yield from self.operations.result(promise, timer, "listing groups")
+            for listing in listings:
+                found.setdefault(listing.group_id, listing)  # two brokers may list a group that moves between them
         return [found[group_id] for group_id in sorted(found)]
 
-    def describe_group(self, group: str, timer: Timer) -> GroupDescription:
-        """A group of any type that can be described."""
+    def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
+        """Return the description of a group of any type that can be described."""
         promise = self._groups.describe(group, timer.deadline)
-        return self._driver.wait(promise, timer, f"describing group {group!r}")
+        return (yield from self.operations.result(promise, timer, f"describing group {group!r}"))
 
-    def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> list[GroupDescription]:
-        """These groups, all asked for at once. Those that can only be listed, or went away meanwhile, are left out."""
+    def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
+        """Return the descriptions of these groups, requested all at once. Groups that can only be listed, or were
+        deleted meanwhile, are left out."""
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
-        asked = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
+        promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
-        for promise in asked:
+        for promise in promises:
             try:
-                descriptions.append(self._driver.wait(promise, timer, "describing groups"))
+                description = yield from self.operations.result(promise, timer, "describing groups")
             except GroupError as error:
                 if error.code != Errors.GROUP_ID_NOT_FOUND:
                     raise
+            else:
+                descriptions.append(description)
         return descriptions
 
     def group_offsets(
         self, groups: Collection[GroupDescription], timer: Timer
-    ) -> list[dict[TopicPartition, GroupOffset]]:
-        """How far each group is, in all partitions that it has an offset of or a member reads."""
-        asked = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
-        positions = [self._driver.wait(promise, timer, "fetching committed offsets") for promise in asked]
+    ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
+        """Return the offsets of each group, in all partitions that it has committed or a member is assigned."""
+        promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
+        positions = []
+        for promise in promises:
+            positions.append((yield from self.operations.result(promise, timer, "fetching committed offsets")))
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
-        starts, ends = self._bounds(everything, timer)
+        starts, ends = yield from self._bounds(everything, timer)
         return [
             {tp: _offset(tp, at.get(tp), starts, ends, owner) for tp in sorted({*at, *owner})}
             for at, owner in zip(positions, owners, strict=True)
@@ -77,25 +84,28 @@ class AdminEngine(Engine):
 
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Where the logs of these partitions begin and end; those without a leader are left out."""
-        tables = self.topics({tp.topic for tp in partitions}, timer) if partitions else {}
+    ) -> Operation[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
+        """Return the first and the end offsets of these partitions; those without a leader are left out."""
+        if not partitions:
+            return {}, {}
+        tables = yield from self.operations.topics({tp.topic for tp in partitions}, timer)
         led = {TopicPartition(i.topic, i.partition) for table in tables.values() for i in table if i.leader is not None}
         wanted = sorted(led.intersection(partitions))
         if not wanted:
             return {}, {}
         offsets = self.components.offsets
         with self.lock:
-            asked = [offsets.list_offsets(dict.fromkeys(wanted, at), timer.deadline) for at in (EARLIEST, LATEST)]
-        return self._found(asked[0], timer), self._found(asked[1], timer)
+            starts = offsets.list_offsets(dict.fromkeys(wanted, EARLIEST), timer.deadline)
+            ends = offsets.list_offsets(dict.fromkeys(wanted, LATEST), timer.deadline)
+        return (yield from self._found(starts, timer)), (yield from self._found(ends, timer))
 
-    def _found(self, promise: Promise[OffsetTable], timer: Timer) -> dict[TopicPartition, int]:
-        found = self._driver.wait(promise, timer, "fetching the ends of partitions")
+    def _found(self, promise: Promise[OffsetTable], timer: Timer) -> Operation[dict[TopicPartition, int]]:
+        found = yield from self.operations.result(promise, timer, "fetching the ends of partitions")
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
 
 def _owners(group: GroupDescription) -> Mapping[TopicPartition, str | None]:
-    """Who reads each partition; None for one that several members share."""
+    """Return the member that each partition is assigned to; None for one that several members share."""
     owners: dict[TopicPartition, str | None] = {}
     for member in group.members:
         for tp in member.assignment:

@@ -174,7 +174,8 @@ class RangeClient:
             raise TypeError(f"topics() takes a list of names, not one string; write topics([{names!r}])")
         wanted = None if names is None else list(names)
         with self.in_use():
-            found = self.consumer._engine.topics(wanted, self.consumer._timer(timeout), fresh=True)
+            engine = self.consumer._engine
+            found = engine.run(engine.operations.topics(wanted, self.consumer._timer(timeout), fresh=True))
         return {name: TopicListing(name, name in found.internal, rows) for name, rows in found.items()}
 
     # --- offsets of a group that has no members --------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.network_thread import NetworkThread
+from kconsumer.engine.waiting import Wait
 from kconsumer.errors import UnsupportedVersionError, WakeupError
 from kconsumer.schema import API_VERSIONS
 from support.fakes.log_broker import LogBroker
@@ -168,7 +169,7 @@ def wait_for_data(consumer: Consumer) -> None:
     deadline = time.monotonic() + 20
     while not consumer._engine.components.buffer.has_data():
         assert time.monotonic() < deadline
-        consumer._engine._driver.run_once(10, fetching=True)
+        consumer._engine.driver.wait(Wait(consumer._clock.now() + 10, fetching=True))
 
 
 def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
@@ -331,14 +332,14 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
     engine: Any = consumer._engine
     consumer.poll(0.3)  # what was to be done has been
     rounds = 0
-    one_round = engine._driver._network._run_once
+    one_round = engine.driver._network._run_once
 
     def counted() -> None:
         nonlocal rounds
         rounds += 1
         one_round()
 
-    engine._driver._network._run_once = counted
+    engine.driver._network._run_once = counted
     consumer.poll(0.5)
     assert rounds <= 5
     rounds, polls, until = 0, 0, time.monotonic() + 0.5
@@ -352,7 +353,7 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
 def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consumer) -> None:
     """The fetch that a poll made leaves with the next one, also if that has records: the network thread need not wait
     until the interpreter takes the processor from the caller, which it never does here."""
-    driver: Any = consumer._engine._driver
+    driver: Any = consumer._engine.driver
     dispatcher, fetch = consumer._engine.components.dispatcher, consumer._engine.components.fetch
     reader = Reader(consumer)
     reader.poll(10)
@@ -384,7 +385,7 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     """The network thread that hands sockets what there was knows nothing of the fetch that a poll makes meanwhile: that
     one stays urgent until it has been written, too."""
     engine: Any = consumer._engine
-    driver, components = engine._driver, engine.components
+    driver, components = engine.driver, engine.components
     client, fetch, dispatcher = components.client, components.fetch, components.dispatcher
     reader, seen = Reader(consumer), []
     reader.poll(10)

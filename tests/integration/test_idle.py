@@ -64,7 +64,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list[str]]) -> None:
     """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take some dozen steps."""
-    counted(ClassicDriver, "run_once")
+    counted(ClassicDriver, "_step")
     calls = counted(ThreadedDriver, "_poll_managers")
     idle.poll(3)
     assert calls

@@ -22,7 +22,7 @@ def test_a_response_that_arrives_in_part_is_read_on(
     monkeypatch.setattr(Member, "heartbeating", property(lambda _: True))
     monkeypatch.setattr(CoordinatorManager, "connection_id", property(lambda _: "+1"))
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
-    driver: Any = consumer._engine._driver
+    driver: Any = consumer._engine.driver
     monkeypatch.setattr(driver, "flush_managers", lambda *_: None)
     monkeypatch.setattr(consumer._engine.components.dispatcher, "step", lambda _: False)
     group = consumer._engine.components.group

@@ -1,0 +1,246 @@
+"""The operations of a consumer that wait, poll() and close() excepted: commits, offsets, positions, topics, leaving.
+
+Each is a generator, as `waiting.py` describes. They decide what is asked of which manager, what a call raises and when
+it gives up; how the calling thread waits is the business of the driver. `polling` is in `base.py`, because it shares
+its state with the path of a poll that need not wait; closing is in `close_sequence.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kconsumer.clock import Timer
+from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
+from kconsumer.engine.components import Components, Group
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.errors import KafkaError, StateError, TimeoutError
+from kconsumer.managers import Promise, Reply, UnsentRequest
+from kconsumer.metadata.existence import ExistenceCheck
+from kconsumer.metadata.topic_requests import TopicTable
+from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class Operations:
+    """The operations of one engine."""
+
+    def __init__(self, parts: Components, callbacks: Callbacks, metrics: ConsumerMetrics, driver: Driver) -> None:
+        self.driver = driver  # close() replaces it
+        self.leave_promise: Promise[None] | None = None  # done when the last LeaveGroup was answered, or has failed
+        self._components = parts
+        self._callbacks = callbacks
+        self._metrics = metrics
+        self._clock = parts.clock
+        self._membership_ended = False  # by the last `leave`
+
+    def result(
+        self, promise: Promise[T], timer: Timer, what: str, partitions: Iterable[TopicPartition] = ()
+    ) -> Operation[T]:
+        """Wait until the promise is done, and return its value. Raises its error, TimeoutError or WakeupError.
+
+        `what` and `partitions` are for the message of the TimeoutError. However the wait ends, the promise is done
+        afterwards, so that its manager does not go on trying.
+        """
+        driver, wait = self.driver, Wait(timer.deadline, promise)
+        try:
+            driver.raise_wakeup()
+            while not promise.done and not timer.expired:
+                yield wait
+                if not promise.done:
+                    driver.raise_wakeup()
+                    driver.raise_errors()
+        except KafkaError as error:
+            self._abandon(promise, error)
+            raise
+        except BaseException as error:  # Ctrl-C, for one
+            self._abandon(promise, KafkaError(f"{what} was interrupted by {type(error).__name__}"))
+            raise
+        if promise.done and not isinstance(promise.error, TimeoutError):
+            return promise.result()
+        cause = promise.error.__cause__ if promise.error is not None else None
+        timed_out = driver.timeout_error(what, partitions, cause)
+        self._abandon(promise, timed_out)
+        raise timed_out from cause
+
+    def _abandon(self, promise: Promise[Any], error: KafkaError) -> None:
+        """End a promise that no call waits for any more, so that its manager stops trying."""
+        with self._components.changing():
+            promise.set_exception(error)
+
+    # --- commits ---------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
+        """Commit and wait; None commits every position."""
+        group, driver = self.group(), self.driver
+        what = f"the commit in group {group.member.group_id!r}"
+        with self._components.changing():
+            chosen = self._components.subscription.all_consumed() if offsets is None else offsets
+            once = bool(chosen) and timer.expired  # sent once, as in Java, without waiting for the response
+            if once:
+                promise = _separate(group.commits.commit(chosen, automatic=automatic))
+                driver.flush_managers(group.commits, group.coordinator)
+            else:
+                promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
+        began = self._clock.now()
+        try:
+            yield from self.result(promise, timer, what)
+        except KafkaError as error:
+            if not once or not error.retriable or isinstance(error, TimeoutError):
+                raise
+            raise driver.timeout_error(what, cause=error) from error  # it would be retried if there were time
+        finally:
+            self._metrics.commit_ended(began, self._clock.now())
+            self._callbacks.run_commits()
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        """Send a commit without waiting; `callback(offsets, error)` runs inside a later call."""
+        group, parts = self.group(), self._components
+        with parts.changing():
+            chosen = dict(parts.subscription.all_consumed() if offsets is None else offsets)
+            promise = group.commits.commit(chosen)
+            notify = next(c for c in (callback, parts.config.on_commit, log_failed_commit) if c is not None)
+
+            def finished(done: Promise[Any]) -> None:
+                self._callbacks.commit_finished(notify, chosen, done.error)
+
+            promise.add_done_callback(finished)
+            self.driver.flush_managers(group.commits, group.coordinator)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timer: Timer
+    ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """Return the committed offsets of the group for these partitions."""
+        group = self.group()
+        with self._components.changing():
+            promise = group.commits.committed(partitions, timer.deadline)
+        began = self._clock.now()
+        try:
+            return (
+                yield from self.result(promise, timer, f"fetching committed offsets of group {group.member.group_id!r}")
+            )
+        finally:
+            self._metrics.committed_ended(began, self._clock.now())
+
+    # --- positions, offsets, topics --------------------------------------------------------------------------------
+
+    def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
+        """Return the next offset to fetch; look it up if it is not known yet."""
+        driver, parts, wait = self.driver, self._components, Wait(timer.deadline)
+        existence = ExistenceCheck(parts.metadata)
+        while True:
+            with parts.changing():
+                state = parts.subscription.get(tp)
+                if state.has_valid_position and state.position is not None:
+                    return state.position.offset
+                missing = existence.error([tp])
+                if missing is not None:
+                    raise missing
+                parts.positions.request(tp)
+            if timer.expired:
+                raise driver.timeout_error(f"finding the position of {tp}", [tp])
+            driver.raise_wakeup()
+            yield wait
+            driver.raise_errors(positions=True)
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
+    ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """Return offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
+        if not timestamps:
+            return {}
+        with self._components.changing():
+            promise = self._components.offsets.list_offsets(timestamps, timer.deadline)
+        return (yield from self.result(promise, timer, what, timestamps))
+
+    def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
+        """Return the partitions of these topics, or of all; from cached metadata where it has them, unless `fresh`."""
+        with self._components.changing():
+            promise = self._components.metadata.fetch(names, timer.deadline, fresh=fresh)
+        return (yield from self.result(promise, timer, "fetching metadata"))
+
+    # --- leaving the group -----------------------------------------------------------------------------------------
+
+    def unsubscribe(self) -> Operation[None]:
+        """Leave the group if in one; callbacks first, then forget subscription and assignment."""
+        parts = self._components
+        self._membership_ended = False
+        try:
+            try:
+                self.leave("the consumer unsubscribed", None)
+            finally:
+                yield from self._await_leave()
+        finally:
+            if self._membership_ended:  # otherwise an asynchronous exception kept `leave` from beginning
+                with parts.changing():
+                    parts.subscription.unsubscribe()
+                    parts.buffer.clear()
+                    self._callbacks.listener = None
+
+    def leave(self, reason: str, leave_group: bool | None) -> None:
+        """Run the listener, then send LeaveGroup, whose response ends `leave_promise`. Raises the listener's error."""
+        parts = self._components
+        group = parts.group
+        if group is None or not parts.subscription.is_group_managed:
+            self._membership_ended = True
+            return
+        callback = group.membership.leave_callback()
+        if self._callbacks.revoking:
+            callback = None  # unsubscribe() or close() was called by on_revoke or on_lost, which need not run again
+        error: Exception | None = None
+        try:
+            if callback is not None:
+                error = self._callbacks.run(group, callback)
+        finally:  # the listener is called once, also if Ctrl-C ends it: then the membership must end, too
+            parts.step.unfinished = True  # if the rest is interrupted, the state of the membership is unknown
+            with parts.changing():
+                now = self._clock.now()
+                last_join = group.membership.last_join(leave_group)
+                request = group.membership.leave(reason, now, leave_group)
+                if last_join is not None:
+                    self.driver.submit([last_join], now)
+                if request is not None:
+                    self.leave_promise = _track_completion(request)
+                    self.driver.submit([request], now)
+            self._membership_ended = True
+            parts.step.unfinished = False
+        if error is not None:
+            raise error
+
+    def _await_leave(self) -> Operation[None]:
+        promise, limit = self.leave_promise, Timer(self._clock, self.driver.leave_wait_ms)
+        while promise is not None and not promise.done and not limit.expired:
+            yield Wait(limit.deadline, promise)
+
+    def group(self) -> Group:
+        """Return what only a consumer with a group has, or raise StateError."""
+        group = self._components.group
+        if group is None:
+            raise StateError("this needs a consumer group: give group_id=… to Consumer")
+        return group
+
+
+def _track_completion(request: UnsentRequest) -> Promise[None]:
+    """Return a promise that is done when the request was answered, or has failed."""
+    promise: Promise[None] = Promise()
+    handler: Callable[[Reply], None] = request.handler
+
+    def handle(reply: Reply) -> None:
+        handler(reply)
+        promise.set_result(None)
+
+    request.handler = handle
+    return promise
+
+
+def _separate(promise: Promise[T]) -> Promise[T]:
+    """Return a promise that ends as the other one does. The other one is unaffected if this one is abandoned."""
+    separate: Promise[T] = Promise()
+    promise.add_done_callback(
+        lambda done: separate.set_exception(done.error) if done.error else separate.set_result(done.result())
+    )
+    return separate
