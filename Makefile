@@ -78,7 +78,7 @@ types: $(STAMPS)/extensions  ## mypy, and the stubs of the compiled modules agai
 	$(BIN)/stubtest kconsumer._core $(STUBTEST)
 
 unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
-	$(PYTEST) tests/unit tests/test_layering.py -n $(WORKERS) -q
+	$(PYTEST) tests/unit tests/test_layering.py tests/test_language.py -n $(WORKERS) -q
 
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
 	$(PYTEST) $(SLOWER) -n $(WORKERS) --dist loadgroup -q
