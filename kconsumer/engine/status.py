@@ -48,8 +48,8 @@ class StatusView:
         parts = self._components
         found = parts.fetch.context(tp, state, now)
         found.topic_problem = parts.metadata.problem_with(tp)
-        if found.broker is not None:
-            found.unreachable = parts.client.last_error(str(found.broker.id), now)
+        if found.node is not None:
+            found.unreachable = parts.client.last_error(str(found.node.id), now)
         if parts.group is not None and parts.group.coordinator.connection_id is None:
             found.coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
         return found

@@ -1,8 +1,8 @@
-"""Which partitions are to be fetched from which broker.
+"""Plans which partitions are fetched from which broker.
 
-Decides where a partition is read from (its leader, or the replica its leader prefers for us), which are left alone for
-a while, and which have no room. Kept up to date from what changed, so that looking costs nothing for partitions that
-go on as they did; `manager.py` decides when a broker is asked.
+Decides where a partition is read from (its leader, or the replica that its leader prefers for this consumer), which
+partitions are in backoff, and which have no room in the buffer. The plan is updated from change notifications, so that
+partitions whose state did not change cost nothing; `manager.py` decides when a broker is sent a request.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class MetadataRequester(Protocol):
     """The part of MetadataManager that fetching needs."""
 
     def request_update(self) -> Any:
-        """Ask for new metadata as soon as its backoff allows."""
+        """Request new metadata as soon as its backoff allows."""
         ...
 
 
 class BackedOff(NamedTuple):
-    """A partition that failed and is left alone `until` then (ms), or until it has another leader than this one, or
-    another position than its chain goes on from."""
+    """A partition in backoff. The backoff ends at `until` (ms), or earlier if the partition's leader or the offset to
+    fetch changes."""
 
     until: float
-    since: float
-    chain: FetchChain
-    leader: LeaderAndEpoch
+    since: float  # when it failed (ms)
+    chain: FetchChain  # that the failed fetch continued
+    leader: LeaderAndEpoch  # at the time of the failure
     reason: str
 
 
@@ -58,7 +58,7 @@ class BrokerFetchState:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to ask for, and room for every partition."""
+        """Whether there are partitions to fetch, and all of them have room."""
         return bool(self.chains) and not self.full
 
     def mark_responded(self, now: float) -> None:
@@ -66,7 +66,7 @@ class BrokerFetchState:
         self.responded_at = now
 
     def add(self, tp: TopicPartition, chain: FetchChain) -> None:
-        """Fetch this partition here, from where its chain ends."""
+        """Fetch this partition from this broker, starting where its chain ends."""
         self.chains[tp] = chain
         self.changed[tp] = None
         if has_room(chain):
@@ -75,7 +75,7 @@ class BrokerFetchState:
             self.full.add(tp)
 
     def remove(self, tp: TopicPartition) -> None:
-        """Do not fetch this partition here any more."""
+        """Stop fetching this partition from this broker."""
         del self.chains[tp]
         self.full.discard(tp)
         self.changed[tp] = None
@@ -86,10 +86,10 @@ class BrokerFetchState:
 
 
 def has_room(chain: FetchChain) -> bool:
-    """Whether the partition may be fetched further ahead.
+    """Returns True if another fetch of the partition may be sent before the buffered ones are read.
 
-    Under a new leader nothing is fetched ahead: what is buffered came from the old leader's log, and the position may
-    have to be checked against the new one before the two are joined.
+    After a leader change nothing is fetched ahead: the buffered data came from the old leader's log, and the position
+    may have to be validated against the new leader's log before the two are joined.
     """
     if chain.pending_fetches >= MAX_AHEAD or chain.next_offset is None:
         return False
@@ -98,7 +98,7 @@ def has_room(chain: FetchChain) -> bool:
 
 
 class FetchPlanner:
-    """The brokers to fetch from, least recently asked first."""
+    """The brokers to fetch from. Iterating yields the broker first whose last request is the oldest."""
 
     def __init__(
         self,
@@ -116,22 +116,22 @@ class FetchPlanner:
         self._brokers: dict[int, BrokerFetchState] = {}
         self._broker_of: dict[TopicPartition, BrokerFetchState] = {}
         self._backed_off: dict[TopicPartition, BackedOff] = {}
-        self._leaderless: dict[TopicPartition, float] = {}  # since when
+        self._leaderless: dict[TopicPartition, float] = {}  # since when (ms)
         self._next_release = FOREVER
-        self._lease_end = FOREVER
-        self._seen = (-1, -1)
+        self._lease_end = FOREVER  # when the first lease of a preferred replica ends (ms)
+        self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
     def __iter__(self) -> Iterator[BrokerFetchState]:
         return iter(list(self._brokers.values()))
 
     @property
     def active_brokers(self) -> int:
-        """How many brokers have partitions to fetch."""
-        return sum(1 for target in self._brokers.values() if target.chains)
+        """The number of brokers that have partitions to fetch."""
+        return sum(1 for broker in self._brokers.values() if broker.chains)
 
     @property
     def changed(self) -> bool:
-        """Whether `update` may place a partition elsewhere; the end of a backoff is not told here."""
+        """Whether `update` may move a partition to another broker. The end of a backoff is not reported here."""
         return self._subscription.has_changes or self._seen != (
             self._cluster.update_version,
             self._subscription.assignment_version,
@@ -139,43 +139,43 @@ class FetchPlanner:
 
     @property
     def buffer_changed(self) -> bool:
-        """Whether what is buffered of a partition changed since the last `update`, or memory was freed."""
+        """Whether the buffered data of a partition changed since the last `update`, or memory was freed."""
         return bool(self._buffer.dirty) or self._buffer.memory.has_freed
 
     @property
     def next_release(self) -> float:
-        """When the next partition that is left alone may be asked again (ms)."""
+        """When the next backoff of a partition ends (ms)."""
         return self._next_release
 
     def update(self, now: float) -> None:
-        """Take in what has changed since the last call."""
+        """Apply the changes of state, metadata and buffer since the last call."""
         states = self._subscription.states()
         changes = self._subscription.take_changes()
-        touched = self._buffer.take_dirty()
+        dirty = self._buffer.take_dirty()
         seen = self._cluster.update_version, self._subscription.assignment_version
         if seen != self._seen or now > self._lease_end:
             if seen[1] != self._seen[1]:
                 self._drop_unassigned()
             self._seen = seen
             self._lease_end = FOREVER
-            self._release(now)
+            self._take_released(now)
             for tp, state in states.items():
                 self._assign_broker(tp, state, now)
             self._drop_unused()
         else:
             for state in changes:
-                touched[state.topic_partition] = None
-            for tp in [*touched, *self._release(now)]:
+                dirty[state.topic_partition] = None
+            for tp in [*dirty, *self._take_released(now)]:
                 if (found := states.get(tp)) is not None:
                     self._assign_broker(tp, found, now)
-        # What placing a partition changed of it has been seen by placing it.
+        # Discard the notifications that `_assign_broker` caused: it has taken these changes into account.
         self._subscription.take_changes()
         self._buffer.take_dirty()
 
-    def mark_sent(self, target: BrokerFetchState) -> None:
-        """A request with all of the broker's partitions is on its way."""
-        target.changed.clear()
-        self._brokers[target.node.id] = self._brokers.pop(target.node.id)
+    def mark_sent(self, broker: BrokerFetchState) -> None:
+        """Note that a request with all of the broker's partitions was created; it becomes the last one of the order."""
+        broker.changed.clear()
+        self._brokers[broker.node.id] = self._brokers.pop(broker.node.id)
 
     def back_off(
         self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float, delay_ms: Callable[[int], float]
@@ -188,25 +188,25 @@ class FetchPlanner:
         self._buffer.mark_dirty(tp)
 
     def backed_off(self, tp: TopicPartition, state: PartitionState) -> BackedOff | None:
-        """Why the partition is left alone, if it is."""
+        """Returns the partition's backoff, or None."""
         position = state.position
         return self._backed_off[tp] if position is not None and self._is_backed_off(tp, position.leader) else None
 
     def leaderless_since(self, tp: TopicPartition) -> float:
-        """Since when (ms) metadata knows no leader of the partition; 0 if it does."""
+        """Returns since when (ms) metadata has named no leader of the partition; 0 if it names one."""
         return self._leaderless.get(tp, 0.0)
 
     def broker_for(self, tp: TopicPartition) -> BrokerFetchState | None:
-        """Where the partition is fetched from; None if it is not to be fetched now."""
+        """Returns the broker that the partition is fetched from; None if it is not to be fetched now."""
         return self._broker_of.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
-        """All partitions, those that waited longest for data first."""
+        """Returns all partitions, the one that has waited longest for data first."""
         return iter(self._subscription.states())
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
-        """The broker to fetch the partition from: the replica its leader preferred for us, while that is
-        online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        """Returns the broker to fetch the partition from: the replica that its leader prefers for this consumer, while
+        it is online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
         preferred = state.preferred_replica(now)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)
@@ -220,37 +220,38 @@ class FetchPlanner:
     # --- placing -----------------------------------------------------------------------------------------
 
     def _assign_broker(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
-        """Find out anew whether and from where a partition is fetched."""
+        """Decide again whether the partition is fetched, and from which broker."""
         chain = self._buffer.drop_stale(tp, state, state.position)
         if chain is not None:
             self._join_leaders(chain, state)
-        self._note_leader(tp, now)
+        self._track_leaderless(tp, now)
         position = state.position
-        target = None
-        if self._is_gone(tp, state):
+        broker = None
+        if self._is_topic_unknown(tp, state):
             self._metadata.request_update()
         elif state.fetchable and position is not None and not self._is_backed_off(tp, position.leader):
             node = self.read_replica(tp, state, now)
             if node is not None:
-                target = self._broker(node)
+                broker = self._broker(node)
             elif tp in self._leaderless:
-                # One that metadata knows is on its way into the position; the offsets manager sees to it.
+                # Without a leader in metadata. A leader that metadata knows is copied to the position by ResetManager.
                 self._metadata.request_update()
         before = self._broker_of.get(tp)
-        if before is not None and before is not target:
+        if before is not None and before is not broker:
             before.remove(tp)
             del self._broker_of[tp]
-        if target is not None and position is not None:
-            self._broker_of[tp] = target
-            target.add(tp, chain or self._buffer.chain(tp, state, position))
+        if broker is not None and position is not None:
+            self._broker_of[tp] = broker
+            broker.add(tp, chain or self._buffer.chain(tp, state, position))
 
-    def _is_gone(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Whether the topic was read by its id, and metadata does not know it now, because it was deleted or the broker
-        lags behind. A fetch by name could read on in another topic of that name."""
+    def _is_topic_unknown(self, tp: TopicPartition, state: PartitionState) -> bool:
+        """Returns True if the topic was read by its id, and metadata does not contain it now, because it was deleted or
+        the broker that sent the metadata lags behind. A fetch by name could continue in another topic of the same
+        name."""
         return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
 
-    def _note_leader(self, tp: TopicPartition, now: float) -> None:
-        """Remember since when nobody leads the partition."""
+    def _track_leaderless(self, tp: TopicPartition, now: float) -> None:
+        """Record since when the partition has had no leader."""
         if self._cluster.leader(tp).leader is not None:
             self._leaderless.pop(tp, None)
         elif tp not in self._leaderless:
@@ -268,28 +269,31 @@ class FetchPlanner:
         chain.follow_leader(position)
 
     def _broker(self, node: Node) -> BrokerFetchState:
-        target = self._brokers.get(node.id)
-        if target is None:
+        broker = self._brokers.get(node.id)
+        if broker is None:
             session = FetchSession(node.id, self._config.max_partition_fetch_bytes)
-            target = self._brokers[node.id] = BrokerFetchState(node, session)
-        target.node = node
-        return target
+            broker = self._brokers[node.id] = BrokerFetchState(node, session)
+        broker.node = node
+        return broker
 
     def _is_backed_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
+        """Returns True if the partition failed at this leader and in its present chain, and the backoff has not
+        ended."""
         entry = self._backed_off.get(tp)
         return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
 
-    def _release(self, now: float) -> list[TopicPartition]:
-        """The partitions that need not be left alone any longer."""
+    def _take_released(self, now: float) -> list[TopicPartition]:
+        """Remove the backoffs that have ended. Returns their partitions."""
         if now < self._next_release:
             return []
-        free = [tp for tp, held in self._backed_off.items() if held.until <= now]
-        for tp in free:
+        released = [tp for tp, entry in self._backed_off.items() if entry.until <= now]
+        for tp in released:
             del self._backed_off[tp]
-        self._next_release = min((held.until for held in self._backed_off.values()), default=FOREVER)
-        return free
+        self._next_release = min((entry.until for entry in self._backed_off.values()), default=FOREVER)
+        return released
 
     def _drop_unassigned(self) -> None:
+        """Drop everything kept for partitions that are no longer assigned."""
         find = self._subscription.find
         self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
         states = self._subscription.states()
@@ -300,10 +304,10 @@ class FetchPlanner:
                 del noted[tp]
 
     def _drop_unused(self) -> None:
-        """Forget brokers that left the cluster."""
+        """Drop brokers that left the cluster and have no partitions."""
         for node_id in [n for n, t in self._brokers.items() if not t.chains and n not in self._cluster.nodes]:
             del self._brokers[node_id]
 
     def __repr__(self) -> str:
         partitions, brokers, backed_off = len(self._broker_of), len(self._brokers), len(self._backed_off)
-        return f"<FetchPlanner: {partitions} partitions of {brokers} brokers, {backed_off} held>"
+        return f"<FetchPlanner: {partitions} partitions of {brokers} brokers, {backed_off} backed off>"

@@ -1,13 +1,12 @@
-"""Fetched data that waits for the caller, per partition and in order of arrival.
+"""Buffers fetched data until a poll returns it, per partition and in order of arrival (Java `FetchBuffer`).
 
-Decides whose turn it is, and what still belongs together. It does not decide what to fetch (`manager.py`), what may be
-returned (`collector.py`) or how much fits (`memory.py`).
+Decides which fetch is read next, and which fetches continue one another. It does not decide what to fetch
+(`manager.py`), what may be returned (`collector.py`) or how much fits (`memory.py`).
 
-The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next
-one can be asked for while earlier ones wait to be read. A seek, a reset or a new assignment breaks the
-chain: it is dropped whole and a new one begins. A reply to a request made for a dropped chain finds its
-chain gone and is ignored. An error takes the place of a fetch at the end of its chain, until another answer replaces
-it.
+The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next one can be
+requested while earlier ones wait to be read. A seek, a reset or a new assignment breaks the chain: it is dropped as a
+whole and another one begins. A response to a request of a dropped chain finds that its chain does not exist any more,
+and is ignored. An error is buffered like a fetch, at the end of its chain, until another response replaces it.
 """
 
 from __future__ import annotations
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
 
 
 class CompletedFetch:
-    """One partition's part of a Fetch response: its data, or what came in its place, an error code or the offset where
-    the leader's log diverges from what was read before (`diverging_epoch`).
-
-    `records` counts those taken; `failure` says why it cannot be read, `failed_at` since when (ms), and `corrupt_at` at
-    which position, if its bytes are the cause; `tally` adds up the response. `block` is the memory its bytes are in,
-    `decompressed_block` that of the batch decompressed last. `topic_id` tells topics of the same name apart.
-    `in_turn_queue`: it has a turn to come.
-    """
+    """The part of a Fetch response that belongs to one partition: its data, or an error code, or the offset where the
+    leader's log diverges from the records read before."""
 
     __slots__ = (
         "arrived_at",
@@ -64,51 +57,52 @@ class CompletedFetch:
         *,
         size: int = 0,
         error_code: int = 0,
-        diverges: OffsetAndMetadata | None = None,
+        diverging_epoch: OffsetAndMetadata | None = None,
         tally: ResponseTally | None = None,
         block: Block | None = None,
         arrived_at: float = 0.0,
         topic_id: bytes | None = None,
     ) -> None:
         self.chain = chain
-        self.topic_id = topic_id
-        self.block = block
-        self.decompressed_block: Block | None = None
+        self.topic_id = topic_id  # tells topics of the same name apart
+        self.block = block  # the memory that its bytes are in
+        self.decompressed_block: Block | None = None  # the memory of the batch decompressed last
         self.arrived_at = arrived_at
         self.fetch_offset = fetch_offset
         self.data = data
         self.size = size
         self.error_code = error_code
-        self.diverging_epoch = diverges
-        self.tally = tally
-        self.records = 0
-        self.failure = ""
-        self.failed_at = 0.0
-        self.corrupt_at: FetchPosition | None = None
-        self.in_turn_queue = False
+        self.diverging_epoch = diverging_epoch
+        self.tally = tally  # of the whole response
+        self.records = 0  # taken from it
+        self.failure = ""  # why it cannot be read
+        self.failed_at = 0.0  # since when it cannot (ms)
+        self.corrupt_at: FetchPosition | None = None  # the position whose bytes are the cause, if they are
+        self.in_turn_queue = False  # whether it counts as waiting in FetchBuffer._turns
 
     @property
     def is_error(self) -> bool:
-        """Whether there are no records in it to take."""
+        """Whether it has no records to take."""
         return bool(self.error_code) or self.diverging_epoch is not None
 
     @property
     def position(self) -> int:
-        """The offset it goes on from."""
+        """The offset of the next record to take from it."""
         return self.fetch_offset if self.data is None else self.data.next_offset
 
     def attach(self, data: PartitionFetch) -> None:
-        """Set the data, which refers to this fetch and so cannot be made before it."""
+        """Set the data. It refers to this fetch and so cannot be created before it."""
         self.data = data
 
     def advance(self, taken: int) -> None:
-        """Count records that were taken. What could not be read before has been read, or the position is past it."""
+        """Count records that were taken. An earlier failure is over: its cause was read after all, or the position is
+        past it."""
         self.records += taken
         self.failure = ""
         self.corrupt_at = None
 
     def fail(self, reason: str, now: float, corrupt_at: FetchPosition | None = None) -> None:
-        """Keep why it cannot be read, and at which position if corrupt bytes are the cause."""
+        """Keep the reason why it cannot be read, and the position if corrupt bytes are the cause."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
@@ -120,14 +114,7 @@ class CompletedFetch:
 
 
 class FetchChain:
-    """Fetches of one partition without a gap between them, and where the next one starts.
-
-    `position` is where the consumer's position must be for the chain to hold: the start of what has not been
-    taken from it. `next_offset` is where the next fetch starts; None while only decoding can tell. `leader` is whose
-    log the chain is read from; `leader_changed`: the partition has another one since, and the position must be checked
-    against its log where the two are joined. `failures` counts failed fetches in a row. `buffered_since`: since when
-    (ms) something waits in it.
-    """
+    """Fetches of one partition without a gap between them, and the offset where the next one starts."""
 
     __slots__ = (
         "buffered_since",
@@ -145,17 +132,17 @@ class FetchChain:
     def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
         self.state = state
-        self.leader: LeaderAndEpoch = position.leader
-        self.position = position.offset
-        self.next_offset: int | None = position.offset
+        self.leader: LeaderAndEpoch = position.leader  # whose log the chain is read from
+        self.position = position.offset  # where the consumer's position must be: the first record not taken from it
+        self.next_offset: int | None = position.offset  # where the next fetch starts; None: only decoding can tell
         self.fetches: deque[CompletedFetch] = deque()
-        self.failures = 0
-        self.buffered_since = 0.0
-        self.leader_changed = False
-        self.set_aside = False
+        self.failures = 0  # failed fetches in a row
+        self.buffered_since = 0.0  # when the oldest of its present fetches was added to the empty chain (ms)
+        self.leader_changed = False  # whether the position must be validated before another leader's log is joined
+        self.set_aside = False  # the partition is paused
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
-        """Whether the chain still fits: same assignment of the partition, same position."""
+        """Returns True if the chain still fits: same assignment of the partition, same position."""
         return self.state is state and self.position == position.offset
 
     def advance(self, offset: int, leader: LeaderAndEpoch) -> None:
@@ -194,12 +181,12 @@ class FetchChain:
 
     @property
     def error(self) -> CompletedFetch | None:
-        """The error at its end, if any."""
+        """The error at the end of the chain, or None."""
         return self.fetches[-1] if self.fetches and self.fetches[-1].is_error else None
 
     @property
     def size(self) -> int:
-        """Bytes received and not read to the end."""
+        """Bytes that were received and are not read completely."""
         return sum(fetch.size for fetch in self.fetches)
 
     @property
@@ -215,15 +202,15 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer. `dirty` collects the partitions whose chain grew, shrank or went."""
+    """All chains of a consumer."""
 
     __slots__ = (
         "_bytes",
         "_chains",
         "_current",
+        "_drained",
         "_failure",
         "_paused",
-        "_settled",
         "_turns",
         "_waiting",
         "dirty",
@@ -232,29 +219,30 @@ class FetchBuffer:
 
     def __init__(self, buffer_memory: int) -> None:
         self.memory = Memory(buffer_memory)
-        self.dirty: dict[TopicPartition, None] = {}
+        self.dirty: dict[TopicPartition, None] = {}  # partitions whose chain grew, shrank or was dropped
         self._chains: dict[TopicPartition, FetchChain] = {}
-        # Fetches in order of arrival. A turn takes the oldest fetch of its chain, so the order within a partition
-        # holds whatever happens to the turns. One that is not `in_turn_queue` any more is left in here and passed over.
+        # Fetches in order of arrival. Each entry stands for the oldest fetch of its chain, so the order within a
+        # partition is kept whatever happens to the entries. The entry of a fetch that was dropped or set aside stays
+        # here and is skipped, because its `in_turn_queue` is False.
         self._turns: deque[CompletedFetch] = deque()
         self._waiting = 0
         self._paused: dict[TopicPartition, FetchChain] = {}
-        self._current: CompletedFetch | None = None
-        self._settled: list[CompletedFetch] = []
+        self._current: CompletedFetch | None = None  # the fetch that is being read
+        self._drained: list[CompletedFetch] = []
         self._bytes = 0
         self._failure: KafkaError | None = None
 
     # --- the manager's side ----------------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """The partition's chain if it goes on from `position`; otherwise that one is dropped and a new one begins."""
+        """Returns the partition's chain if it continues at `position`; otherwise drops it and starts another one."""
         chain = self.drop_stale(tp, state, position)
         if chain is None:
             chain = self._chains[tp] = FetchChain(tp, state, position)
         return chain
 
     def find(self, tp: TopicPartition) -> FetchChain | None:
-        """The partition's chain, if it has one."""
+        """Returns the partition's chain, or None."""
         return self._chains.get(tp)
 
     def drop_stale(
@@ -269,12 +257,13 @@ class FetchBuffer:
         return chain
 
     def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
-        """Whether a fetch from `offset` at `leader` goes on where the chain ends; no if the chain has been dropped."""
-        alive = self._chains.get(chain.topic_partition) is chain
-        return alive and chain.next_offset == offset and chain.leader == leader
+        """Returns True if a fetch from `offset` at `leader` starts where the chain ends; False if the chain was
+        dropped."""
+        kept = self._chains.get(chain.topic_partition) is chain
+        return kept and chain.next_offset == offset and chain.leader == leader
 
     def append(self, fetch: CompletedFetch, next_offset: int | None) -> None:
-        """Add what was fetched at the end of its chain, which then goes on from `next_offset`."""
+        """Add a fetch at the end of its chain, which then continues at `next_offset`."""
         chain = fetch.chain
         self.clear_error(chain)
         if not chain.fetches:
@@ -290,53 +279,53 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Count what a batch of the fetch was decompressed to; the one before it has been read."""
+        """Track the memory that a batch of the fetch was decompressed to, and release that of the batch before."""
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
         fetch.decompressed_block = self.memory.track(output)
         self.memory.acquire(fetch.decompressed_block)
 
     def clear_error(self, chain: FetchChain) -> None:
-        """Forget the error at the end of a chain: a later fetch from there was answered."""
+        """Remove the error at the end of a chain: a later fetch from there succeeded."""
         if chain.error is not None:
-            self._settle(chain.fetches.pop())
+            self._finish(chain.fetches.pop())
             self.dirty[chain.topic_partition] = None
 
     def mark_dirty(self, tp: TopicPartition) -> None:
-        """Have the fetch planner place this partition again with its next update."""
+        """Let the next update of the fetch planner assign a broker to this partition again."""
         self.dirty[tp] = None
 
     def take_dirty(self) -> dict[TopicPartition, None]:
-        """The partitions touched since the last call."""
-        touched, self.dirty = self.dirty, {}
-        return touched
+        """Returns the partitions whose chain changed since the last call."""
+        dirty, self.dirty = self.dirty, {}
+        return dirty
 
     def drained(self) -> list[CompletedFetch]:
-        """The fetches that were read or dropped since the last call."""
-        settled, self._settled = self._settled, []
-        return settled
+        """Returns the fetches that were read or dropped since the last call."""
+        drained, self._drained = self._drained, []
+        return drained
 
     def fail(self, error: KafkaError) -> None:
-        """Have the next collect raise `error`."""
+        """Raise `error` from the next collect."""
         self._failure = error
 
     def take_failure(self) -> KafkaError | None:
-        """The error given to `fail`, once."""
+        """Returns the error given to `fail`, once."""
         error, self._failure = self._failure, None
         return error
 
     def retain(self, keep: Callable[[FetchChain], bool]) -> None:
-        """Drop the chains of which `keep` says no, such as those of partitions that are no longer assigned."""
+        """Drop the chains for which `keep` is False, such as those of partitions that are no longer assigned."""
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_paused(self) -> None:
-        """Give up what is kept for the partition that was paused last; it is fetched again after it resumes."""
+        """Drop the data of the partition that was paused last; it is fetched again after `resume`."""
         self._forget([next(reversed(self._paused.values()))])
 
     # --- the collector's side --------------------------------------------------------------------------
 
     def peek(self) -> CompletedFetch | None:
-        """The fetch being read, else the next one in order of arrival; None when there is none."""
+        """Returns the fetch that is being read, else the next one in order of arrival; None if there is none."""
         if self._current is None and self._turns:
             while self._current is None and self._turns:
                 fetch = self._turns.popleft()
@@ -345,35 +334,36 @@ class FetchBuffer:
         return self._current
 
     def pop(self, fetch: CompletedFetch) -> None:
-        """The head has been read: the chain goes on."""
+        """Remove the first fetch of its chain, which has been read; the chain continues after it."""
         chain = fetch.chain
         chain.fetches.popleft()
         self._current = None
-        self._settle(fetch)
+        self._finish(fetch)
         self.dirty[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
-            chain.next_offset = chain.position  # not known before, or guessed wrongly from a corrupt header
+            chain.next_offset = chain.position  # it was unknown, or wrong because of a corrupt header
 
     def requeue(self, fetch: CompletedFetch) -> None:
-        """Give the head another turn after all others: it is an error that stays, and has been raised."""
+        """Move the first fetch of its chain behind the fetches of all partitions. It is an error that was raised and
+        stays."""
         self._current = None
         self._turns.append(fetch)
 
     def drop(self, chain: FetchChain) -> None:
-        """Give up a chain and all that it holds."""
+        """Drop a chain and all its fetches."""
         self._forget([chain])
 
     def set_aside_paused(self, chain: FetchChain) -> None:
-        """Put a chain aside while its partition is paused, so that others get their turn."""
+        """Set the chain of a paused partition aside, so that the fetches of others are next."""
         chain.set_aside = True
         self._paused[chain.topic_partition] = chain
         for fetch in chain.fetches:
             self._dequeue(fetch)
-        # Only paused partitions may hold the memory now; the manager has to see that.
+        # If only paused partitions use the memory now, the fetch manager has to drop some of their data.
         self.dirty[chain.topic_partition] = None
 
     def restore_paused(self) -> None:
-        """Give resumed partitions their turn again, before those that arrived later."""
+        """Queue the fetches of resumed partitions again, before those that arrived later."""
         for chain in [chain for chain in self._paused.values() if not chain.state.paused]:
             del self._paused[chain.topic_partition]
             chain.set_aside = False
@@ -383,64 +373,66 @@ class FetchBuffer:
         if len(self._turns) > 2 * self._waiting + 100:
             self._turns = deque(dict.fromkeys(fetch for fetch in self._turns if fetch.in_turn_queue))
 
-    # --- what is held ----------------------------------------------------------------------------------
+    # --- buffered data ---------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Whether something waits to be collected, parked chains apart."""
+        """Returns True if anything waits to be collected, not counting paused partitions."""
         return self._waiting > 0 or self._failure is not None
 
     @property
     def has_paused(self) -> bool:
-        """Whether chains of paused partitions are put aside."""
+        """Whether chains of paused partitions are set aside."""
         return bool(self._paused)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of all fetches that wait, parked ones too."""
+        """Bytes of all waiting fetches, those of paused partitions included."""
         return self._bytes
 
     def buffered_bytes(self, tp: TopicPartition) -> int:
-        """Bytes received of one partition and not read to the end."""
+        """Returns the bytes of one partition that were received and are not read completely."""
         chain = self._chains.get(tp)
         return 0 if chain is None else chain.size
 
     def failed_fetch(self, tp: TopicPartition) -> CompletedFetch | None:
-        """The partition's oldest fetch, if it cannot be read."""
+        """Returns the partition's oldest fetch if it cannot be read, else None."""
         chain = self._chains.get(tp)
         return chain.fetches[0] if chain is not None and chain.fetches and chain.fetches[0].failure else None
 
     def failure(self, tp: TopicPartition) -> str:
-        """Why the partition's oldest fetch cannot be read (a corrupt record, a deserializer…); "" if it can."""
+        """Returns why the partition's oldest fetch cannot be read (a corrupt record, a deserializer…), or ""."""
         fetch = self.failed_fetch(tp)
         return "" if fetch is None else fetch.failure
 
     def clear(self) -> None:
-        """Drop everything; what is under way will be dropped when it arrives."""
+        """Drop everything. Responses to fetches in flight are dropped when they arrive."""
         self._forget(list(self._chains.values()))
 
-    # --- turns -----------------------------------------------------------------------------------------
+    # --- order of arrival ------------------------------------------------------------------------------
 
     def _queue(self, fetch: CompletedFetch) -> None:
+        """Count the fetch as waiting, unless it is counted already."""
         if not fetch.in_turn_queue:
             fetch.in_turn_queue = True
             self._waiting += 1
 
     def _dequeue(self, fetch: CompletedFetch) -> None:
+        """Take the fetch out of the order of arrival; its entry in `_turns` is skipped later."""
         if fetch.in_turn_queue:
             fetch.in_turn_queue = False
             self._waiting -= 1
         if self._current is fetch:
             self._current = None
 
-    def _settle(self, fetch: CompletedFetch) -> None:
-        """A fetch has been read or dropped: let go of its bytes."""
+    def _finish(self, fetch: CompletedFetch) -> None:
+        """Release the memory of a fetch that was read or dropped."""
         self._dequeue(fetch)
         self._bytes -= fetch.size
         for block in (fetch.block, fetch.decompressed_block):
             if block is not None:
                 self.memory.release(block)
         fetch.data = None
-        self._settled.append(fetch)
+        self._drained.append(fetch)
 
     def _forget(self, chains: Iterable[FetchChain]) -> None:
         for chain in chains:
@@ -448,10 +440,10 @@ class FetchBuffer:
             self._paused.pop(chain.topic_partition, None)
             self.dirty[chain.topic_partition] = None
             for fetch in chain.fetches:
-                self._settle(fetch)
+                self._finish(fetch)
             chain.fetches.clear()
 
     def __repr__(self) -> str:
         return (
-            f"<FetchBuffer {self._waiting} waiting, {len(self._paused)} parked, {self._bytes} bytes; {self.memory!r}>"
+            f"<FetchBuffer {self._waiting} waiting, {len(self._paused)} paused, {self._bytes} bytes; {self.memory!r}>"
         )

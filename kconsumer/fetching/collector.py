@@ -1,13 +1,13 @@
-"""From buffered fetches to the records that a poll returns (Java `FetchCollector`).
+"""Turns buffered fetches into the records that a poll returns (Java `FetchCollector`).
 
-Decides what may still be returned: data whose partition has left, moved, or been held back since it was
-asked for is dropped here, when its turn comes. Positions move as records are taken, so between that and
-returning them nothing may raise: an error met after something was taken is left for the next call.
+Decides what may still be returned: data whose partition was revoked, moved or paused since it was requested is dropped
+here, when it is next to be read. Positions move as records are taken, so nothing may raise between that and returning
+the records: an error that occurs after something was taken is left for the next call.
 
-Deserializers are user code: they run without the engine's lock, so that heartbeats go on while they wait. Meanwhile
-the group may take a partition away, and a signal handler may seek, commit or close. So a position moves only when its
-records are deserialized, commits count it as consumed only when the call ends, and what no longer belongs to the
-position then is not returned.
+Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they wait. Meanwhile
+the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only when
+its records are deserialized, commits count it as consumed only when the call ends, and records that no longer match
+their position at that moment are not returned.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ Skipped = dict[TopicPartition, Sequence[tuple[int, int, str]]]
 
 
 class Collector:
-    """Drains the buffer in order of arrival. `positions_advanced`: the last call moved a position without returning a
-    record, so that `poll` returns early."""
+    """Takes records from the buffer in order of arrival."""
 
     def __init__(
         self,
@@ -55,24 +54,25 @@ class Collector:
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
-        self._output_left = 0  # bytes that this call may still decompress
-        self.positions_advanced = False
-        self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext  # around deserializers
-        self.out_of_memory = False  # the last call failed while it took records, and has put everything back
+        self._output_left = 0  # bytes that the running call may still decompress
+        self.positions_advanced = False  # the last call moved a position and returned no record: poll must return
+        # Releases the engine's lock; deserializers run inside it.
+        self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.out_of_memory = False  # the last call failed while it took records, and restored everything
         self.busy = False  # a deserializer runs
-        self._before: dict[TopicPartition, FetchPosition] = {}  # where the last call found what it moved
-        self._following: dict[TopicPartition, FetchPosition] = {}  # where it moved them to
+        self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
+        self._moved_to: dict[TopicPartition, FetchPosition] = {}  # positions after it
 
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Up to `max_records` records from what is buffered; never waits.
+        """Returns up to `max_records` of the buffered records; never waits.
 
-        With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
-        Raises what went wrong with a partition when its turn comes (corrupt records, no permission, offset
-        out of range without a reset policy, a deserializer); the position then stays where it is.
+        With `max_bytes` the record that reaches this size is the last one, and no deserializer runs. Raises the error
+        of a partition when its fetch is next to be read (corrupt records, no permission, offset out of range without a
+        reset policy, a deserializer); the position then stays where it is.
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
-        self._before.clear()
+        self._moved_from.clear()
         if buffer.has_paused:
             buffer.restore_paused()
         failure = buffer.take_failure()
@@ -82,8 +82,8 @@ class Collector:
         if fetch is None:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
-        following: dict[TopicPartition, FetchPosition] = {}
-        self._following = following
+        moved_to: dict[TopicPartition, FetchPosition] = {}
+        self._moved_to = moved_to
         skipped: Skipped = {}
         left = max_records
         self._output_left = output_room = buffer.memory.output_room
@@ -92,48 +92,53 @@ class Collector:
                 room = NO_LIMIT if max_bytes is None else max_bytes - sum(run.size for run in runs)
                 if room <= 0:
                     break
-                left -= self._drain(fetch, left, room, runs, following, skipped)
+                left -= self._drain(fetch, left, room, runs, moved_to, skipped)
                 fetch = buffer.peek()
         except KafkaError:
-            if not following:
+            if not moved_to:
                 raise
         finally:
             buffer.memory.record_decompressed(output_room - self._output_left)
         if self._deserializes and self._subscription.unreturned:
             self._subscription.clear_unreturned()
-            runs = self._still_owned(runs, following, skipped)
-        self.positions_advanced = bool(following) and not runs
-        return ConsumerRecords(runs, following, skipped)
+            runs = self._drop_moved(runs, moved_to, skipped)
+        self.positions_advanced = bool(moved_to) and not runs
+        return ConsumerRecords(runs, moved_to, skipped)
 
-    def _still_owned(
-        self, runs: list[RecordRun], following: dict[TopicPartition, FetchPosition], skipped: Skipped
+    def _drop_moved(
+        self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
     ) -> list[RecordRun]:
-        """What may be returned after deserializers ran without the lock: not the records of partitions that were
-        taken away, paused or sought meanwhile."""
-        for tp, moved in list(following.items()):
+        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock.
+        Returns the runs that are left."""
+        for tp, reached in list(moved_to.items()):
             state = self._subscription.find(tp)
-            if state is None or not state.fetchable or state.position is None or state.position.offset != moved.offset:
-                self._put_back(tp, self._before.pop(tp), moved)
-                del following[tp]
+            if (
+                state is None
+                or not state.fetchable
+                or state.position is None
+                or state.position.offset != reached.offset
+            ):
+                self._put_back(tp, self._moved_from.pop(tp), reached)
+                del moved_to[tp]
                 skipped.pop(tp, None)
-        return [run for run in runs if run.topic_partition in following]
+        return [run for run in runs if run.topic_partition in moved_to]
 
     def rollback(self) -> None:
-        """Put positions back to where the last call found them: its records did not reach the caller (Ctrl-C in
-        the middle of it). What was fetched beyond them no longer fits and is fetched again."""
-        for tp, position in self._before.items():
-            moved = self._following.get(tp)
-            if moved is not None:  # else an asynchronous exception came before the position was moved
-                self._put_back(tp, position, moved)
-        self._before.clear()
+        """Restore the positions from before the last call, because its records did not reach the caller (Ctrl-C while
+        it ran). Data buffered beyond them no longer fits and is fetched again."""
+        for tp, position in self._moved_from.items():
+            reached = self._moved_to.get(tp)
+            if reached is not None:  # else an asynchronous exception came before the position was moved
+                self._put_back(tp, position, reached)
+        self._moved_from.clear()
         self._subscription.clear_unreturned()
 
-    def _put_back(self, tp: TopicPartition, position: FetchPosition, moved: FetchPosition) -> None:
-        """Put a position back, unless it was moved again since."""
+    def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
+        """Restore a position, unless it has moved again since."""
         state = self._subscription.find(tp)
         if state is None or not state.has_valid_position or state.position is None:
             return
-        if state.position.offset == moved.offset:
+        if state.position.offset == reached.offset:
             self._subscription.set_position(tp, position)
             self._buffer.drop_stale(tp, state, position)
             state.mark_dirty()
@@ -144,10 +149,10 @@ class Collector:
         limit: int,
         room: int,
         runs: list[RecordRun],
-        following: dict[TopicPartition, FetchPosition],
+        moved_to: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
-        """Take records from the head of the buffer; how many."""
+        """Take records from the first fetch of the buffer. Returns how many."""
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
         if state.paused and self._subscription.find(tp) is state:
@@ -157,7 +162,8 @@ class Collector:
             not state.fetchable
             or position is None
             or position.offset != fetch.position
-            # A seek to the offset where it is stuck already is the caller's way past what is corrupt before it.
+            # The position was not moved but set: by seeking to the offset of the corrupt bytes, the user asks for a new
+            # fetch that starts there, and so skips corrupt bytes before that offset.
             or (fetch.corrupt_at is not None and position is not fetch.corrupt_at)
             or self._subscription.find(tp) is not state
         ):
@@ -165,12 +171,12 @@ class Collector:
             return 0
         data = fetch.data
         if data is None:
-            self._react(fetch, first=not following)
+            self._handle_error(fetch, first=not moved_to)
             return 0
         output = data.output_bytes
         try:
             run = data.take(limit, room, self._output_left)
-            # May shorten the run and take the fetch back to its end.
+            # Deserializing may shorten the run, and then sets the fetch back to the end of the run.
             if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
                 return 0
         except KafkaError as error:
@@ -187,20 +193,20 @@ class Collector:
             runs.append(run)
         if data.next_offset != position.offset:
             chain.advance(data.next_offset, position.leader)
-            self._before.setdefault(tp, position)
+            self._moved_from.setdefault(tp, position)
             if self._deserializes:
-                self._subscription.mark_unreturned(self._before)
-            following[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
-            state.advance(following[tp], fetch.topic_id)
-            passed = data.take_skipped()
-            if passed:
-                skipped[tp] = [*skipped.get(tp, ()), *passed]
+                self._subscription.mark_unreturned(self._moved_from)
+            moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
+            state.advance(moved_to[tp], fetch.topic_id)
+            passed_over = data.take_skipped()
+            if passed_over:
+                skipped[tp] = [*skipped.get(tp, ()), *passed_over]
         if data.exhausted:
             self._buffer.pop(fetch)
         return taken
 
     def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
-        """Run the deserializers, without the lock. Returns False if the run may not be returned any more."""
+        """Run the deserializers without the lock. Returns False if the run may not be returned any more."""
         chain = fetch.chain
         state = chain.state
         self.busy = True
@@ -216,10 +222,13 @@ class Collector:
         self._buffer.drop(chain)
         return False
 
-    def _react(self, fetch: CompletedFetch, *, first: bool) -> None:
-        """A partition's error has its turn: move or reset the position by policy, or raise. An error that is raised
-        stays, behind what others have buffered, until the user acts or another answer takes its place. Unless it is
-        the `first` thing this call met, it stays at the head and is raised by the next call."""
+    def _handle_error(self, fetch: CompletedFetch, *, first: bool) -> None:
+        """Handle an error that is next to be read: move or reset the position by policy, or raise.
+
+        An error that is raised stays, behind the buffered data of other partitions, until the user acts or another
+        response replaces it. If this call has taken records already (not `first`), the error stays at the head and the
+        next call raises it.
+        """
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)
         if error is None:
@@ -231,10 +240,10 @@ class Collector:
         raise error
 
     def _error_of(self, tp: TopicPartition, fetch: CompletedFetch) -> KafkaError | None:
-        """What to raise for a fetch that failed; None if the position was moved or reset instead."""
+        """Returns the error to raise for a failed fetch; None if the position was moved or reset instead."""
         if fetch.diverging_epoch is not None:
-            cut = self._subscription.truncate(tp, fetch.diverging_epoch)
-            return None if cut is None else truncation_error({tp: cut})
+            truncation = self._subscription.truncate(tp, fetch.diverging_epoch)
+            return None if truncation is None else truncation_error({tp: truncation})
         if ERROR_ACTIONS[fetch.error_code] is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
         if self._subscription.default_reset != OffsetReset.NONE:

@@ -1,9 +1,9 @@
-"""How many bytes of fetched data are alive, and how many more may be asked for (`buffer_memory`).
+"""Counts the bytes of fetched data in memory, and how many more may be requested (`buffer_memory`).
 
-Counts blocks of memory, not what is used of them: a response is one block, which lives until the last record in it is
-let go of, by us or by the caller who holds a batch; what a batch decompresses to is another one. A block is counted
-from `track` on until it is freed, by whomever and in whichever thread. Blocks that only the caller still needs are the
-caller's: they count for half of the memory at most, so that one who collects batches is still read ahead for.
+Counts blocks of memory, not the parts that are in use: a response is one block, which lives until the last record in it
+is released, by the consumer or by a user who keeps a batch; the output of decompressing a batch is another block. A
+block is counted from `track` until it is freed, in whichever thread that happens. Blocks that only the user's batches
+refer to count for at most half of the memory. So a user who keeps many batches still gets read-ahead.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ import weakref
 from collections import deque
 
 MEMORY_SHARES = 4
-"""No request asks for more than this part of the memory, so that one response can be read while others wait or come."""
+"""No request asks for more than a quarter of the memory, so that one response can be read while others arrive."""
 
-ORDINARY_BATCH = 1 << 20
-"""The largest batch that a broker takes unless it is told otherwise. The first batch of a response comes whole, so a
-request may bring this much however little it asks for."""
+DEFAULT_MAX_BATCH = 1 << 20
+"""The largest batch that brokers accept by default. The first batch of a response comes complete, so a response may
+have this size however little was requested."""
 
 
 class Block(weakref.ref[object]):
-    """A counted block of memory: a reference to it, dead once it is freed. `uses`: how many buffered fetches still need
-    it."""
+    """A counted block of memory: a weak reference to it."""
 
     __slots__ = ("size", "uses")
     size: int
-    uses: int
+    uses: int  # buffered fetches that refer to it
 
     def __repr__(self) -> str:
         return f"<Block of {self.size} bytes, {self.uses} uses>"
 
 
 class Memory:
-    """The account. `reserved`: bytes asked for and not yet received; `decompressed`: bytes that the next poll may
-    decompress before what the last one returned is let go of, going by earlier ones; `least_response`: bytes that a
-    response may have however little was asked for, going by earlier ones."""
+    """The account of one consumer."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.reserved = 0
+        self.reserved = 0  # bytes requested and not received yet
+        # Estimated from earlier polls: bytes that the next one may decompress before the user releases its last batch.
         self.decompressed = limit // (2 * MEMORY_SHARES)
-        self.least_response = min(ORDINARY_BATCH, limit // (2 * MEMORY_SHARES))
+        # An estimate from earlier responses: bytes that a response may have however little was requested.
+        self.least_response = min(DEFAULT_MAX_BATCH, limit // (2 * MEMORY_SHARES))
         self._alive = 0
-        self._needed = 0
+        self._needed = 0  # bytes of blocks that buffered fetches refer to
         self._blocks: dict[int, Block] = {}
-        # A block may be freed in any thread, at any time; appending is safe there, and counting is not.
+        # A block may be freed in any thread, between any two bytecodes. Appending to a deque is atomic; changing a
+        # counter is not.
         self._freed: deque[weakref.ref[object]] = deque()
-        self._let_go = self._freed.append
+        self._on_freed = self._freed.append
 
     # --- blocks ------------------------------------------------------------------------------------------
 
     def track(self, memory: object) -> Block:
         """Count a block until it is freed."""
-        block = Block(memory, self._let_go)
+        block = Block(memory, self._on_freed)
         block.size = size = _size_of(memory)
         block.uses = 0
         self._blocks[id(block)] = block
@@ -60,23 +60,23 @@ class Memory:
         return block
 
     def acquire(self, block: Block) -> None:
-        """A buffered fetch needs the block."""
+        """Note that a buffered fetch refers to the block."""
         self._needed += 0 if block.uses else block.size
         block.uses += 1
 
     def release(self, block: Block) -> None:
-        """A buffered fetch does not need the block any more; from the last one on it is the caller's, or freed."""
+        """Note that a buffered fetch no longer refers to the block. After the last one only the user may still do."""
         if block.uses:
             block.uses -= 1
             self._needed -= 0 if block.uses else block.size
 
     @property
     def has_freed(self) -> bool:
-        """Whether anything was freed since the last `reap_freed`."""
+        """Whether a block was freed since the last `reap_freed`."""
         return bool(self._freed)
 
     def reap_freed(self) -> None:
-        """Take what was freed off the account."""
+        """Subtract the blocks that were freed."""
         while self._freed:
             block = self._blocks.pop(id(self._freed.popleft()))
             self._alive -= block.size
@@ -94,7 +94,7 @@ class Memory:
         """Give back the room that was kept for a response: it arrived, and its blocks are counted, or it failed."""
         self.reserved -= size
 
-    # --- what there is room for --------------------------------------------------------------------------
+    # --- room --------------------------------------------------------------------------------------------
 
     @property
     def total(self) -> int:
@@ -104,65 +104,67 @@ class Memory:
 
     @property
     def held_by_caller(self) -> int:
-        """Bytes of blocks that only the caller still needs."""
+        """Bytes of blocks that only the user's batches refer to."""
         self.reap_freed()
         return self._alive - self._needed
 
     @property
     def used(self) -> int:
-        """Bytes that count: of blocks that buffered fetches need, and as far as half of the memory the caller's."""
+        """Bytes that count: of blocks that buffered fetches refer to, and of the user's blocks up to half of the
+        memory."""
         if self._freed:
             self.reap_freed()
-        # One poll after the other asks: in place of `held_by_caller` and `min`, which would be two calls more.
-        callers, half = self._alive - self._needed, self.limit // 2
-        return self._needed + (callers if callers < half else half)
+        # Every poll reads this: computed here, because `held_by_caller` and `min` would be two more calls.
+        callers_bytes, half = self._alive - self._needed, self.limit // 2
+        return self._needed + (callers_bytes if callers_bytes < half else half)
 
     @property
     def room(self) -> int:
-        """Bytes that may still be asked for; negative when one batch was larger than all limits."""
+        """Bytes that may still be requested; negative after a batch that was larger than all limits."""
         return self.limit - self.used - self.reserved - self.decompressed
 
     @property
     def output_room(self) -> int:
-        """Bytes that a poll may decompress: a quarter of the memory, or what is left; at least one, for one batch."""
+        """Bytes that a poll may decompress: a quarter of the memory or what is left, and at least 1, which allows one
+        batch."""
         return max(1, min(self.limit // MEMORY_SHARES, self.limit - self.used - self.reserved))
 
     def record_decompressed(self, unpacked: int) -> None:
-        """A poll has decompressed so many bytes."""
+        """Record that a poll decompressed this many bytes."""
         self.decompressed = max(unpacked, self.decompressed - (self.decompressed + 63) // 64)
 
     def received(self, size: int, asked: int) -> None:
-        """A response took `size` bytes; `asked` for were so many."""
+        """Record that a response took `size` bytes, after a request with limit `asked`."""
         faded = self.least_response - (self.least_response + 7) // 8
         self.least_response = max(faded, size if size > asked else 0)
 
     def per_request_limit(self, brokers: int) -> int:
-        """How many bytes one request to one of so many brokers may ask for: each may be asked while one response of
-        each is being read."""
+        """Returns how many bytes one request may ask for, when there are this many brokers: one response of each is in
+        flight while another of each is being read."""
         return max(1, self.limit // max(MEMORY_SHARES, 2 * brokers))
 
     def reserve_for(self, max_bytes: int) -> int:
-        """How many bytes to reserve for the response to a request for `max_bytes`: blocks are a little larger than
-        what is in them, and the first batch comes whole."""
+        """Returns the bytes to reserve for the response to a request for `max_bytes`: blocks are a little larger than
+        their content, and the first batch comes complete even if it is larger."""
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:
-        """What takes the memory, for people."""
-        kept = self.held_by_caller
+        """Returns a text that says what uses the memory."""
+        held = self.held_by_caller
         return (
-            f"{self._needed:,} bytes buffered, {kept:,} in batches that were returned and are still held,"
-            f" {self.reserved:,} asked for, {self.decompressed:,} kept free for decompression, of {self.limit:,}"
+            f"{self._needed:,} bytes buffered, {held:,} in returned batches that are still referenced,"
+            f" {self.reserved:,} requested, {self.decompressed:,} kept free for decompression, of {self.limit:,}"
         )
 
     def __repr__(self) -> str:
         return (
-            f"<Memory {self.total} bytes alive, {self.held_by_caller} of them the caller's, {self.reserved}"
-            f" asked for, of {self.limit}>"
+            f"<Memory {self.total} bytes, {self.held_by_caller} of them only in returned batches, {self.reserved}"
+            f" requested, of {self.limit}>"
         )
 
 
 def _size_of(memory: object) -> int:
-    """Bytes that a block takes: frames and bytearrays have more than they show."""
+    """Returns the bytes that a block takes: frames and bytearrays allocate more than their length."""
     if not isinstance(memory, memoryview):
         size: int | None = getattr(memory, "capacity", None)
         if size is not None:

@@ -1,7 +1,7 @@
-"""The `consumer-fetch-manager-metrics` group: the names, and who records what (Java `FetchMetricsManager`).
+"""The `consumer-fetch-manager-metrics` group: its names, and what is recorded when (Java `FetchMetricsManager`).
 
-Recorded per response and per partition of a response once that has been read or dropped, never per record.
-Bytes are those received, where Java counts records at their uncompressed size.
+Values are recorded once per response, and once per partition of a response when its data has been read or dropped;
+never per record. Bytes are those received, where Java counts the uncompressed size of records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PARTITION_LEAD: tuple[Row, ...] = (
     ("records-lead-avg", Stat.AVG, "Mean lead"),
 )
 
-# Read when asked, so that they follow every poll and not only every fetch.
+# Computed when they are read, so that they change with every poll and not only with every fetch.
 Gauge = tuple[str, str, Callable[[PartitionState, float], float | None]]
 PREFERRED_REPLICA: Gauge = (
     "preferred-read-replica",
@@ -69,7 +69,7 @@ LEAD: Gauge = (
 
 
 class ResponseTally:
-    """What one Fetch response brought, until all of it has been read or dropped."""
+    """Adds up the data of one Fetch response until all of it has been read or dropped."""
 
     __slots__ = ("bytes", "records", "topics", "unread")
 
@@ -84,13 +84,13 @@ class ResponseTally:
         self.unread += 1
 
     def add(self, topic: str, size: int, records: int) -> None:
-        """One partition has been read or dropped."""
+        """Count a partition whose data has been read or dropped."""
         self.unread -= 1
         self.bytes += size
         self.records += records
-        of_topic = self.topics.setdefault(topic, [0, 0])
-        of_topic[0] += size
-        of_topic[1] += records
+        topic_totals = self.topics.setdefault(topic, [0, 0])
+        topic_totals[0] += size
+        topic_totals[1] += records
 
 
 class FetchMetrics:
@@ -109,21 +109,21 @@ class FetchMetrics:
         self._lags: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
         self._gauges: dict[TopicPartition, list[MetricName]] = {}
 
-    def responded(self, latency_ms: float, throttle_ms: float, now: float) -> None:
-        """A Fetch response arrived."""
+    def record_response(self, latency_ms: float, throttle_ms: float, now: float) -> None:
+        """Record that a Fetch response arrived."""
         self._latency.record(latency_ms, now)
         self._throttle.record(throttle_ms, now)
 
-    def fetched(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
-        """A response told of these partitions: those that are assigned have a lag and a lead from now on."""
+    def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
+        """Publish lag and lead of those of the partitions that are assigned; a response contained them."""
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)
-                self._show(tp, subscription, COMMITTED_LAG if self._read_committed else LAG, nan)
-                self._show(tp, subscription, LEAD, nan)
+                self._publish(tp, subscription, COMMITTED_LAG if self._read_committed else LAG, nan)
+                self._publish(tp, subscription, LEAD, nan)
 
-    def read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
-        """A partition of a response has been read; `state` is where that left it."""
+    def record_read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
+        """Record lag and lead of a partition whose data of one response has been read up to the position of `state`."""
         lag, lead = state.lag(self._read_committed), state.lead()
         sensors = self._lags.get(tp)
         if lag is None or lead is None or sensors is None:
@@ -134,8 +134,8 @@ class FetchMetrics:
         self._lag_max.record(lag, now)
         self._lead_min.record(lead, now)
 
-    def consumed(self, tally: ResponseTally, now: float) -> None:
-        """All of a response has been read or dropped."""
+    def record_consumed(self, tally: ResponseTally, now: float) -> None:
+        """Record that all data of a response has been read or dropped."""
         self._size.record(tally.bytes, now)
         self._records.record(tally.records, now)
         for topic, (size, records) in tally.topics.items():
@@ -143,16 +143,17 @@ class FetchMetrics:
             size_sensor.record(size, now)
             records_sensor.record(records, now)
 
-    def assigned(self, subscription: SubscriptionState) -> None:
-        """The assignment changed: forget partitions that left, show the replica read from of the new ones."""
+    def update_assignment(self, subscription: SubscriptionState) -> None:
+        """Remove the metrics of partitions that were revoked, and publish the read replica of those that were
+        assigned."""
         states = subscription.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
             self._metrics.remove(*self._gauges.pop(tp), *self._lags.pop(tp, ()))
         for tp in states:
             if tp not in self._gauges:
-                self._show(tp, subscription, PREFERRED_REPLICA, -1)
+                self._publish(tp, subscription, PREFERRED_REPLICA, -1)
 
-    def _show(self, tp: TopicPartition, subscription: SubscriptionState, gauge: Gauge, unknown: float) -> None:
+    def _publish(self, tp: TopicPartition, subscription: SubscriptionState, gauge: Gauge, unknown: float) -> None:
         metric, text, value_of = gauge
 
         def read(now: float) -> float:
@@ -160,7 +161,7 @@ class FetchMetrics:
             value = None if state is None else value_of(state, now)
             return unknown if value is None else value
 
-        for topic in _spellings(tp.topic):
+        for topic in _topic_tags(tp.topic):
             tags = ("topic", topic), ("partition", str(tp.partition))
             name = self._metrics.name(metric, GROUP, text, *tags)
             self._gauges.setdefault(tp, []).append(name)
@@ -176,13 +177,13 @@ class FetchMetrics:
         self._lags[tp] = lag, lead
 
     def _sensor(self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str]) -> Sensor:
-        first, *others = _spellings(topic)
+        first, *others = _topic_tags(topic)
         sensor = self._metrics.sensor(GROUP, rows, ("topic", first), *tags)
-        for spelling in others:
-            self._metrics.publish(sensor, GROUP, rows, ("topic", spelling), *tags)
+        for tag in others:
+            self._metrics.publish(sensor, GROUP, rows, ("topic", tag), *tags)
         return sensor
 
 
-def _spellings(topic: str) -> list[str]:
-    """The topic as tag value; one with dots also as older Java clients spelled it (KIP-1109)."""
+def _topic_tags(topic: str) -> list[str]:
+    """Returns the topic as tag value; a topic with dots also as older Java clients write it (KIP-1109)."""
     return [topic, topic.replace(".", "_")] if "." in topic else [topic]

@@ -1,6 +1,6 @@
-"""One Fetch request: what it asks, and what must be remembered of it to read the response.
+"""Builds a Fetch request, and keeps what is needed to handle its response.
 
-Decides the limits of a request. Which partitions it names is the session's business (`session.py`).
+Decides the limits of a request. The session decides which partitions it names (`session.py`).
 """
 
 from __future__ import annotations
@@ -17,28 +17,25 @@ from kconsumer.types import Node, TopicPartition
 
 @dataclass(slots=True, frozen=True, eq=False)
 class InFlightFetch:
-    """One Fetch request under way, as the session stood when it was made. `topic_names`: the ids in it, by which the
-    response is read; `full`: whether it named all its partitions; `max_bytes` were asked for, and `reserved` bytes of
-    memory kept free for it.
-    """
+    """A Fetch request in flight, and the session as it was when the request was created."""
 
     broker: BrokerFetchState
-    max_bytes: int
-    reserved: int
+    max_bytes: int  # requested at most
+    reserved: int  # bytes of memory kept free for the response
     sent_at: float
-    full: bool
+    full: bool  # whether it named all its partitions
     requested: Mapping[TopicPartition, RequestedPartition]
-    topic_names: Mapping[bytes, str]
+    topic_names: Mapping[bytes, str]  # by topic id; the response has ids only
 
     @property
     def node(self) -> Node:
-        """The broker it went to."""
+        """The broker that it was sent to."""
         return self.broker.node
 
 
 def build_fetch(
     config: FetchConfig,
-    target: BrokerFetchState,
+    broker: BrokerFetchState,
     session: SessionRequest,
     max_bytes: int,
     reserved: int,
@@ -46,9 +43,9 @@ def build_fetch(
     *,
     max_wait_ms: int | None = None,
 ) -> tuple[InFlightFetch, FetchRequest]:
-    """Ask the broker for what follows its chains, `max_bytes` at most of all together."""
+    """Build a request for what follows the broker's chains, with at most `max_bytes` in total."""
     full = session.epoch <= 0
-    flight = InFlightFetch(target, max_bytes, reserved, now, full, target.session.requested, target.session.names)
+    flight = InFlightFetch(broker, max_bytes, reserved, now, full, broker.session.requested, broker.session.topic_names)
     message = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         min_bytes=config.fetch_min_bytes,

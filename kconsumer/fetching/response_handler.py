@@ -1,7 +1,7 @@
-"""What a Fetch response means: data to buffer, errors to react to, and what it tells besides.
+"""Handles Fetch responses (Java `AbstractFetch.handleFetchSuccess`).
 
-Decides what becomes of each partition of a response (the table is in `reactions.py`). It does not decide when to ask
-again; `manager.py` does.
+Decides what becomes of each partition of a response: its data is buffered, or its error handled by the table in
+`error_actions.py`. It does not decide when to fetch again; `manager.py` does.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _log = get_logger(__name__)
 
 
 class Failed(NamedTuple):
-    """A partition not to be asked again at once, and why."""
+    """A partition to back off, and why."""
 
-    asked: RequestedPartition
+    requested: RequestedPartition
     reason: str
 
 
-class _ArrivedFetch:
-    """A response that is being handled."""
+class _ResponseContext:
+    """What the partitions of one response have in common while it is handled."""
 
     __slots__ = ("block", "flight", "memory", "now", "received", "tally")
 
@@ -48,8 +48,8 @@ class _ArrivedFetch:
         self.memory = memory
         self.now = now
         self.tally = ResponseTally()
-        self.received = 0  # bytes of memory that the response takes
-        self.block: Block | None = None  # that the partition before this one is in
+        self.received = 0  # bytes of memory that the response uses
+        self.block: Block | None = None  # of the partition handled last
 
     def block_of(self, owner: object) -> Block:
         """Return the counted block of this memory, which the partitions of a response share."""
@@ -60,7 +60,7 @@ class _ArrivedFetch:
 
 
 class FetchResponseHandler:
-    """Takes in Fetch responses."""
+    """Buffers the data of Fetch responses and handles the errors of their partitions."""
 
     def __init__(
         self,
@@ -77,92 +77,92 @@ class FetchResponseHandler:
         self._buffer = buffer
 
     def handle(self, flight: InFlightFetch, response: FetchResponse, version: int, now: float) -> list[Failed]:
-        """Buffer the data of a response. Returns the partitions to back off."""
-        arrived = _ArrivedFetch(flight, self._buffer.memory, now)
+        """Handle a response. Returns the partitions to back off."""
+        context = _ResponseContext(flight, self._buffer.memory, now)
         failed: list[Failed] = []
         by_id = version > LAST_VERSION_WITH_NAMES
         for topic in response.responses:
             name = flight.topic_names.get(topic.topic_id) if by_id else topic.topic
             for data in topic.partitions:
                 tp = TopicPartition(name or "", data.partition_index)
-                asked = flight.requested.get(tp)
-                if asked is None:
+                requested = flight.requested.get(tp)
+                if requested is None:
                     continue
                 code = data.error_code
-                if by_id and code == 0 and _is_another_topic(asked):
+                if by_id and code == 0 and _is_another_topic(requested):
                     _log.warning(
-                        "topic %s was deleted and created again: offset %d of %s is of the old one",
+                        "topic %s was deleted and created again: offset %d of %s belongs to the old one",
                         tp.topic,
-                        asked.offset,
+                        requested.offset,
                         tp,
                     )
                     code = Errors.OFFSET_OUT_OF_RANGE
-                reason = self._partition(arrived, tp, asked, data, code)
+                reason = self._partition(context, tp, requested, data, code)
                 if reason:
-                    failed.append(Failed(asked, reason))
+                    failed.append(Failed(requested, reason))
                 if code in NAMES_LEADER:
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
-        if arrived.received:
-            self._buffer.memory.received(arrived.received, flight.max_bytes + flight.max_bytes // 4)
+        if context.received:
+            self._buffer.memory.received(context.received, flight.max_bytes + flight.max_bytes // 4)
         return failed
 
     def _partition(
         self,
-        arrived: _ArrivedFetch,
+        context: _ResponseContext,
         tp: TopicPartition,
-        asked: RequestedPartition,
+        requested: RequestedPartition,
         data: FetchPartitionData,
         code: int,
     ) -> str:
         """Handle one partition of a response. Returns why it must be backed off, or ""."""
-        chain, offset, reaction = asked.chain, asked.offset, ERROR_ACTIONS[code]
+        chain, offset, action = requested.chain, requested.offset, ERROR_ACTIONS[code]
         state = chain.state
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
-        if size or reaction is not ACCEPT:
+        if size or action is not ACCEPT:
             self._subscription.move_to_end(tp)
-        if reaction is REFRESH:
+        if action is REFRESH:
             self._metadata.request_update()
             state.clear_preferred_replica()
             return str(fetch_error(tp, offset, code))
-        if reaction is RETRY:
+        if action is RETRY:
             return str(fetch_error(tp, offset, code))
-        if reaction is RESET and not _is_leader(arrived.flight.node, asked.leader):
-            state.clear_preferred_replica()  # a follower may lag behind: ask the leader
+        if action is RESET and not _is_leader(context.flight.node, requested.leader):
+            state.clear_preferred_replica()  # a follower may lag behind: fetch from the leader
             return ""
-        if reaction is not ACCEPT or _diverges(data):
-            return self._buffer_error(arrived, asked, data, code)
+        if action is not ACCEPT or _diverges(data):
+            return self._buffer_error(context, requested, data, code)
         if chain.failures:
             chain.clear_failures()
         if state.out_of_range:
             state.clear_out_of_range()
-        if self._buffer.accepts(chain, offset, asked.leader):
+        if self._buffer.accepts(chain, offset, requested.leader):
             if size:
-                self._buffer_records(arrived, asked, data, size)
+                self._buffer_records(context, requested, data, size)
             else:
                 self._buffer.clear_error(chain)
         if data.preferred_read_replica >= 0:
-            return self._set_preferred_replica(tp, asked, data.preferred_read_replica, arrived.now)
+            return self._set_preferred_replica(tp, requested, data.preferred_read_replica, context.now)
         return ""
 
     def _buffer_records(
-        self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, size: int
+        self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, size: int
     ) -> None:
         """Append records to the partition's chain."""
-        offset = asked.offset
+        offset = requested.offset
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
         fetch = CompletedFetch(
-            asked.chain,
+            requested.chain,
             offset,
             size=size,
-            tally=arrived.tally,
-            block=arrived.block_of(records.owner),
-            arrived_at=arrived.now,
-            topic_id=asked.topic_id,
+            tally=context.tally,
+            block=context.block_of(records.owner),
+            arrived_at=context.now,
+            topic_id=requested.topic_id,
         )
         fetch.attach(
             PartitionFetch(
-                asked.chain.topic_partition,
+                requested.chain.topic_partition,
                 records,
                 offset,
                 check_crcs=self._config.check_crcs,
@@ -172,65 +172,73 @@ class FetchResponseHandler:
                 batch_limit=self._config.decompressed_batch_max_bytes or 0,
             )
         )
-        following = next_fetch_offset(records)
-        # An end at or before the start means headers that make no sense: only decoding can tell what they are.
-        arrived.tally.expect()
-        self._buffer.append(fetch, following[0] if following is not None and following[0] > offset else None)
+        next_offset = next_fetch_offset(records)
+        context.tally.expect()
+        # An end at or before the start means corrupt headers: only decoding can find out more.
+        self._buffer.append(fetch, next_offset[0] if next_offset is not None and next_offset[0] > offset else None)
 
     def _buffer_error(
-        self, arrived: _ArrivedFetch, asked: RequestedPartition, data: FetchPartitionData, code: int
+        self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, code: int
     ) -> str:
-        """Have what came in place of records wait for its turn, at the end of the partition's chain. It is asked again
-        meanwhile: another answer takes its place."""
-        chain, diverging = asked.chain, data.diverging_epoch
-        diverges = None
+        """Append an error to the partition's chain. The partition is fetched again meanwhile, and another response
+        replaces the error. Returns the error's text."""
+        chain, diverging = requested.chain, data.diverging_epoch
+        diverging_epoch = None
         if diverging is not None and _diverges(data):
-            diverges = OffsetAndMetadata(diverging.end_offset, "", diverging.epoch)
-            reason = "the log of the leader parts from what was read"
+            diverging_epoch = OffsetAndMetadata(diverging.end_offset, "", diverging.epoch)
+            reason = "the leader's log diverges from the records already consumed"
         else:
-            reason = str(fetch_error(chain.topic_partition, asked.offset, code))
-        if self._buffer.accepts(chain, asked.offset, asked.leader):
+            reason = str(fetch_error(chain.topic_partition, requested.offset, code))
+        if self._buffer.accepts(chain, requested.offset, requested.leader):
             fetch = CompletedFetch(
-                chain, asked.offset, error_code=code, diverges=diverges, tally=arrived.tally, arrived_at=arrived.now
+                chain,
+                requested.offset,
+                error_code=code,
+                diverging_epoch=diverging_epoch,
+                tally=context.tally,
+                arrived_at=context.now,
             )
-            fetch.fail(reason, arrived.now if chain.error is None else chain.error.failed_at)
-            arrived.tally.expect()
-            self._buffer.append(fetch, asked.offset)
+            fetch.fail(reason, context.now if chain.error is None else chain.error.failed_at)
+            context.tally.expect()
+            self._buffer.append(fetch, requested.offset)
         return reason
 
-    def _set_preferred_replica(self, tp: TopicPartition, asked: RequestedPartition, replica: int, now: float) -> str:
-        """The leader wants us to fetch from another replica. A reason to wait if that one is not known."""
+    def _set_preferred_replica(
+        self, tp: TopicPartition, requested: RequestedPartition, replica: int, now: float
+    ) -> str:
+        """Fetch from the replica that the leader prefers. Returns a reason to back off if metadata does not contain
+        it."""
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
-            return f"the leader names broker {replica} to read from, which is not known or not online"
-        asked.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
+            return f"the leader prefers broker {replica} as read replica, which is unknown or not online"
+        requested.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
         return ""
 
     def _learn_leader(
-        self, tp: TopicPartition, hint: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
+        self, tp: TopicPartition, leader: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
     ) -> None:
-        """Take the new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
-        if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
+        """Take a new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
+        if leader is None or leader.leader_id < 0 or leader.leader_epoch < 0:
             return
-        found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == hint.leader_id)
-        if self._cluster.update_leader(tp, hint.leader_id, hint.leader_epoch, next(found, None)):
+        found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)
+        if self._cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, next(found, None)):
             self._subscription.maybe_validate(tp, self._cluster.leader(tp))
 
 
-def _is_another_topic(asked: RequestedPartition) -> bool:
-    """Whether the position was reached in a topic of the same name that was deleted since.
+def _is_another_topic(requested: RequestedPartition) -> bool:
+    """Returns True if the position was reached in a deleted topic of the same name.
 
-    The leader has answered for the present id, so this is no metadata of a broker that lags behind. The position may be
-    within the new log, where it would skip what is before it (Java keeps it).
+    The leader has accepted the present topic id, so the metadata that contained it is not outdated. The position may
+    exist in the new log, too; continuing there would skip the records before it (Java does).
     """
-    chain = asked.chain
+    chain = requested.chain
     read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
-    return None not in (read, asked.topic_id) and read != asked.topic_id
+    return None not in (read, requested.topic_id) and read != requested.topic_id
 
 
 def _diverges(data: FetchPartitionData) -> bool:
-    """Whether the leader says that its log parts from what we read (KIP-595). Only followers are told so today: we do
-    not send the epoch of what we fetched last."""
+    """Returns True if the leader reports that its log diverges from the records already consumed (KIP-595). Today
+    brokers report this to followers only: a consumer does not send the epoch of its last record."""
     diverging = data.diverging_epoch
     return diverging is not None and diverging.end_offset >= 0
 

@@ -1,16 +1,16 @@
-"""Fetch sessions (KIP-227): what one broker remembers of our requests, so that each names only what changed.
+"""Fetch sessions (KIP-227): partitions that a broker remembers, so that each request names only what changed.
 
-Decides what a request must say for the broker to know what is wanted, and whether a response may be believed. It
-does not decide which partitions are wanted (`targets.py`) nor what their data means (`intake.py`).
+Decides what a request must name for the broker to know the wanted partitions, and whether a response may be used. It
+does not decide which partitions are wanted (`brokers.py`) nor what their data means (`response_handler.py`).
 
-A session has an id, given by the broker, and an epoch that grows with each request:
+A session has an id, assigned by the broker, and a fetch session epoch that grows with each request:
 
-    (0, 0)     no session: the next request is full and asks for one
-    (id, 0)    something went wrong: the next request is full, ends the old session and asks for a new one
-    (id, n)    the next request is incremental: partitions added and changed, and those to forget
-    (id, -1)   the last request: end the session
+    (0, 0)     no session: the next request is full and asks for a session
+    (id, 0)    after an error: the next request is full, ends the old session and asks for another one
+    (id, n)    the next request is incremental: it names partitions that were added or changed, and those to forget
+    (id, -1)   the last request: it ends the session
 
-A broker without room for sessions answers id 0; then every request is full.
+A broker without room for sessions responds with id 0; then every request is full.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ _log = get_logger(__name__)
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after this one; 0 means something else, so it is left out when the epochs wrap around."""
+    """Returns the fetch session epoch after this one. 0 has another meaning and is skipped when the epochs wrap
+    around."""
     return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
 class RequestedPartition(NamedTuple):
-    """What the broker was last asked of one partition."""
+    """What the last request that named a partition requested of it."""
 
     chain: FetchChain
     row: FetchPartition
@@ -49,42 +50,41 @@ class RequestedPartition(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The offset asked for."""
+        """The requested offset."""
         return self.row.fetch_offset
 
 
 class SessionRequest(NamedTuple):
-    """The session's part of a request. `by_id`: whether all its topics have ids; without, only versions up to 12 may
-    be spoken."""
+    """The session's part of a request."""
 
     session_id: int
     epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
-    by_id: bool
+    by_id: bool  # whether all its topics have ids
 
     @property
     def max_version(self) -> int:
-        """The highest version that can carry the request."""
+        """The highest version that can carry the request: above 12, topics are named by id only."""
         return MAX_VERSION if self.by_id else LAST_VERSION_WITH_NAMES
 
 
 class FetchSession:
-    """The session with one broker. `requested` is what the broker knows once it has read the last request, `names` the
-    topic ids in it, by which the response is read, and `session_partitions` the partitions that the last response
-    names. One request may be in flight at a time."""
+    """The session with one broker. One request may be in flight at a time."""
 
     def __init__(self, broker: int, max_bytes: int) -> None:
-        """`max_bytes`: how many to ask of each partition."""
+        """`max_bytes`: how many bytes to request of each partition."""
         self.broker = broker
         self.id = 0
         self.epoch = INITIAL_EPOCH
-        self.requested: dict[TopicPartition, RequestedPartition] = {}
-        self.names: dict[bytes, str] = {}
-        self.session_partitions: set[TopicPartition] = set()
+        self.requested: dict[
+            TopicPartition, RequestedPartition
+        ] = {}  # all that the broker knows after the last request
+        self.topic_names: dict[bytes, str] = {}  # by the topic ids of the last request; the response has ids only
+        self.session_partitions: set[TopicPartition] = set()  # the partitions of the last response
         self._max_bytes = max_bytes
         self._by_id = True
-        self._full = True  # the request under way
+        self._full = True  # whether the request in flight is a full one
         self._without_id: set[TopicPartition] = set()
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -96,8 +96,11 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        """What to send so that the broker knows `wanted`. Only `changed` may differ from the last request. `order`:
-        all partitions as they are to be listed in a full request; a broker fills a response from the front."""
+        """Returns the next request of the session, after which the broker knows `wanted`.
+
+        Only the partitions in `changed` may differ from the last request. `order` returns all partitions in the order
+        of a full request; a broker fills a response from the front.
+        """
         if self.epoch == INITIAL_EPOCH:
             return self._full_request(wanted, order, topic_id)
         send: list[tuple[TopicPartition, RequestedPartition]] = []
@@ -115,10 +118,10 @@ class FetchSession:
                 send.append((tp, now))
             if before is not None and now.topic_id != before.topic_id:
                 forget.append((tp, before.topic_id))
-                self.names.pop(before.topic_id or b"", None)
-            self._note(tp, now)
+                self.topic_names.pop(before.topic_id or b"", None)
+            self._store(tp, now)
         if self._by_id == bool(self._without_id):
-            # Within a session topics go by id or by name, not both: start another one.
+            # Within a session topics are named by id or by name, not both: start another one.
             self.epoch = INITIAL_EPOCH
             return self._full_request(wanted, order, topic_id)
         self._full = False
@@ -130,12 +133,12 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        before, self.requested, self.names = self.requested, {}, {}
+        before, self.requested, self.topic_names = self.requested, {}, {}
         self._without_id.clear()
         for tp in order():
             chain = wanted.get(tp)
             if chain is not None:
-                self._note(tp, self._request_partition(chain, before.get(tp), topic_id(tp.topic)))
+                self._store(tp, self._request_partition(chain, before.get(tp), topic_id(tp.topic)))
         self._full = True
         self._by_id = not self._without_id
         return SessionRequest(self.id, INITIAL_EPOCH, _topics(self.requested.items()), [], self._by_id)
@@ -143,10 +146,10 @@ class FetchSession:
     def _request_partition(
         self, chain: FetchChain, before: RequestedPartition | None, topic_id: bytes | None
     ) -> RequestedPartition:
-        """What to ask of a partition: the last row if it still fits. Rows are never changed, for an earlier request
-        with it may still wait to be sent."""
+        """Returns what to request of a partition, with the row of the last request if it still fits. Rows are never
+        changed, because an earlier request that contains one may not be sent yet."""
         offset = chain.next_offset
-        assert offset is not None  # brokers with such chains are not asked
+        assert offset is not None  # a broker with such a chain is not ready
         epoch = -1 if chain.leader.epoch is None else chain.leader.epoch
         row = None if before is None else before.row
         if row is None or row.fetch_offset != offset or row.current_leader_epoch != epoch:
@@ -158,16 +161,17 @@ class FetchSession:
             )
         return RequestedPartition(chain, row, chain.leader, topic_id)
 
-    def _note(self, tp: TopicPartition, asked: RequestedPartition) -> None:
-        self.requested[tp] = asked
-        if asked.topic_id is None:
+    def _store(self, tp: TopicPartition, requested: RequestedPartition) -> None:
+        """Remember what is being requested of a partition."""
+        self.requested[tp] = requested
+        if requested.topic_id is None:
             self._without_id.add(tp)
         else:
             self._without_id.discard(tp)
-            self.names[asked.topic_id] = tp.topic
+            self.topic_names[requested.topic_id] = tp.topic
 
     def close(self) -> FetchRequest | None:
-        """The request that ends the session; None if there is none."""
+        """Returns the request that ends the session; None if there is none."""
         if not self.id:
             return None
         message = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self.id, session_epoch=FINAL_EPOCH)
@@ -177,17 +181,17 @@ class FetchSession:
     # --- responses ---------------------------------------------------------------------------------------
 
     def accept(self, response: FetchResponse, version: int) -> bool:
-        """Take note of a response. False if nothing in it may be used."""
+        """Update the session from a response. Returns False if no data of the response may be used."""
         if response.error_code:
             self._restart(
                 f"error {response.error_code}", forget=response.error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
             )
             return False
-        self.session_partitions, strangers = self._partitions_of(response, version)
+        self.session_partitions, unexpected = self._partitions_of(response, version)
         if self._full:
-            return self._accept_full(response, len(self.session_partitions), strangers)
-        if strangers:
-            self._restart(f"partitions that are not in the session: {strangers[:5]}")
+            return self._accept_full(response, len(self.session_partitions), unexpected)
+        if unexpected:
+            self._restart(f"partitions that are not in the session: {unexpected[:5]}")
             return False
         if not response.session_id:
             self._restart("the broker closed the session", forget=True)
@@ -195,16 +199,16 @@ class FetchSession:
         self.epoch = next_epoch(self.epoch)
         return True
 
-    def _accept_full(self, response: FetchResponse, found: int, strangers: list[TopicPartition]) -> bool:
-        if strangers or found != len(self.requested):
-            # A broker that throttles us answers a full request without any partition.
-            if found or strangers or not response.throttle_time_ms:
+    def _accept_full(self, response: FetchResponse, found: int, unexpected: list[TopicPartition]) -> bool:
+        if unexpected or found != len(self.requested):
+            # A broker that throttles this client responds to a full request without any partition.
+            if found or unexpected or not response.throttle_time_ms:
                 _log.warning(
-                    "broker %d answered for %d of %d partitions, and for others: %s",
+                    "broker %d responded with %d of %d requested partitions, and with others: %s",
                     self.broker,
                     found,
                     len(self.requested),
-                    strangers[:5],
+                    unexpected[:5],
                 )
             self.id, self.epoch = 0, INITIAL_EPOCH
             return False
@@ -213,28 +217,29 @@ class FetchSession:
         return True
 
     def _partitions_of(self, response: FetchResponse, version: int) -> tuple[set[TopicPartition], list[TopicPartition]]:
-        """The partitions of a response: ours, and those that are not."""
+        """Returns the partitions of a response: those that were requested, and those that were not."""
         by_id = version > LAST_VERSION_WITH_NAMES
         found: set[TopicPartition] = set()
-        strangers: list[TopicPartition] = []
+        unexpected: list[TopicPartition] = []
         for topic in response.responses:
-            name = self.names.get(topic.topic_id) if by_id else topic.topic
+            name = self.topic_names.get(topic.topic_id) if by_id else topic.topic
             for data in topic.partitions:
                 tp = TopicPartition(name or topic.topic_id.hex(), data.partition_index)
                 if tp in self.requested:
                     found.add(tp)
                 else:
-                    strangers.append(tp)
-        return found, strangers
+                    unexpected.append(tp)
+        return found, unexpected
 
-    def failed(self) -> None:
-        """The request was lost: nobody knows whether the broker read it."""
-        self._restart("no answer")
+    def on_failure(self) -> None:
+        """Note that a request ended without a response: the broker may have processed it or not."""
+        self._restart("no response")
 
     def _restart(self, reason: str, *, forget: bool = False) -> None:
-        """Make the next request a full one. `forget`: the session is gone; else that request ends it, too."""
+        """Make the next request a full one. `forget`: the broker has dropped the session; else that request ends it,
+        too."""
         if self.id:
-            _log.info("fetch session %d with broker %d starts again: %s", self.id, self.broker, reason)
+            _log.info("restarting fetch session %d with broker %d: %s", self.id, self.broker, reason)
         self.epoch = INITIAL_EPOCH
         if forget:
             self.id = 0
@@ -246,18 +251,19 @@ class FetchSession:
 
 
 def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
-    """Rows by topic: neighbours of one topic together, so that the order is kept, or `grouped`: one entry each."""
+    """Returns the rows by topic: adjacent rows of one topic together, which keeps the order, or with `grouped` one
+    entry per topic."""
     topics: list[FetchTopic] = []
     of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}
-    for tp, asked in rows:
-        key = tp.topic, asked.topic_id
+    for tp, requested in rows:
+        key = tp.topic, requested.topic_id
         partitions = of_topic.get(key)
         if partitions is None:
             if not grouped:
                 of_topic.clear()
             partitions = of_topic[key] = []
-            topics.append(FetchTopic(topic=tp.topic, topic_id=asked.topic_id or ZERO_UUID, partitions=partitions))
-        partitions.append(asked.row)
+            topics.append(FetchTopic(topic=tp.topic, topic_id=requested.topic_id or ZERO_UUID, partitions=partitions))
+        partitions.append(requested.row)
     return topics
 
 

@@ -71,7 +71,7 @@ def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: C
     node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
     node.pause()
     try:
-        status = await_reason(consumer, frozen, "not answered for")
+        status = await_reason(consumer, frozen, "without a response for")
         assert Condition.IN_FLIGHT is status.state
         assert f"127.0.0.1:{node.port} (id {node.node_id})" in status.reason
         assert 1.5 <= status.since < 10

@@ -89,10 +89,10 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "3 partitions: 1 initializing, 1 no leader, 1 paused" == lines[0]
     assert ["PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON"] == lines[1].split()
     name, state, since, *row = lines[3].split()
-    assert ["t-1", "paused", "5", "-", "-", "0", "paused;"] == [name, state, *row[:5]]
+    assert ["t-1", "paused", "5", "-", "-", "0", "paused"] == [name, state, *row[:5]]
     assert re.fullmatch(r"\d+\.\d+s", since), "as long as the test takes to get here"
     assert "no position yet; waiting for the committed offset; the coordinator is unknown" in lines[4]
-    assert lines[5].startswith("memory: 0 bytes buffered, 0 in batches")
+    assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
     assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
     assert "coordinator: unknown" == lines[7]
     assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "TROUBLE"] == lines[8].split()

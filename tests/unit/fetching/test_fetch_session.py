@@ -156,7 +156,7 @@ def test_topic_made_anew() -> None:
     assert [(OTHER_ID, [0, 1])] == [(t.topic_id, [p.partition for p in t.partitions]) for t in message.topics]
     assert [(TOPIC_ID, [0, 1])] == [(t.topic_id, list(t.partitions)) for t in message.forgotten_topics_data]
     world.answer(request)
-    assert {OTHER_ID: "t"} == world.session().names
+    assert {OTHER_ID: "t"} == world.session().topic_names
 
 
 def test_session_goes_from_ids_to_names_and_back() -> None:

@@ -47,7 +47,7 @@ def test_ready_then_in_flight_then_buffered() -> None:
     world = world_with()
     world.wait(2000)
     assert (Condition.READY, 2.0) == told(world)
-    assert "next poll() asks b0:9092 (id 0)" in reason(world)
+    assert "next poll() sends a fetch to b0:9092 (id 0)" in reason(world)
     (request,) = world.poll()
     world.wait(300)
     assert (Condition.IN_FLIGHT, 0.3) == told(world)
@@ -96,7 +96,7 @@ def test_broker_that_does_not_answer() -> None:
     world.poll()
     world.wait(12_300)
     assert (Condition.IN_FLIGHT, 12.3) == told(world)
-    assert "not answered for 12.3 s although it may wait there for 0.5 s only" in reason(world)
+    assert "without a response for 12.3 s although it may wait there for 0.5 s:" in reason(world)
 
 
 # --- held back by itself ---------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_flags() -> None:
     state.pause()
     world.wait(250)
     assert (Condition.PAUSED, 0.25) == told(world)
-    assert "resume() lets it go on with" in reason(world)
+    assert "bytes of it stay buffered" in reason(world)
     state.flag(awaiting_callback=True)
     assert (Condition.AWAIT_CALLBACK, 0.0) == told(world)
     assert "on_assign" in reason(world)
@@ -215,7 +215,7 @@ def test_partition_in_backoff() -> None:
     world.wait(100)
     assert (Condition.BACKOFF, 0.1) == told(world)
     assert "UNKNOWN_LEADER_EPOCH" in reason(world)
-    assert reason(world).endswith("; asking again in 0.3 s")
+    assert reason(world).endswith("; retrying in 0.3 s")
 
 
 def test_broker_in_backoff() -> None:
@@ -232,7 +232,7 @@ def test_broker_in_backoff() -> None:
     world.reply(request, error=BrokerConnectionError("broken 3"))
     world.wait(100)
     assert (Condition.BACKOFF, 1.5) == told(world)
-    assert "b0:9092 (id 0) is left alone after an error: broken 3; asking again in 0.9 s" == reason(world)
+    assert "b0:9092 (id 0) is backed off after an error: broken 3; retrying in 0.9 s" == reason(world)
     world.wait(900)
     world.fetch()
     world.collect()
@@ -266,7 +266,7 @@ def test_no_leader() -> None:
         world.update_metadata()
         world.wait(20)
     assert (Condition.NO_LEADER, 0.06) == told(world)
-    assert "no leader is known; metadata is being asked for again; gone" == reason(world)
+    assert "no leader is known; new metadata has been requested; gone" == reason(world)
     assert "topic t does not exist; gone" == reason(world, topic_problem="topic t does not exist")
     world.leaders[0] = 1
     world.update_metadata()
@@ -322,8 +322,8 @@ def test_broker_left_alone_for_another_partition() -> None:
     world.wait(300)
     world.poll()
     assert (Condition.AWAIT_OTHERS, 0.3) == told(world, 1)
-    assert "b0:9092 (id 0) is asked again once poll() has taken more of t-0" in reason(world, 1)
-    assert "fetched further once some have been taken" in reason(world, 0)
+    assert "nothing is fetched from b0:9092 (id 0) until poll() has taken more of t-0" in reason(world, 1)
+    assert "more is fetched when some of them have been taken" in reason(world, 0)
     world.collect(1)
     world.poll()
     assert Condition.IN_FLIGHT is told(world, 1)[0]
