@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -35,17 +36,18 @@ class Exempt(NamedTuple):
 EXCEPTIONS: list[Exempt] = []
 
 
-def load_checker() -> ModuleType:
-    """Returns the module of the script, which is in no package."""
-    spec = importlib.util.spec_from_file_location("language_check", ROOT / "tools" / "language_check.py")
+def load(script: str) -> ModuleType:
+    """Returns the module of a script in `tools`, which is no package."""
+    spec = importlib.util.spec_from_file_location(script, ROOT / "tools" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[script] = module  # NamedTuple looks its module up
     spec.loader.exec_module(module)
     return module
 
 
-checker = load_checker()
+checker = load("language_check")
 WORDS: dict[str, str] = checker.forbidden_words(checker.GLOSSARY.read_text(encoding="utf-8"))
 
 
@@ -108,3 +110,15 @@ def test_other_words_are_not_found(tmp_path: Path) -> None:
 def test_the_glossary_has_a_table() -> None:
     """A check without words would pass; this one says there are some."""
     assert {"answer", "under way", "nobody"} < set(WORDS)
+
+
+def test_a_seed_repeats_its_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    """`tools/sample_docstrings.py` draws the same docstrings for the same seed, of Python and of Cython modules."""
+    script = load("sample_docstrings")
+    samples = []
+    for seed in ("1", "1", "2"):
+        assert 0 == script.main(["--seed", seed, "--count", "40"])
+        samples.append(capsys.readouterr().out)
+    assert samples[0] == samples[1]
+    assert samples[0].splitlines()[:-1] != samples[2].splitlines()[:-1]
+    assert {".py", ".pyx"} == {Path(found.path).suffix for found in script.docstrings(script.LIBRARY)}
