@@ -1,4 +1,8 @@
-"""The Kafka consumer for Python: see `Consumer`."""
+"""The Kafka consumer for Python: see `Consumer`.
+
+Public are the names in `__all__` and the modules in `PUBLIC_MODULES`. All other modules are internal and may change in
+any release.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,19 @@ if TYPE_CHECKING:
     from kconsumer.ranges import RangeClient, read_range, read_topic
 
 __version__ = VERSION
+
+PUBLIC_MODULES = (
+    "arrow",
+    "assignors",
+    "cli",
+    "deserializers",
+    "errors",
+    "groups",
+    "ranges",
+    "spark",
+    "testing",
+    "types",
+)
 
 __all__ = [
     "Assignment",

@@ -1,7 +1,7 @@
-"""Holds the tree to the layering rule: who may import whom (docs/design/overview.md).
+"""Holds the tree to the layering rules: who may import whom (docs/design/overview.md).
 
-Reads `import` and `cimport` lines, so it needs neither a build nor a broker.  Imports for the type checker
-alone (under `if TYPE_CHECKING:`) are free: they tie nothing together when the program runs.
+Reads `import` and `cimport` lines, so it needs neither a build nor a broker. Imports for the type checker alone (under
+`if TYPE_CHECKING:`) are free: they have no effect when the program runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from support.oracles.import_graph import circles, imports, module_graph, module_of, package_graph, sources
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,55 +83,12 @@ ALLOWED: dict[str, set[str]] = {
     "consumer": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,
-    "aio": PUBLIC,
     "testing": PUBLIC,
     "spark": {"", "arrow", "clock", "config", "errors", "ranges", "types"},
     "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "types"},
     "__main__": {"cli"},
-    "": PUBLIC | {"aio", "testing"},  # kconsumer/__init__.py gathers the public names
+    "": PUBLIC | {"testing"},  # kconsumer/__init__.py gathers the public names
 }
-
-CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
-
-
-class ImportFinder(ast.NodeVisitor):
-    """Collects every module named by an import statement that may run, at any depth."""
-
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    def visit_If(self, node: ast.If) -> None:
-        """Pass over what only the type checker reads."""
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.generic_visit(node)
-
-    def visit_Import(self, node: ast.Import) -> None:
-        """`import a.b`."""
-        self.found += [alias.name for alias in node.names]
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """`from a import b`, where b may be a module of the package itself."""
-        assert node.level == 0, "imports are absolute"
-        if node.module == "kconsumer":
-            self.found += [submodule_or_package(alias.name) for alias in node.names]
-        else:
-            self.found.append(str(node.module))
-
-
-def submodule_or_package(name: str) -> str:
-    """Return what `from kconsumer import name` imports: a module of the package, or a name of the package itself."""
-    places = (ROOT / "kconsumer" / f"{name}.py", ROOT / "kconsumer" / name)
-    return f"kconsumer.{name}" if any(place.exists() for place in places) else "kconsumer"
-
-
-def imports(path: Path) -> list[str]:
-    """The modules a source file imports or cimports."""
-    text = path.read_text()
-    if path.suffix == ".py":
-        finder = ImportFinder()
-        finder.visit(ast.parse(text))
-        return finder.found
-    return [first or second for first, second in CYTHON_IMPORT.findall(text)]
 
 
 def layer_of(module: str) -> str:
@@ -137,17 +96,77 @@ def layer_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-SOURCES = sorted(path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (ROOT / "kconsumer").rglob(pattern))
+SOURCES = sources(ROOT, "kconsumer")
+
+
+def layer_violations(root: Path, path: Path) -> set[str]:
+    """Returns the layers that a file imports although the row of its layer does not allow it."""
+    layer = layer_of(module_of(path, root))
+    assert layer in ALLOWED, f"kconsumer/{layer} has no row in ALLOWED: say who it may import"
+    named = {layer_of(module) for module in imports(path, root) if module.split(".")[0] == "kconsumer"}
+    return named - ALLOWED[layer] - {layer}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_down(path: Path) -> None:
     """A file imports only from its own layer and the layers its row allows."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    layer = "" if parts[1] == "__init__" else parts[1]
-    assert layer in ALLOWED, f"kconsumer/{layer} has no row in ALLOWED: say who it may import"
-    named = {layer_of(module) for module in imports(path) if module.split(".")[0] == "kconsumer"}
-    assert set() == named - ALLOWED[layer] - {layer}
+    assert set() == layer_violations(ROOT, path)
+
+
+def test_every_row_has_a_layer() -> None:
+    """ALLOWED has no row of a layer that does not exist."""
+    assert set(ALLOWED) == {layer_of(module_of(path, ROOT)) for path in SOURCES}
+
+
+# Packages that import each other although no module does, and why.
+PACKAGE_CIRCLES = {
+    ("kconsumer.coordinator", "kconsumer.coordinator.classic_protocol"): "commits and heartbeats of both protocols are"
+    " in the package itself and need the generation and the state of a classic member, which are in its protocol",
+}
+
+
+def test_no_import_circles() -> None:
+    """No modules import each other in a circle, and no packages but those that PACKAGE_CIRCLES names."""
+    graph = module_graph(ROOT, "kconsumer")
+    assert [] == circles(graph)
+    assert list(PACKAGE_CIRCLES) == circles(package_graph(graph, ROOT))
+
+
+def plant(root: Path, **files: str) -> None:
+    """Write a small tree of packages; `__` in a name separates folders."""
+    for name, text in files.items():
+        path = root / "kconsumer" / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_a_planted_upward_import_is_found(tmp_path: Path) -> None:
+    """The rule fails for a manager that imports the engine, in a function, too."""
+    plant(
+        tmp_path,
+        fetching__bad="def f():\n    from kconsumer.engine import base\n",
+        fetching__good="import kconsumer.state",
+    )
+    bad, good = sources(tmp_path, "kconsumer")
+    assert ({"engine"}, set()) == (layer_violations(tmp_path, bad), layer_violations(tmp_path, good))
+
+
+def test_planted_circles_are_found(tmp_path: Path) -> None:
+    """Both rules on circles fail: for modules, inside a layer, and for packages whose modules form no circle."""
+    plant(
+        tmp_path,
+        net__a="from kconsumer.net import b",
+        net__b="import kconsumer.net.c",
+        net__c="from kconsumer.net.a import x",
+        net__d="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import kconsumer.net.e",
+        net__e="import kconsumer.net.d",
+        state__one="import kconsumer.net.d",
+        net__f="import kconsumer.state.two",
+        state__two="",
+    )
+    graph = module_graph(tmp_path, "kconsumer")
+    assert [("kconsumer.net.a", "kconsumer.net.b", "kconsumer.net.c")] == circles(graph)
+    assert [("kconsumer.net", "kconsumer.state")] == circles(package_graph(graph, tmp_path))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -160,20 +179,54 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
         "pyarrow": {"spark", "arrow.py", "cli"},
         "polars": {"arrow.py"},
         "pandas": {"arrow.py", "spark"},
-        "asyncio": {"aio"},
+        "asyncio": set(),
     }
-    roots = {module.split(".")[0] for module in imports(path)}
+    roots = {module.split(".")[0] for module in imports(path, ROOT)}
     assert [] == [name for name, home in homes.items() if name in roots and layer not in home]
 
 
 def test_only_the_clock_reads_time() -> None:
     """No module but clock.py imports `time`."""
-    assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path)]
+    assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path, ROOT)]
 
 
-PUBLIC_MODULES = {"kconsumer"} | {
-    f"kconsumer.{name}" for name in ("arrow", "assignors", "errors", "groups", "ranges", "types")
-}
+def public_modules() -> set[str]:
+    """Returns the modules that `kconsumer/__init__.py` declares public, and the package itself."""
+    tree = ast.parse((ROOT / "kconsumer" / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PUBLIC_MODULES":
+            return {"kconsumer"} | {f"kconsumer.{name}" for name in ast.literal_eval(node.value)}
+    raise AssertionError("no PUBLIC_MODULES in kconsumer/__init__.py")
+
+
+PUBLIC_MODULES = public_modules()
+
+
+def test_the_overview_names_what_is_public() -> None:
+    """docs/design/overview.md lists the public modules, and each of them exists."""
+    text = (ROOT / "docs" / "design" / "overview.md").read_text(encoding="utf-8")
+    listed = re.search(r"## What is public\n(.*?)\n## ", text, re.DOTALL)
+    assert listed is not None
+    names = set(re.findall(r"`(\w+)`", listed[1]))
+    assert PUBLIC_MODULES - {"kconsumer"} == {f"kconsumer.{name}" for name in names}
+    assert PUBLIC_MODULES <= {module_of(path, ROOT) for path in SOURCES}
+
+
+def test_documents_import_public_names() -> None:
+    """Programs in README and docs import the public modules alone."""
+    pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").glob("*.md"))]
+    found = re.findall(
+        r"^\s*(?:from|import) (kconsumer[.\w]*)", "\n".join(p.read_text("utf-8") for p in pages), re.MULTILINE
+    )
+    assert found
+    assert [] == [
+        name
+        for name in found
+        if not any(f"{name}.".startswith(f"{public}.") for public in PUBLIC_MODULES - {"kconsumer"})
+        and name != "kconsumer"
+    ]
+
+
 # What the command and the Spark source import although it is not public, and why.
 INTERNAL_MODULES = {
     "kconsumer.clock": "tests inject virtual time",
@@ -186,7 +239,7 @@ APPLICATIONS = sorted(path for path in SOURCES if path.relative_to(ROOT).parts[1
 def test_applications_use_public_names() -> None:
     """The command and the Spark source import what any program may import, apart from the modules listed above."""
     own = {f"kconsumer.{name}" for name in ("cli", "spark")}
-    found = {module for path in APPLICATIONS for module in imports(path) if module.split(".")[0] == "kconsumer"}
+    found = {module for path in APPLICATIONS for module in imports(path, ROOT) if module.split(".")[0] == "kconsumer"}
     foreign = {module for module in found if ".".join(module.split(".")[:2]) not in own}
     assert set(INTERNAL_MODULES) == foreign - PUBLIC_MODULES
 
@@ -197,9 +250,8 @@ PLUGINS = sorted((ROOT / "assignors").rglob("*.py"))
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_plugins_use_public_names(path: Path) -> None:
     """The built-in assignors see what a stranger's plugin sees."""
-    public = {"kconsumer", "kconsumer.assignors", "kconsumer.types", "kconsumer.errors"}
-    mine = [module for module in imports(path) if module.split(".")[0] == "kconsumer"]
-    assert [] == [m for m in mine if m not in public and m.rsplit(".", 1)[0] != "kconsumer"]
+    mine = [module for module in imports(path, ROOT) if module.split(".")[0] == "kconsumer"]
+    assert [] == [module for module in mine if module not in PUBLIC_MODULES]
 
 
 def test_sources_were_found() -> None:
@@ -210,7 +262,7 @@ def test_sources_were_found() -> None:
 
 def test_loggers_do_not_run_handlers_under_a_lock() -> None:
     """What an engine runs logs through `get_logger`, so that log handlers never run while its lock is held."""
-    folders = ["engine", "fetching", "membership", "net", "requests", "state"]
+    folders = ["coordinator", "engine", "fetching", "groups", "metadata", "metrics", "net", "offsets", "state"]
     paths = [path for folder in folders for path in (ROOT / "kconsumer" / folder).rglob("*.py")]
     assert [] == [path.name for path in paths if "logging.getLogger(" in path.read_text()]
 

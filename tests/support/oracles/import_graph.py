@@ -1,0 +1,116 @@
+"""Reads which modules of a package import which, and finds circles.
+
+Reads source files only, so that it needs neither a build nor the package. Imports for the type checker alone (under
+`if TYPE_CHECKING:`) are left out: they have no effect when the program runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
+
+Graph = dict[str, set[str]]
+
+
+class ImportFinder(ast.NodeVisitor):
+    """Collects every module named by an import statement that may run."""
+
+    def __init__(self, root: Path, *, in_functions: bool) -> None:
+        self.found: list[str] = []
+        self._root = root
+        self._in_functions = in_functions
+
+    def visit_If(self, node: ast.If) -> None:
+        """Leave out what only the type checker reads."""
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """An import in a function runs when the function is called."""
+        if self._in_functions:
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """`import a.b`."""
+        self.found += [alias.name for alias in node.names]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """`from a import b`, where b may be a module or a name of a."""
+        assert node.level == 0, "imports are absolute"
+        assert node.module is not None
+        folder = self._root.joinpath(*node.module.split("."))
+        for alias in node.names:
+            places = (folder / f"{alias.name}.py", folder / alias.name)
+            self.found.append(f"{node.module}.{alias.name}" if any(p.exists() for p in places) else node.module)
+
+
+def imports(path: Path, root: Path, *, in_functions: bool = True) -> list[str]:
+    """Returns the modules that a source file imports or cimports; `root` is the folder of the packages."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        finder = ImportFinder(root, in_functions=in_functions)
+        finder.visit(ast.parse(text))
+        return finder.found
+    return [first or second for first, second in CYTHON_IMPORT.findall(text)]
+
+
+def sources(root: Path, package: str) -> list[Path]:
+    """Returns the source files of a package."""
+    return sorted(path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (root / package).rglob(pattern))
+
+
+def module_of(path: Path, root: Path) -> str:
+    """Returns the name of the module that a file is; a package is its `__init__.py`."""
+    return ".".join(part for part in path.relative_to(root).with_suffix("").parts if part != "__init__")
+
+
+def module_graph(root: Path, package: str) -> Graph:
+    """Returns which modules of a package import which when they are imported themselves."""
+    paths = sources(root, package)
+    modules = {module_of(path, root) for path in paths}
+    graph: Graph = {module: set() for module in modules}
+    for path in paths:
+        module = module_of(path, root)
+        graph[module] |= {name for name in imports(path, root, in_functions=False) if name in modules} - {module}
+    return graph
+
+
+def package_graph(graph: Mapping[str, Iterable[str]], root: Path) -> Graph:
+    """Returns which packages import which; a module outside any package below the first stands for itself."""
+
+    def package(module: str) -> str:
+        parent = module.rpartition(".")[0]
+        return module if "." not in parent or root.joinpath(*module.split(".")).is_dir() else parent
+
+    packages: Graph = {}
+    for module, imported in graph.items():
+        packages.setdefault(package(module), set()).update(package(other) for other in imported)
+    return {name: others - {name} for name, others in packages.items()}
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
+    """Returns the groups of nodes that all reach each other (Tarjan's strongly connected components)."""
+    numbers: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(node: str) -> Iterator[tuple[str, ...]]:
+        numbers[node] = lowest[node] = len(numbers)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in numbers:
+                yield from visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in stack:
+                lowest[node] = min(lowest[node], numbers[other])
+        if lowest[node] == numbers[node]:
+            members = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(members) > 1:
+                yield tuple(sorted(members))
+
+    return [circle for node in sorted(graph) if node not in numbers for circle in visit(node)]
