@@ -1,7 +1,6 @@
-"""What the driver asks brokers: which partitions there are, where they begin and end, what was written when.
+"""The requests of the driver: partitions of topics, their earliest and latest offsets, offsets by timestamp.
 
-Wraps a `RangeClient`; decides how often a question is tried and what a limit of `offsets.py` stands for. What is read
-is decided by the readers.
+Wraps a `RangeClient`, retries its requests, and resolves the limits of `offsets.py`. The readers decide what is read.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from kconsumer.errors import ConfigError, KafkaError, TimeoutError
+from kconsumer.errors import BatchTooLargeError, ConfigError, CorruptRecordError, KafkaError, TimeoutError
 from kconsumer.ranges import RangeClient
 from kconsumer.spark.offsets import EARLIEST, LATEST, Limit, Named, Specific, Timestamp, must_cover
 from kconsumer.spark.options import SourceConfig
@@ -28,34 +27,34 @@ Offsets = dict[TopicPartition, int]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-COMMIT_S = 10.0
+COMMIT_TIMEOUT_S = 10.0
 SAMPLE_BYTES = 64 << 10
 SAMPLE_ROWS = 200
 
 
 class MissingTopicError(KafkaError):
-    """A subscribed topic does not exist; or not yet, or for a broker that has just started."""
+    """A subscribed topic does not exist, or the broker does not know it yet."""
 
     retriable = True
 
 
 def range_client(config: SourceConfig) -> RangeClient:
-    """A client for what `config` says; nothing is connected yet."""
+    """Create a client with the options of `config`. It opens no connection yet."""
     return RangeClient(**config.client_options())
 
 
 class Admin:
-    """Questions about the topics of one query. Every question is tried `fetchOffset.numRetries` times."""
+    """Requests about the topics of one query. Each one is tried `fetchOffset.numRetries` times."""
 
     def __init__(self, config: SourceConfig, client: RangeClient | None = None) -> None:
         self._config = config
         self._client = client or range_client(config)
-        self._pause = threading.Event()  # never set: waits, and can be told from a clock
+        self._pause = threading.Event()  # never set; its `wait` is the pause between tries
 
-    # --- what there is ---------------------------------------------------------------------------------------------
+    # --- topics ----------------------------------------------------------------------------------------------------
 
     def partitions(self) -> set[TopicPartition]:
-        """The partitions that the query reads, as of now. MissingTopicError for a topic that was named and is not."""
+        """Return the partitions that the query reads now. Raises MissingTopicError if a named topic does not exist."""
         strategy = self._config.strategy
         if isinstance(strategy, Subscribe):
             names: set[str] | None = set(strategy.topics)
@@ -63,7 +62,7 @@ class Admin:
             names = {tp.topic for tp in strategy.partitions}
         else:
             names = None
-        found = self._try(lambda: self._listed(names))
+        found = self._retry(lambda: self._list_topics(names))
         counts = {
             name: [info.partition for info in listing.partitions]
             for name, listing in found.items()
@@ -71,69 +70,75 @@ class Admin:
         }
         return strategy.choose(counts)
 
-    def _listed(self, names: set[str] | None) -> dict[str, TopicListing]:
-        """The topics of these names, all of them without; MissingTopicError unless each is there."""
+    def _list_topics(self, names: set[str] | None) -> dict[str, TopicListing]:
+        """Return the topics with these names, or all topics for None. Raises MissingTopicError if one is missing."""
         found = self._client.topics(names)
         missing = sorted((names or set()) - found.keys())
         if missing:
             servers = self._config.kafka["bootstrap.servers"]
             raise MissingTopicError(
-                f"UnknownTopicOrPartition: there is no topic {', '.join(missing)} on {servers}, or this user may not"
-                " describe it"
+                f"UnknownTopicOrPartition: topic {', '.join(missing)} does not exist on {servers}, or this user is not"
+                " authorized to describe it"
             )
         return found
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where partitions begin."""
+        """Return the earliest offset of each partition."""
         wanted = sorted(partitions)
-        return self._try(lambda: self._client.beginning_offsets(wanted)) if wanted else {}
+        return self._retry(lambda: self._client.beginning_offsets(wanted)) if wanted else {}
 
     def latest(
         self, partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
     ) -> Offsets:
-        """Where partitions end (with read_committed: their last stable offsets).
+        """Return the end offset of each partition (with read_committed: its last stable offset).
 
-        An end below a `known` offset is asked for again, as it may be a broker that is behind (KAFKA-7703); if it
-        stays so it is believed.
+        An end below the `known` offset of a partition is requested again, because the broker may lag behind
+        (KAFKA-7703). After the last try it is returned as it is.
         """
         wanted, before = sorted(partitions), known or {}
         if not wanted:
             return {}
         for _ in range(max(self._config["fetchOffset.numRetries"], 1)):
-            found = self._try(lambda: self._client.end_offsets(wanted))
+            found = self._retry(lambda: self._client.end_offsets(wanted))
             if all(end >= before.get(tp, 0) for tp, end in found.items()):
                 break
             self._wait()
         return found
 
     def by_time(self, times: Mapping[TopicPartition, int], *, starting: bool) -> Offsets:
-        """The first offsets of these times or later; where there is none what the query's strategy says."""
-        found = self._try(lambda: self._client.offsets_for_times(times)) if times else {}
-        none = [tp for tp in sorted(times) if found.get(tp) is None]
-        if none and starting and self._config.starting_strategy == "error":
-            listed = ", ".join(f"{tp.topic}-{tp.partition} and timestamp {times[tp]}" for tp in none)
+        """Return the first offset with this timestamp or a later one for each partition.
+
+        Without such a record an end is the latest offset. A start is the latest offset or raises ConfigError,
+        as startingOffsetsByTimestampStrategy says.
+        """
+        found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
+        unmatched = [tp for tp in sorted(times) if found.get(tp) is None]
+        if unmatched and starting and self._config.starting_strategy == "error":
+            listed = ", ".join(f"{tp.topic}-{tp.partition} and timestamp {times[tp]}" for tp in unmatched)
             raise ConfigError(
-                f"No offset matched from request of topic-partition {listed}; a later record may come, or set"
+                f"No offset matched from request of topic-partition {listed}; wait for a later record, or set"
                 " startingOffsetsByTimestampStrategy to latest"
             )
         offsets = {tp: at.offset for tp, at in found.items() if at is not None}
-        return offsets | self.latest(none)
+        return offsets | self.latest(unmatched)
 
     def first_at(self, partitions: Iterable[TopicPartition], ms: int) -> Offsets:
-        """The first offset of a time or later in each partition that has one."""
+        """Return the first offset with the timestamp `ms` or a later one, for the partitions that have one."""
         times = dict.fromkeys(partitions, max(ms, 0))
-        found = self._try(lambda: self._client.offsets_for_times(times)) if times else {}
+        found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool = True) -> Offsets:
-        """The offset that a limit stands for in each partition."""
-        asked = self.unbound(limit, partitions, starting=starting)
-        return self.bind(asked)
+        """Return the offset of a limit in each partition."""
+        return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """The same, with EARLIEST and LATEST left as they are. ConfigError unless a limit names all partitions."""
+        """Return the offset of a limit in each partition, with EARLIEST and LATEST unresolved.
+
+        Raises ConfigError if a limit with partitions does not name exactly these.
+        """
         side = "starting" if starting else "ending"
         if isinstance(limit, Named):
             return dict.fromkeys(partitions, limit.sentinel)
@@ -147,22 +152,33 @@ class Admin:
         must_cover(limit.ms, partitions, error, f"{side}OffsetsByTimestamp")
         return self.by_time(limit.ms, starting=starting)
 
-    def bind(self, asked: Mapping[TopicPartition, int]) -> Offsets:
-        """Offsets for EARLIEST and LATEST."""
-        early = self.earliest(tp for tp, at in asked.items() if at == EARLIEST)
-        late = self.latest(tp for tp, at in asked.items() if at == LATEST)
-        return {**asked, **early, **late}
+    def bind(self, unbound: Mapping[TopicPartition, int]) -> Offsets:
+        """Replace EARLIEST and LATEST by the offsets of the partitions."""
+        early = self.earliest(tp for tp, at in unbound.items() if at == EARLIEST)
+        late = self.latest(tp for tp, at in unbound.items() if at == LATEST)
+        return {**unbound, **early, **late}
 
     def bytes_per_offset(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """About how many bytes of keys and values there are to an offset, by a look at the records from `start` on."""
+        """Estimate the bytes of keys and values per offset from a sample of the records from `start` on.
+
+        Omits partitions without a record there, and those whose records cannot be read: the task that reads them
+        applies `onCorrupt`.
+        """
         found: dict[TopicPartition, float] = {}
         for tp, offset in start.items():
-            size = self._try(lambda tp=tp, offset=offset: self._sample(tp, offset))  # type: ignore[misc]
+            size = self._retry(lambda tp=tp, offset=offset: self._sample(tp, offset))  # type: ignore[misc]
             if size is not None:
                 found[tp] = size
         return found
 
     def _sample(self, tp: TopicPartition, offset: int) -> float | None:
+        try:
+            return self._read_sample(tp, offset)
+        except (BatchTooLargeError, CorruptRecordError) as error:
+            log.warning("records of %s from offset %d cannot be sampled: %s", tp, offset, error)
+            return None
+
+    def _read_sample(self, tp: TopicPartition, offset: int) -> float | None:
         end = self._client.end_offsets([tp])[tp]
         if offset >= end:
             return None
@@ -182,20 +198,20 @@ class Admin:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group without members, so that lag tools see the query; the query waits no longer than this."""
-        self._client.commit(group, offsets, timeout=COMMIT_S)
+        """Commit offsets for a group without members, for lag tools. The query waits at most `COMMIT_TIMEOUT_S`."""
+        self._client.commit(group, offsets, timeout=COMMIT_TIMEOUT_S)
 
-    # --- trying ----------------------------------------------------------------------------------------------------
+    # --- retries ---------------------------------------------------------------------------------------------------
 
-    def _try(self, ask: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], T]) -> T:
         tries = max(self._config["fetchOffset.numRetries"], 1)
-        for left in range(tries - 1, -1, -1):
+        for remaining in range(tries - 1, -1, -1):
             try:
-                return ask()
+                return request()
             except KafkaError as error:
-                if not left or not (error.retriable or isinstance(error, TimeoutError | OSError)):
+                if not remaining or not (error.retriable or isinstance(error, TimeoutError | OSError)):
                     raise
-                log.warning("asking brokers for offsets failed and is tried again: %s", error)
+                log.warning("a request of the driver failed and is retried: %s", error)
                 self._client.close()
                 self._wait()
         raise AssertionError("the last try returns or raises")

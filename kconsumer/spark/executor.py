@@ -1,17 +1,17 @@
-"""What a task does on an executor: read one range of one partition as Arrow batches in Spark's exact schema.
+"""The work of a task on an executor: reads ranges of partitions as Arrow batches in Spark's exact schema.
 
-Connections belong to the worker process and are used again by its next task (`kconsumer.ranges.borrow`). Decides what
-happens to records that are gone or cannot be decoded; which range a task has is decided on the driver.
+Connections belong to the worker process, and its next task reuses them (`kconsumer.ranges.borrow`). This module decides
+what happens to records that are lost or cannot be decoded. The driver decides which ranges a task reads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
+from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
 from kconsumer.spark import dead_letters, offsets
 from kconsumer.spark.columns import as_map, decode
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["Scan", "read"]
 
 log = logging.getLogger(__name__)
-# Records of a range are there already. What a broker would wait for is the fetch beyond its end, and the next range of
-# the same worker would wait with it: 20 ms of a small task's 26.
+# The records of a range are in the log already, so the broker never needs to wait for them. But the read-ahead sends a
+# fetch beyond the end of the range, and the broker holds that one for `fetch_max_wait_ms`, together with the next
+# request of the same worker: 20 ms of the 26 ms of a small task.
 FETCH_MAX_WAIT_MS = 3
-POINTS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
+BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 
 
 def read(
     config: SourceConfig, projection: Projection, ranges: Sequence[OffsetRange], run: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a task's ranges. `run` says of which query and micro-batch, for dead letters."""
+    """Yield the batches of a task's ranges. `run` names the query and the micro-batch, for dead letters."""
     if not ranges:
         return
     with borrow(**executor_options(config)) as client:
@@ -48,42 +49,42 @@ def read(
                 yield from scan.batches()
                 scan.finish(run)
 
-        with closing(Prefetch(batches())) as ahead:
-            yield from ahead
+        with closing(Prefetch(batches())) as prefetched:
+            yield from prefetched
 
 
 def executor_options(config: SourceConfig) -> dict[str, Any]:
-    """What clients of executors are made with: the user's options, and ours where the user has none."""
-    ours = {
+    """Return the options of a client on an executor: those of the user, and defaults of the source for others."""
+    defaults = {
         "default_api_timeout_ms": config["kafkaConsumer.pollTimeoutMs"],
         "max_partition_fetch_bytes": max(config["batchBytes"], 1 << 20),
         "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
     }
-    return {**ours, **config.client_options()}
+    return {**defaults, **config.client_options()}
 
 
 class Scan:
-    """One task's way through its range; iterate over `batches`, then `finish`."""
+    """Reads one range. The caller iterates over `batches`, then calls `finish`."""
 
     def __init__(self, config: SourceConfig, projection: Projection, task: OffsetRange, client: RangeClient) -> None:
         self._config, self._projection, self._task, self._client = config, projection, task, client
         self._decoders = projection.decoders()
         self._loss = LossPolicy(config.fails_on_data_loss)
-        self.letters: list[DeadLetter] = []
-        self.skipped = 0  # records or offsets left out because they could not be decoded
-        self.lost = 0  # offsets that are not in the log any more
+        self.dead_letters: list[DeadLetter] = []
+        self.skipped = 0  # records or offsets that were skipped because they could not be decoded
+        self.lost = 0  # offsets that are no longer in the log
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Arrow batches of exactly the projection's schema."""
+        """Yield Arrow batches in exactly the schema of the projection."""
         schema = self._projection.arrow_schema()
         names = list(self._projection.columns)
-        asked = [*names, *(["offset"] if self._decoders and "offset" not in names else [])]
+        columns = [*names, *(["offset"] if self._decoders and "offset" not in names else [])]
         start: int = self._task.start
         end: int = self._task.end
         while True:
-            reader = self._open(start, end, asked)
+            reader = self._open(start, end, columns)
             with reader:
                 try:
                     for batch in reader:
@@ -93,23 +94,25 @@ class Scan:
                 except CorruptRecordError as error:
                     end = reader.end_offset
                     self._account(reader)
-                    bad, why = reader.next_offset, error
+                    bad, cause = reader.next_offset, error
+                except BatchTooLargeError as error:
+                    raise _too_large(error) from error
                 except OffsetOutOfRangeError as error:
                     self._loss.report("COULD_NOT_READ_OFFSET_RANGE", str(error).rstrip("."))
                     raise
                 except TimeoutError as error:
-                    raise self._stalled(reader, error) from error
-            start = self._pass(bad, end, why)
+                    raise self._timed_out(reader, error) from error
+            start = self._skip_corrupt(bad, end, cause)
             if start >= end:
                 return
 
     def _open(self, start: int, end: int, columns: list[str]) -> RangeReader:
-        """A reader of the rest of the range."""
+        """Open a reader of the rest of the range."""
         try:
             return self._client.read_range(
                 self._task.topic_partition,
-                POINTS.get(start, start),
-                POINTS.get(end, end),
+                BOUNDS.get(start, start),
+                BOUNDS.get(end, end),
                 columns=columns,
                 schema="spark",
                 max_rows=self._config["batchRows"],
@@ -120,14 +123,14 @@ class Scan:
             self._loss.report("COULD_NOT_READ_OFFSET_RANGE", str(error).rstrip("."))
             raise
 
-    def _stalled(self, reader: RangeReader, error: TimeoutError) -> KafkaError:
+    def _timed_out(self, reader: RangeReader, error: TimeoutError) -> KafkaError:
         wait, tp = self._config["kafkaConsumer.pollTimeoutMs"], self._task.topic_partition
         return TimeoutError(
             f"Cannot fetch record for offset {reader.next_offset} of {tp} in {wait} milliseconds"
             f" (kafkaConsumer.pollTimeoutMs): {error}"
         )
 
-    # --- what cannot be decoded ------------------------------------------------------------------------------------
+    # --- records that cannot be decoded ----------------------------------------------------------------------------
 
     def _convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         projection = self._projection
@@ -145,26 +148,34 @@ class Scan:
         if self._config["onCorrupt"] == "fail":
             raise CorruptRecordError(
                 f"the {row['column']} at offset {offset} of {tp} {row['reason']};"
-                " read bytes (valueFormat=raw), or set onCorrupt",
+                " read bytes (valueFormat=raw), or set onCorrupt to skip or deadletter",
                 topic=tp.topic,
                 partition=tp.partition,
                 offset=offset,
             )
         self.skipped += 1
         key, value = dead_letters.encoded(row.get("key")), dead_letters.encoded(row.get("value"))
-        self._letter("undecodable", offset, offset + 1, reason, key, value)
+        self._add_dead_letter("undecodable", offset, offset + 1, reason, key, value)
 
-    def _pass(self, bad: int, end: int, error: CorruptRecordError) -> int:
-        """The first offset behind a corrupt batch; raises if that is the policy."""
+    def _skip_corrupt(self, bad: int, end: int, error: CorruptRecordError) -> int:
+        """Return the first offset after a corrupt batch, or raise if `onCorrupt` is `fail`."""
+        reason = _without_seek(error)
         if self._config["onCorrupt"] == "fail":
-            raise error
-        behind = first_readable(lambda start: self._readable(start, end), bad + 1, end)
-        self.skipped += behind - bad
-        self._letter("corrupt", bad, behind, str(error))
-        log.warning("offsets %d to %d of %s are left out: %s", bad, behind, self._task.topic_partition, error)
-        return behind
+            raise CorruptRecordError(
+                f"{reason}; set onCorrupt to skip or deadletter to read on after it",
+                topic=error.topic,
+                partition=error.partition,
+                offset=error.offset,
+            ) from error
+        after = first_readable(lambda start: self._readable(start, end), bad + 1, end)
+        self.skipped += after - bad
+        self._add_dead_letter("corrupt", bad, after, reason)
+        log.warning("offsets %d up to, not including, %d of %s are skipped: %s",
+                    bad, after, self._task.topic_partition, reason)  # fmt: skip
+        return after
 
     def _readable(self, start: int, end: int) -> bool:
+        """Whether reading at `start` finds no corrupt batch. A batch above the size limit is not corrupt."""
         with self._client.read_range(
             self._task.topic_partition, start, end, columns=["offset"], max_rows=1, on_data_loss="skip"
         ) as reader:
@@ -172,39 +183,60 @@ class Scan:
                 next(reader, None)
             except CorruptRecordError:
                 return False
+            except BatchTooLargeError:
+                return True
         return True
 
-    # --- what is gone ----------------------------------------------------------------------------------------------
+    # --- lost records ----------------------------------------------------------------------------------------------
 
     def _account(self, reader: RangeReader) -> None:
-        """Note what the range lacks for other reasons than compaction and transactions."""
+        """Report offsets without records, unless compaction or transactions explain them."""
         for gap in reader.gaps:
             if gap.reason in ("retention", "missing"):
                 self.lost += gap.end - gap.start
-                self._letter("lost", gap.start, gap.end, gap.reason)
+                self._add_dead_letter("lost", gap.start, gap.end, gap.reason)
                 what = f"offsets {gap.start} to {gap.end} of {self._task.topic_partition} are gone ({gap.reason})"
                 self._loss.report("COULD_NOT_READ_OFFSET_RANGE", what)
 
-    def _letter(
+    def _add_dead_letter(
         self, kind: str, start: int, end: int, reason: str, key: str | None = None, value: str | None = None
     ) -> None:
         policy = self._config.on_data_loss if kind == "lost" else self._config["onCorrupt"]
         if policy == "deadletter":
             task = self._task
-            self.letters.append(DeadLetter(kind, task.topic, task.partition, start, end, reason, key, value))
+            self.dead_letters.append(DeadLetter(kind, task.topic, task.partition, start, end, reason, key, value))
 
     def finish(self, run: tuple[str, ...]) -> None:
         """Write the dead letters."""
         if self._config["deadLetterPath"] is not None:
-            dead_letters.write(dead_letters.folder(self._config["deadLetterPath"]), run, self._task, self.letters)
+            folder = dead_letters.folder(self._config["deadLetterPath"])
+            dead_letters.write(folder, run, self._task, self.dead_letters)
         if self.skipped:
             log.warning("%d offsets of %s could not be decoded", self.skipped, self._task.topic_partition)
 
 
-def first_readable(readable: Any, low: int, end: int) -> int:
-    """The least offset from `low` on from which reading works, `end` if there is none; by doubling, then halving.
+def _without_seek(error: KafkaError) -> str:
+    """Return the message without the advice to seek, which a query cannot follow."""
+    return str(error).partition("; seek to offset")[0]
 
-    A corrupt batch is in the way of every offset within it, and its own header cannot be trusted to say how many.
+
+def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
+    """Return the same error with the name of the source's option."""
+    return BatchTooLargeError(
+        f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
+        " raise kafka.decompressed.batch.max.bytes, whatever onCorrupt is: the batch is not corrupt",
+        topic_partition=error.topic_partition,
+        offset=error.offset,
+        next_offset=error.next_offset,
+        limit=error.limit,
+    )
+
+
+def first_readable(readable: Callable[[int], bool], low: int, end: int) -> int:
+    """Return the first offset from `low` on that is readable, or `end` if there is none.
+
+    A corrupt batch makes every offset in it unreadable, and the number of records in its header may be corrupt, too.
+    So this doubles the distance until an offset is readable, then halves the interval.
     """
     step, bad = 1, low - 1
     at = low

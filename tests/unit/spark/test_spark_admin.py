@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_known_yet_is_asked_for_again() -> None:
 def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
     """After as many tries as the option says."""
     client = Client({})
-    with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: there is no topic t on b:1"):
+    with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: topic t does not exist on b:1"):
         admin(client, **{"fetchOffset.numRetries": "4"}).partitions()
     assert 4 == client.asked
 
