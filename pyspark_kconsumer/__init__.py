@@ -1,7 +1,7 @@
-"""Lets Spark find the format `kconsumer` by itself: it looks into modules named `pyspark_…` for a `DefaultSource`.
+"""Lets Spark find the format `kconsumer` without registration: Spark searches modules `pyspark_…` for a `DefaultSource`.
 
-Spark imports this in every session, used or not, and one such module that raises spoils the search for all of them. So
-it loads next to nothing and never raises; what is wrong is said when the format is used.
+Spark imports this module in every session, even if the format is not used, and one such module that raises ends the
+search for all of them. So it imports almost nothing and never raises. Errors are raised when the format is used.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ __all__ = ["DefaultSource"]
 def _base() -> Any:
     try:
         from pyspark.sql.datasource import DataSource
-    except Exception:  # no pyspark, or one before 4.0: then nobody looks for a source
+    except Exception:  # pyspark is missing, or older than 4.0, which does not search for sources
         return object
     return DataSource
 
 
 class DefaultSource(_base()):  # type: ignore[misc]  # known at run time only
-    """Stands for `kconsumer.spark.KConsumerDataSource`, which is imported when it is first needed."""
+    """Delegates to `kconsumer.spark.KConsumerDataSource`, which is imported when a method needs it."""
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """Return the name of the format."""
         return "kconsumer"
 
     def _source(self) -> Any:
@@ -33,13 +33,13 @@ class DefaultSource(_base()):  # type: ignore[misc]  # known at run time only
         return KConsumerDataSource(self.options)
 
     def schema(self) -> Any:
-        """The columns."""
+        """Return the columns of a query without a user's schema, as DDL."""
         return self._source().schema()
 
     def reader(self, schema: Any) -> Any:
-        """For a batch."""
+        """Create the reader of a batch query."""
         return self._source().reader(schema)
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802  Spark's name
-        """For a stream."""
+        """Create the reader of a streaming query."""
         return self._source().streamReader(schema)

@@ -2,8 +2,8 @@
 
     spark.read.format("kconsumer").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
 
-Options, schema and meaning are those of Spark's own source `kafka`; docs/spark.md says what is more and what differs.
-pyspark is imported here and below only; the parts that need none say so.
+Options, schema and behaviour are those of Spark's own source `kafka`; docs/spark.md lists additions and differences.
+Only this package imports pyspark; its modules that do not need pyspark say so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["KConsumerDataSource", "LagListener", "lag_listener", "register"]
 
 
 def register(spark: Any, *, pushdown: bool = True) -> None:
-    """Make the format `kconsumer` known to a session, and let it push filters down unless told not to.
+    """Register the format `kconsumer` with a session, and enable filter push-down unless `pushdown` is False.
 
     Push-down is a setting of the session (`spark.sql.python.filterPushdown.enabled`) for all Python data sources.
     """
@@ -32,7 +32,7 @@ def register(spark: Any, *, pushdown: bool = True) -> None:
 
 
 def lag_listener(spark: Any, group_id: str | None = None, **options: Any) -> LagListener:
-    """A `LagListener` that listens to the queries of a session already."""
+    """Create a `LagListener` and add it to the session. Returns the listener."""
     from kconsumer.spark.lag import LagListener
 
     listener = LagListener(group_id, **options)

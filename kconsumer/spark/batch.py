@@ -1,6 +1,6 @@
-"""A batch as Spark reads it. Spark makes one reader a query, on the driver, and pickles it to tasks.
+"""The reader of a batch query. Spark creates one per query on the driver and pickles it to the tasks.
 
-What its tasks are is decided in `batch_plan.py`.
+`batch_plan.py` decides which ranges the tasks read.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ __all__ = ["BatchReader", "RangePartition", "ranges_of"]
 
 
 class RangePartition(InputPartition):
-    """A task of the source: the ranges it reads, one after the other."""
+    """A task of the source: the ranges that it reads in order."""
 
     def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(tuple(map(tuple, ranges)))
 
 
 def ranges_of(partition: InputPartition) -> list[OffsetRange]:
-    """What a task is to read; nothing for the one task that Spark makes up where a source has none."""
+    """Return the ranges of a task. Spark creates a task without a value for a source that has no partitions."""
     return [OffsetRange(*values) for values in partition.value or ()]
 
 
 class BatchReader(DataSourceReader):
-    """Reads what `config` says, narrowed by the filters that Spark pushes."""
+    """Reads the records that `config` selects, narrowed by the filters that Spark pushes down."""
 
     def __init__(self, config: SourceConfig, projection: Projection, parallelism: int | None = None) -> None:
         self._config, self._projection, self._parallelism = config, projection, parallelism
         self._constraints = Constraints()
-        self._run = uuid.uuid4().hex[:12]  # the same in all tasks, for dead letters
+        self._run = uuid.uuid4().hex[:12]  # names the query in the paths of dead letters; the same in all tasks
         hook = filter_hook(self._push)
         if hook is not None:
             self.pushFilters = hook
@@ -53,11 +53,11 @@ class BatchReader(DataSourceReader):
         return iter(rest)
 
     def partitions(self) -> list[RangePartition]:
-        """The tasks."""
+        """Plan the tasks of the query."""
         with Admin(self._config) as admin:
             tasks = plan_batch(self._config, admin, self._constraints, self._parallelism)
         return [RangePartition(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, in its worker process."""
+        """Yield the rows of a task, in its worker process."""
         return read(self._config, self._projection, ranges_of(partition), ("batch", self._run))

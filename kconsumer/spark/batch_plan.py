@@ -1,6 +1,6 @@
-"""Which ranges a batch reads, in which tasks: limits, filters and planners put together.
+"""Plans a batch query: combines limits, filters and a planner into the ranges of each task. Does not need pyspark.
 
-Ends that are not fixed stay so until a task binds them on its executor, as with Spark's own source. Without pyspark.
+EARLIEST and LATEST stay unbound until a task binds them on its executor, as in Spark's own source.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from kconsumer.spark.admin import Admin
 from kconsumer.spark.filters import Constraints
 from kconsumer.spark.offsets import EARLIEST, LATEST
 from kconsumer.spark.options import SourceConfig
-from kconsumer.spark.planning import OffsetRange, PlanHints, plan, plan_unbound, share_tasks, wants_cuts
+from kconsumer.spark.planning import OffsetRange, PlanHints, plan, plan_unbound, share_tasks, wants_splits
 from kconsumer.types import TopicPartition
 
 __all__ = ["plan_batch"]
 
 Offsets = dict[TopicPartition, int]
-MANY = 64  # tasks: above, small ranges share one
+MAX_UNSHARED_TASKS = 64  # above this number of tasks, small ranges share one
 
 
 def plan_batch(
     config: SourceConfig, admin: Admin, constraints: Constraints, parallelism: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task of a batch."""
+    """Return the ranges of each task of a batch query."""
     partitions = admin.partitions()
     start = admin.unbound(config.starting, partitions, starting=True)
     end = admin.unbound(config.ending, partitions, starting=False)
     _check_resolved(admin, start, end)
     wanted = {tp for tp in partitions if constraints.wants(*tp)}
-    asked = {tp: (start[tp], end[tp]) for tp in wanted}
-    sizes = _sizes(config, admin, {tp: at for tp, (at, _) in asked.items()})
+    unbound = {tp: (start[tp], end[tp]) for tp in wanted}
+    sizes = _sizes(config, admin, {tp: at for tp, (at, _) in unbound.items()})
     hints = PlanHints(config["minPartitions"], config["maxRecordsPerPartition"], parallelism, sizes)
     if _narrows(constraints):
-        ranges = _narrow(config, admin, constraints, asked)
+        ranges = _narrow(config, admin, constraints, unbound)
         return share_tasks(plan(ranges, config["planner"], hints), hints)
-    unbound = sorted(OffsetRange(*tp, *ends) for tp, ends in asked.items())
-    known = _bind(admin, asked) if wants_cuts(unbound, config["planner"], hints) else asked
-    return _share(plan_unbound(asked, known, config["planner"], hints), admin, hints)
+    ranges = sorted(OffsetRange(*tp, *bounds) for tp, bounds in unbound.items())
+    bound = _bind(admin, unbound) if wants_splits(ranges, config["planner"], hints) else unbound
+    return _share(plan_unbound(unbound, bound, config["planner"], hints), admin, hints)
 
 
 def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
     """Raise ConfigError if a partition starts beyond its end.
 
-    Planning drops ranges without offsets, so the rows of the other partitions would look like the whole result. Ends
-    that are not fixed are looked up if the other end is: they may be on its wrong side.
+    Planning drops ranges without offsets, so the rows of the other partitions would look like the whole result.
+    EARLIEST and LATEST are resolved where the other bound of the range is an offset, which may be beyond them.
     """
     first = admin.earliest(tp for tp, at in start.items() if at == EARLIEST and end[tp] != LATEST)
     fixed = {tp: at for tp, at in start.items() if at > 0}
@@ -61,8 +61,8 @@ def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
 
 
 def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Small ranges together where there are many; up to then as many tasks as Spark's source has."""
-    if len(tasks) <= MANY:
+    """Let small ranges share a task if there are many tasks. Below that, plan as many tasks as Spark's source."""
+    if len(tasks) <= MAX_UNSHARED_TASKS:
         return [(task,) for task in tasks]
     first = admin.earliest({task.topic_partition for task in tasks if task.start == EARLIEST})
     last = admin.latest({task.topic_partition for task in tasks if task.end == LATEST})
@@ -74,10 +74,10 @@ def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tup
     return [tuple(islice(unbound, len(group))) for group in share_tasks(sized, hints)]
 
 
-def _bind(admin: Admin, asked: dict[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
-    start = admin.bind({tp: ends[0] for tp, ends in asked.items()})
-    end = admin.bind({tp: ends[1] for tp, ends in asked.items()})
-    return {tp: (start[tp], end[tp]) for tp in asked}
+def _bind(admin: Admin, unbound: dict[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    start = admin.bind({tp: bounds[0] for tp, bounds in unbound.items()})
+    end = admin.bind({tp: bounds[1] for tp, bounds in unbound.items()})
+    return {tp: (start[tp], end[tp]) for tp in unbound}
 
 
 def _sizes(config: SourceConfig, admin: Admin, start: Offsets) -> dict[TopicPartition, float]:
@@ -90,17 +90,17 @@ def _narrows(constraints: Constraints) -> bool:
 
 
 def _narrow(
-    config: SourceConfig, admin: Admin, constraints: Constraints, asked: dict[TopicPartition, tuple[int, int]]
+    config: SourceConfig, admin: Admin, constraints: Constraints, unbound: dict[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
-    """Ranges with fixed ends, without the offsets that the filters rule out."""
-    known = _bind(admin, asked)
-    start = {tp: max(ends[0], constraints.start) for tp, ends in known.items()}
-    end = {tp: ends[1] if constraints.end is None else min(ends[1], constraints.end) for tp, ends in known.items()}
+    """Return ranges with resolved bounds, without the offsets that the filters exclude."""
+    bound = _bind(admin, unbound)
+    start = {tp: max(first, constraints.start) for tp, (first, _) in bound.items()}
+    end = {tp: last if constraints.end is None else min(last, constraints.end) for tp, (_, last) in bound.items()}
     if constraints.from_ms is not None:
-        first = admin.first_at(known, constraints.from_ms)
-        # Without a record of that time or later none is wanted.
-        start = {tp: max(at, first.get(tp, end[tp])) for tp, at in start.items()}
+        found = admin.first_at(bound, constraints.from_ms)
+        # A partition without a record of that time or later has no wanted record.
+        start = {tp: max(at, found.get(tp, end[tp])) for tp, at in start.items()}
     if constraints.until_ms is not None and config["timestampOrder"] == "monotonic":
-        behind = admin.first_at(known, constraints.until_ms)
-        end = {tp: min(at, behind.get(tp, at)) for tp, at in end.items()}
-    return [OffsetRange(*tp, start[tp], end[tp]) for tp in known]
+        found = admin.first_at(bound, constraints.until_ms)
+        end = {tp: min(at, found.get(tp, at)) for tp, at in end.items()}
+    return [OffsetRange(*tp, start[tp], end[tp]) for tp in bound]

@@ -1,6 +1,6 @@
-"""Forms of columns that the reader does not build itself: decoded keys and values, a map of headers.
+"""Converts columns of Arrow batches: decodes keys and values, and turns headers into a map.
 
-Works on Arrow batches; which form a query wants is decided in `schema.py`.
+`schema.py` decides which conversions a query needs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.spark.formats import Decoder
+from kconsumer.spark.decoders import Decoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,13 +17,13 @@ __all__ = ["as_map", "decode"]
 
 
 def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
-    """Columns decoded, and the rows that are left out because one of them does not decode.
+    """Decode columns. Returns the batch without the rows that cannot be decoded, and these rows.
 
-    Such a row is a dict with its offset, key and value as they were, the column that is at fault and the reason.
+    A row that cannot be decoded is a dict of its offset, its undecoded key and value, the column, and the reason.
     """
     import pyarrow as pa
 
-    given, bad = batch, dict[int, tuple[str, str]]()
+    undecoded, bad = batch, dict[int, tuple[str, str]]()
     for name, decoder in decoders.items():
         index = batch.schema.get_field_index(name)
         found = decoder.decode(batch.column(index))
@@ -32,16 +32,16 @@ def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.R
     if not bad:
         return batch, []
     rows = sorted(bad)
-    names = [name for name in ("key", "value", "offset") if name in given.schema.names]
-    letters = given.select(names).take(pa.array(rows)).to_pylist()
+    names = [name for name in ("key", "value", "offset") if name in undecoded.schema.names]
+    records = undecoded.select(names).take(pa.array(rows)).to_pylist()
     kept = batch.filter(pa.array([row not in bad for row in range(batch.num_rows)]))
     return kept, [
-        {**letter, "column": bad[row][0], "reason": bad[row][1]} for row, letter in zip(rows, letters, strict=True)
+        {**record, "column": bad[row][0], "reason": bad[row][1]} for row, record in zip(rows, records, strict=True)
     ]
 
 
 def as_map(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Headers as a map in which the last value of a key wins."""
+    """Convert the column `headers` to a map. The last value of a repeated key wins."""
     import pyarrow as pa
 
     index = batch.schema.get_field_index("headers")

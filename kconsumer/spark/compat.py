@@ -1,6 +1,6 @@
-"""What differs between versions of pyspark, and the one trick played on it. Everything else here is plain API.
+"""Hides the differences between versions of pyspark, and works around two of its defects.
 
-Floors: 4.0 reads batches, 4.1 pushes filters down, 4.2 lets a stream limit its micro-batches and end with AvailableNow.
+Needed versions: 4.0 for batches, 4.1 for filter push-down, 4.2 for limits of micro-batches and AvailableNow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:  # before 4.2
     ADMISSION_CONTROL = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for the mixin."""
+        """Replaces the mixin, which this version lacks."""
 
     ReadAllAvailable = ReadMaxRows = None
 
@@ -40,8 +40,8 @@ __all__ = [
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 
-# What Spark's runners (StreamingPythonRunner, PythonPlannerRunner, BasePythonRunner) put into the environment of a
-# Python worker, each over what is there.
+# Variables that Spark's runners (StreamingPythonRunner, PythonPlannerRunner, BasePythonRunner) put into the environment
+# of a Python worker. Each put overwrites an existing value.
 RUNNER_VARIABLES = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -52,10 +52,11 @@ RUNNER_VARIABLES = {
 
 
 class _FilterHook:
-    """Calls a function, and looks to Spark like the base class's own `pushFilters`.
+    """Calls a function, and looks to Spark like the `pushFilters` of the base class.
 
-    Spark fails every read of a reader that overrides the method while push-down is off, which is the default. It finds
-    out by comparing `pushFilters.__func__` with the base class's; with push-down on it calls what is there.
+    While push-down is off, which is the default, Spark fails every read of a reader that overrides `pushFilters`. It
+    detects an override by comparing `pushFilters.__func__` with the method of the base class, so this has the same
+    `__func__`. With push-down on, Spark calls the attribute.
     """
 
     def __init__(self, push: Callable[[list[Any]], Iterable[Any]]) -> None:
@@ -70,7 +71,7 @@ class _FilterHook:
 
 
 def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
-    """What to set as a reader's attribute `pushFilters`; None where there is no push-down."""
+    """Return a value for the attribute `pushFilters` of a reader. None if this pyspark has no push-down."""
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None
     return _FilterHook(push)
@@ -80,13 +81,13 @@ def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
 def shared_environment(spark: Any) -> Iterator[None]:
     """Register Python functions with an environment that has the variables which Spark's runners add.
 
-    All queries of a session share the environment of a registered data source, a `java.util.HashMap`, and each
-    StreamingPythonRunner puts its variables into it, without a lock. Two streams that start together can leave the map
-    with a wrong size; from then on every task of the source fails with an OptionalDataException. Where the keys exist,
-    a put replaces a value and leaves the map's structure alone.
+    All queries of a session share the environment of a registered data source, a `java.util.HashMap`. Each
+    StreamingPythonRunner puts its variables into it without a lock. If two streams start at the same time, their puts
+    can leave the map with a wrong size, and from then on every task of the source fails with an OptionalDataException.
+    If the keys exist already, a put replaces a value and does not change the structure of the map.
     """
     environment = getattr(getattr(spark, "_sc", None), "environment", None)
-    if environment is None:  # Spark Connect: the server makes the map
+    if environment is None:  # Spark Connect: the server creates the map
         yield
         return
     added = [name for name in RUNNER_VARIABLES if name not in environment]

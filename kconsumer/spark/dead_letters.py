@@ -1,7 +1,7 @@
-"""Dead letters: what could not be read, one JSON object a line, in files that a task run again writes again.
+"""Dead letters: writes records that could not be read to files, one JSON object per line.
 
-A file is named after query, micro-batch and range, and appears whole; so a repeated task replaces its letters and adds
-none. What is a letter and when is decided in `executor.py`.
+A file is named after query, micro-batch and range and is renamed into place when it is complete. So a task that runs
+again replaces its dead letters and adds none. `executor.py` decides which records become dead letters.
 """
 
 from __future__ import annotations
@@ -23,40 +23,39 @@ __all__ = ["DeadLetter", "folder", "write"]
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Offsets from `start` up to, not including, `end` that gave no row.
+    """A range of offsets that gave no row."""
 
-    `kind`: `corrupt` (bytes that fail their checks), `undecodable` (a record that is not what valueFormat says) or
-    `lost` (deleted before it was read). A single record's key and value are in base 64.
-    """
-
-    kind: str
+    kind: str  # corrupt: fails its checks; undecodable: does not match valueFormat; lost: deleted before it was read
     topic: str
     partition: int
     start: int
-    end: int
+    end: int  # exclusive
     reason: str
-    key: str | None = None
+    key: str | None = None  # of a single record, in base 64, as is `value`
     value: str | None = None
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Bytes for a letter."""
+    """Return bytes in base 64."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
 def folder(path: str) -> Path:
-    """The folder of a deadLetterPath. ConfigError for what is not in a file system."""
+    """Return the folder of a deadLetterPath. Raises ConfigError for a URL that is not a path of a file system."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         raise ConfigError(
-            f"deadLetterPath={path} is not in a file system: give a folder that all executors have mounted"
+            f"deadLetterPath={path} is not in a file system: use a folder that all executors have mounted"
         )
     return Path(parts.path if parts.scheme else path)
 
 
-def write(root: Path, run: tuple[str, ...], task: OffsetRange, letters: Iterable[DeadLetter]) -> Path | None:
-    """Write the letters of one task of a run (a query and its micro-batch), None if there are none."""
-    lines = [json.dumps(asdict(letter)) + "\n" for letter in letters]
+def write(root: Path, run: tuple[str, ...], task: OffsetRange, found: Iterable[DeadLetter]) -> Path | None:
+    """Write the dead letters of one range. Returns the file, or None without dead letters.
+
+    `run` names the query and its micro-batch.
+    """
+    lines = [json.dumps(asdict(letter)) + "\n" for letter in found]
     target = root.joinpath(*run, f"{quote(task.topic, safe='')}-{task.partition}-{task.start}-{task.end}.jsonl")
     if not lines:
         return None

@@ -1,7 +1,7 @@
-"""What filters that Spark pushes down say about topics, partitions, offsets and timestamps of a batch.
+"""Turns filters that Spark pushes down into constraints on topics, partitions, offsets and timestamps of a batch.
 
-Works on the attributes of pyspark's Filter objects, by class name, so that pyspark is not needed here. A filter that
-is settled by choosing ranges alone is dropped; every other one goes back to Spark, which applies it to the rows.
+Reads the attributes of pyspark's Filter objects and their class names, so it does not import pyspark. A filter that
+the choice of ranges fulfils completely is dropped. Every other filter is returned to Spark, which applies it to rows.
 """
 
 from __future__ import annotations
@@ -13,26 +13,22 @@ from typing import Any
 
 __all__ = ["Constraints", "push"]
 
-ALWAYS_THERE = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns that are never null
+NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """The records wanted, as far as ranges can express it.
+    """The wanted records, as far as ranges of offsets can express them."""
 
-    `topics` and `partitions`: None is any. Offsets from `start` up to, not including, `end`. Timestamps (ms) from
-    `from_ms`; from `until_ms` on nothing is wanted.
-    """
-
-    topics: tuple[tuple[str, Any], ...] = ()  # (operator, operand), all of which hold
-    partitions: tuple[tuple[str, Any], ...] = ()
-    start: int = 0
-    end: int | None = None
-    from_ms: int | None = None
-    until_ms: int | None = None
+    topics: tuple[tuple[str, Any], ...] = ()  # (operator, operand), all of which must hold
+    partitions: tuple[tuple[str, Any], ...] = ()  # likewise
+    start: int = 0  # the first wanted offset
+    end: int | None = None  # no offset from here on is wanted
+    from_ms: int | None = None  # no timestamp before this one is wanted
+    until_ms: int | None = None  # no timestamp from this one on is wanted
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether any record of this partition may be wanted."""
+        """Whether records of this partition may be wanted."""
         return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
             TESTS[name](partition, operand) for name, operand in self.partitions
         )
@@ -56,21 +52,20 @@ STRINGS = ("StringStartsWith", "StringEndsWith", "StringContains")
 
 
 def push(filters: Iterable[Any]) -> tuple[Constraints, list[Any]]:
-    """What the filters say, and those that Spark has still to apply."""
+    """Return the constraints of the filters, and the filters that Spark must still apply."""
     constraints, rest = Constraints(), []
     for item in filters:
-        narrowed, settled = _one(constraints, item)
-        constraints = narrowed
-        if not settled:
+        constraints, fulfilled = _apply(constraints, item)
+        if not fulfilled:
             rest.append(item)
     return constraints, rest
 
 
-def _one(known: Constraints, item: Any) -> tuple[Constraints, bool]:
-    """`known` narrowed by a filter, and whether that settles it."""
+def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
+    """Return the constraints narrowed by a filter, and whether they fulfil it completely."""
     name, column, operand = _read(item)
     if name == "IsNotNull":
-        return known, column in ALWAYS_THERE
+        return known, column in NEVER_NULL
     if name not in TESTS or operand is None:
         return known, False
     if column in ("topic", "partition"):
@@ -88,7 +83,7 @@ def _one(known: Constraints, item: Any) -> tuple[Constraints, bool]:
 
 
 def _read(item: Any) -> tuple[str, str, Any]:
-    """Class name, column and operand; the name of a negation begins with Not."""
+    """Return class name, column and operand of a filter. The name of a negated filter begins with Not."""
     name, column = type(item).__name__, getattr(item, "attribute", None)
     if name == "Not":
         inner, where, operand = _read(item.child)
@@ -104,7 +99,7 @@ def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, 
     elif name == "In":
         if not operand:
             return _with(known, end=0), True
-        known = _with(known, start=max(known.start, min(operand)), end=_least(known.end, max(operand) + 1))
+        known = _with(known, start=max(known.start, min(operand)), end=_min(known.end, max(operand) + 1))
         return known, len(set(operand)) == 1
     elif name in ("GreaterThan", "GreaterThanOrEqual"):
         low, high = operand + (name == "GreaterThan"), None
@@ -112,27 +107,27 @@ def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, 
         low, high = 0, operand + (name == "LessThanOrEqual")
     else:
         return known, False
-    return _with(known, start=max(known.start, low), end=_least(known.end, high)), True
+    return _with(known, start=max(known.start, low), end=_min(known.end, high)), True
 
 
 def _times(known: Constraints, name: str, operand: datetime) -> Constraints:
-    """Bounds in whole ms; timestamps are in ms, operands in microseconds."""
+    """Return the constraints with a bound in whole ms. Timestamps are in ms, operands in microseconds."""
     moment = operand if operand.tzinfo else operand.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-    up, past = -(-micros // 1000), micros // 1000 + 1  # the first ms not before, and the first one after
+    up, past = -(-micros // 1000), micros // 1000 + 1  # the first ms that is not before the operand; the first after it
     if name in ("EqualTo", "EqualNullSafe", "GreaterThanOrEqual"):
         known = _with(known, from_ms=max(up, known.from_ms if known.from_ms is not None else up))
     if name == "GreaterThan":
         known = _with(known, from_ms=max(past, known.from_ms if known.from_ms is not None else past))
     if name in ("EqualTo", "EqualNullSafe", "LessThanOrEqual"):
-        known = _with(known, until_ms=_least(known.until_ms, past))
+        known = _with(known, until_ms=_min(known.until_ms, past))
     if name == "LessThan":
-        known = _with(known, until_ms=_least(known.until_ms, up))
+        known = _with(known, until_ms=_min(known.until_ms, up))
     return known
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _min(one: int | None, other: int | None) -> int | None:
     return min((value for value in (one, other) if value is not None), default=None)
 
 

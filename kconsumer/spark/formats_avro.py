@@ -1,8 +1,8 @@
-"""Values in Avro's binary form, as the types that Spark's `from_avro` gives them.
+"""Decodes values in Avro's binary encoding to the types of Spark's `from_avro`.
 
-fastavro reads a value at a time into Python objects; what Spark counts in other units is converted here. Which schema a
-value was written with is not found out: it is the one of the option. Where fastavro is lenient, so is this: an index
-below zero of an enum or a union counts from the end.
+fastavro decodes one value at a time to Python objects, and this module converts units where Spark's differ. All values
+are decoded with the schema of the option; the schema of the writer is not looked up. Where fastavro is lenient, so is
+this decoder: a negative index of an enum or a union counts from the end.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats import Decoded, column_of
+from kconsumer.spark.decoders import Decoded, to_column
 from kconsumer.spark.types import SparkType, array_of, decimal, map_of, struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Avro", "type_of"]
+__all__ = ["AvroDecoder", "type_of"]
 
 PLAIN = {
     "boolean": "boolean",
@@ -32,39 +32,39 @@ PLAIN = {
     "fixed": "binary",
     "enum": "string",
 }
-# Logical types of which a number is left to be counted here; fastavro would make an object of each.
-COUNTED = {
+# Logical types that are decoded as plain numbers; fastavro would create a date or datetime object for each value.
+NUMERIC_LOGICAL_TYPES = {
     ("int", "date"): "date",
     ("long", "timestamp-millis"): "timestamp",
     ("long", "timestamp-micros"): "timestamp",
     ("long", "local-timestamp-millis"): "timestamp_ntz",
     ("long", "local-timestamp-micros"): "timestamp_ntz",
 }
-WIDER = ({"int", "long"}, "bigint"), ({"float", "double"}, "double")
+WIDER = ({"int", "long"}, "bigint"), ({"float", "double"}, "double")  # unions of numbers -> the wider type
 Convert = Callable[[Any], Any] | None
 
 
-class Avro:
-    """Decodes with the schema in `schema`."""
+class AvroDecoder:
+    """Decodes values that were written with `schema` (JSON)."""
 
     def __init__(self, schema: str) -> None:
         import fastavro
 
         document = _document(schema)
         self._kind, self._convert = _node(_expanded(document))
-        self._schema = fastavro.parse_schema(_without_objects(document))
+        self._schema = fastavro.parse_schema(_without_logical_types(document))
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Value by value."""
+        """Decode one value after the other."""
         rows: list[Any] = []
         bad: dict[int, str] = {}
         for row, value in enumerate(values.to_pylist()):
             try:
                 rows.append(None if value is None else self._read(value))
-            except Exception as error:  # whatever a library raises when bytes are not what it was told
+            except Exception as error:  # fastavro raises exceptions of many classes for bytes that do not match
                 bad[row] = f"is not Avro of this schema: {type(error).__name__} {error}".rstrip()
                 rows.append(None)
-        return Decoded(column_of(rows, self._kind, bad), bad)
+        return Decoded(to_column(rows, self._kind, bad), bad)
 
     def _read(self, value: bytes) -> Any:
         import fastavro
@@ -72,12 +72,12 @@ class Avro:
         source = io.BytesIO(value)
         found = fastavro.schemaless_reader(source, self._schema, None)
         if source.tell() != len(value):
-            raise ValueError(f"{len(value) - source.tell()} bytes are left over")
+            raise ValueError(f"{len(value) - source.tell()} bytes follow the value")
         return found if self._convert is None else self._convert(found)
 
 
 def type_of(schema: str) -> SparkType:
-    """The type of a schema's values. ConfigError."""
+    """Return the type of the values of a schema. Raises ConfigError."""
     return _node(_expanded(_document(schema)))[0]
 
 
@@ -85,39 +85,39 @@ def _document(schema: str) -> Any:
     try:
         return json.loads(schema)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"an Avro schema is JSON: {error}") from None
+        raise ConfigError(f"an Avro schema must be JSON: {error}") from None
 
 
 def _expanded(document: Any) -> Any:
-    """The schema with types in place of their names."""
+    """Return the schema with named types replaced by their definitions."""
     from fastavro.schema import expand_schema
 
     try:
         return expand_schema(document)
-    except Exception as error:  # of many kinds
-        raise ConfigError(f"no Avro schema: {type(error).__name__} {error}") from None
+    except Exception as error:  # fastavro raises exceptions of many classes
+        raise ConfigError(f"not an Avro schema: {type(error).__name__} {error}") from None
 
 
-def _without_objects(schema: Any) -> Any:
-    """The schema without the logical types of which fastavro makes other objects than are wanted."""
+def _without_logical_types(schema: Any) -> Any:
+    """Return the schema without logical types other than decimal, so that fastavro returns plain numbers."""
     if isinstance(schema, list):
-        return [_without_objects(part) for part in schema]
+        return [_without_logical_types(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: value for key, value in schema.items() if key != "logicalType" or value == "decimal"}
+    plain = {key: value for key, value in schema.items() if key != "logicalType" or value == "decimal"}
     for key in ("type", "items", "values"):
-        if key in made:
-            made[key] = _without_objects(made[key])
-    if "fields" in made:
-        made["fields"] = [{**field, "type": _without_objects(field["type"])} for field in made["fields"]]
-    return made
+        if key in plain:
+            plain[key] = _without_logical_types(plain[key])
+    if "fields" in plain:
+        plain["fields"] = [{**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]]
+    return plain
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
 
 
 def _node(schema: Any) -> tuple[SparkType, Convert]:
-    """A type, and what makes of what fastavro reads what `pa.array` takes; None if that is the same."""
+    """Return a type, and the function that converts fastavro's object for `pa.array`. None: no conversion."""
     if isinstance(schema, list):
         return _union(schema)
     if isinstance(schema, str):
@@ -135,12 +135,12 @@ def _node(schema: Any) -> tuple[SparkType, Convert]:
         return map_of(inner), _pairs(convert)
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(schema)
-    counted = COUNTED.get((kind, logical))
-    if counted is not None:
-        return SparkType(counted), (lambda count: count * 1000) if logical.endswith("-millis") else None
+    numeric = NUMERIC_LOGICAL_TYPES.get((kind, logical))
+    if numeric is not None:
+        return SparkType(numeric), (lambda number: number * 1000) if logical.endswith("-millis") else None
     if kind in PLAIN:
         return SparkType(PLAIN[kind]), None
-    raise ConfigError(f"values cannot be decoded to Avro's {kind}; types that contain themselves are none for Spark")
+    raise ConfigError(f"Spark has no type for Avro's {kind}; recursive types are not supported")
 
 
 def _each(convert: Convert) -> Convert:
@@ -166,7 +166,7 @@ def _record(fields: list[dict[str, Any]]) -> tuple[SparkType, Convert]:
 
 
 def _union(parts: list[Any]) -> tuple[SparkType, Convert]:
-    """Null and one type, or numbers of which one is the wider."""
+    """Return the type of a union of null and one type, or of a number type and a wider one."""
     others = [part for part in parts if part != "null"]
     if len(others) == 1:
         kind, convert = _node(others[0])
@@ -184,7 +184,7 @@ def _decimal(schema: dict[str, Any]) -> tuple[SparkType, Convert]:
 
     def checked(number: Any) -> Any:
         if number and number.adjusted() >= kind.precision - kind.scale:
-            raise ValueError(f"{number} is no {kind.simple}")
+            raise ValueError(f"{number} does not fit {kind.simple}")
         return number
 
     return kind, checked

@@ -1,7 +1,7 @@
-"""Values that are Protocol Buffers messages, as the types that Spark's `from_protobuf` gives them, unsigned ones wider.
+"""Decodes Protocol Buffers messages to the types of Spark's `from_protobuf`, with wider types for unsigned integers.
 
-The message is described by a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it; it
-is read where the query is planned and travels to executors with the query.
+A FileDescriptorSet describes the message, as `protoc --include_imports --descriptor_set_out=FILE` writes it. The file
+is read where the query is planned, and its content is sent to executors with the query.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats import Decoded, column_of
+from kconsumer.spark.decoders import Decoded, to_column
 from kconsumer.spark.types import SparkType, array_of, decimal, struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Protobuf", "load", "type_of"]
+__all__ = ["ProtobufDecoder", "load", "type_of"]
 
-# FieldDescriptor.cpp_type -> a type; for others see `_single`.
+# FieldDescriptor.cpp_type -> a type; `_single` handles the others.
 PLAIN = {1: "int", 2: "bigint", 3: "bigint", 5: "double", 6: "float", 7: "boolean", 9: "string"}
 TIMESTAMP = "google.protobuf.Timestamp"
 Convert = Callable[[Any], Any] | None
 
 
-class Protobuf:
-    """Decodes messages called `message`, which `described` (base 64) describes."""
+class ProtobufDecoder:
+    """Decodes messages with the full name `message` of a FileDescriptorSet (base 64)."""
 
-    def __init__(self, described: str, message: str, framed: bool) -> None:
+    def __init__(self, descriptors: str, message: str, framed: bool) -> None:
         from google.protobuf import message_factory
 
-        descriptor = _descriptor(described, message)
+        descriptor = _descriptor(descriptors, message)
         self._kind, self._convert = _message(descriptor, ())
         self._class = message_factory.GetMessageClass(descriptor)
         self._framed = framed
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Value by value."""
+        """Decode one value after the other."""
         from google.protobuf.message import DecodeError
 
         rows: list[Any] = []
@@ -47,16 +47,16 @@ class Protobuf:
             try:
                 rows.append(None if value is None else self._read(value))
             except (DecodeError, ValueError, OverflowError) as error:
-                bad[row] = f"is no such message: {error}"
+                bad[row] = f"is not such a message: {error}"
                 rows.append(None)
-        return Decoded(column_of(rows, self._kind, bad), bad)
+        return Decoded(to_column(rows, self._kind, bad), bad)
 
     def _read(self, value: bytes) -> Any:
-        return self._convert(self._class.FromString(_behind_indexes(value) if self._framed else value))
+        return self._convert(self._class.FromString(_without_indexes(value) if self._framed else value))
 
 
-def _behind_indexes(value: bytes) -> bytes:
-    """What follows Confluent's path to the message within its file: how many indexes, and they, as zigzag varints."""
+def _without_indexes(value: bytes) -> bytes:
+    """Remove Confluent's message indexes, the path to the message in its file: a count, then indexes, as varints."""
     at = 0
 
     def varint() -> int:
@@ -77,30 +77,30 @@ def _behind_indexes(value: bytes) -> bytes:
 
 
 def load(path: str) -> str:
-    """The content of a file with a FileDescriptorSet, as text. ConfigError."""
+    """Read a file with a FileDescriptorSet. Returns its content in base 64. Raises ConfigError."""
     try:
         return base64.b64encode(Path(path).read_bytes()).decode()
     except OSError as error:
-        raise ConfigError(f"a file with a FileDescriptorSet is expected: {error}") from None
+        raise ConfigError(f"cannot read the file with a FileDescriptorSet: {error}") from None
 
 
-def type_of(described: str, message: str) -> SparkType:
-    """The type of a message. ConfigError."""
-    return _message(_descriptor(described, message), ())[0]
+def type_of(descriptors: str, message: str) -> SparkType:
+    """Return the type of a message. Raises ConfigError."""
+    return _message(_descriptor(descriptors, message), ())[0]
 
 
-def _descriptor(described: str, message: str) -> Any:
+def _descriptor(descriptors: str, message: str) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
 
     pool = descriptor_pool.DescriptorPool()
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(described)).file
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptors)).file
         for file in files:
             pool.Add(file)
         return pool.FindMessageTypeByName(message)
     except (DecodeError, TypeError) as error:
-        raise ConfigError(f"the file is no FileDescriptorSet with all imports: {error}") from None
+        raise ConfigError(f"the file is not a FileDescriptorSet with all imports: {error}") from None
     except KeyError:
         names = sorted(f"{file.package}.{part.name}".lstrip(".") for file in files for part in file.message_type)
         raise ConfigError(f"the file has no message {message!r}; it has {', '.join(names)[:200]}") from None
@@ -110,18 +110,18 @@ def _descriptor(described: str, message: str) -> Any:
 
 
 def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Callable[[Any], Any]]:
-    """The type of a message and what makes of one what `pa.array` takes."""
+    """Return the type of a message, and the function that converts a message for `pa.array`."""
     if descriptor.full_name in within:
-        raise ConfigError(f"{descriptor.full_name} contains itself, which types of Spark cannot")
+        raise ConfigError(f"{descriptor.full_name} contains itself, and Spark has no recursive types")
     if descriptor.full_name == TIMESTAMP:
-        return SparkType("timestamp"), lambda moment: moment.seconds * 1_000_000 + moment.nanos // 1000
+        return SparkType("timestamp"), lambda time: time.seconds * 1_000_000 + time.nanos // 1000
     within = (*within, descriptor.full_name)
     fields = [(field.name, field.has_presence, *_field(field, within)) for field in descriptor.fields]
 
     def convert(message: Any) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        for name, may_lack, _, convert_one in fields:
-            if may_lack and not message.HasField(name):
+        for name, has_presence, _, convert_one in fields:
+            if has_presence and not message.HasField(name):
                 continue
             item = getattr(message, name)
             row[name] = item if convert_one is None else convert_one(item)

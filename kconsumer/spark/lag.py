@@ -1,7 +1,7 @@
-"""How far streams are behind, and their offsets committed to a group, from what Spark tells listeners.
+"""The lag of streams, and commits of their offsets to a group, from the progress reports of Spark.
 
-Spark commits a micro-batch to its source only when it builds the next one, so the last one never is; a listener hears
-of every one. Decides what is committed and when; nothing here may fail a query.
+Spark commits a micro-batch to its source only when it builds the next one, so it never commits the last one. A listener
+receives a report of every micro-batch. This module decides what is committed and when. It never fails a query.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from kconsumer.types import TopicPartition
 __all__ = ["LagListener", "StreamLag", "lag_of"]
 
 log = logging.getLogger(__name__)
-COMMIT_S = 10.0  # what Spark's listeners wait for, at most
+COMMIT_TIMEOUT_S = 10.0  # all listeners of the session wait during a commit
 
 
 @dataclass(frozen=True)
 class StreamLag:
-    """What a source of a query had read and what there was, after a micro-batch."""
+    """The progress of one source of a query after a micro-batch."""
 
     query: str
     batch_id: int
     description: str
-    read: Mapping[TopicPartition, int]
-    behind: Mapping[TopicPartition, int] = field(default_factory=dict)
+    read: Mapping[TopicPartition, int]  # the offsets to read next
+    behind: Mapping[TopicPartition, int] = field(default_factory=dict)  # the lag of each partition, in offsets
 
     @property
     def total(self) -> int:
-        """Offsets still to be read."""
+        """The lag of all partitions together, in offsets."""
         return sum(self.behind.values())
 
     def by_topic(self) -> dict[str, int]:
-        """The same, by topic."""
+        """Return the lag of each topic, in offsets."""
         found: dict[str, int] = {}
         for tp, count in self.behind.items():
             found[tp.topic] = found.get(tp.topic, 0) + count
@@ -49,7 +49,7 @@ class StreamLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
-    """The sources of ours in a progress report (the dict of its JSON)."""
+    """Return the lag of each kconsumer source in a progress report (the dict of its JSON)."""
     found = []
     for source in progress.get("sources", ()):
         read = _offsets(source.get("endOffset"))
@@ -65,7 +65,7 @@ def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
 
 
 def _offsets(value: Any) -> dict[TopicPartition, int] | None:
-    """Offsets as a progress report has them, None for another source's."""
+    """Parse the offsets of a progress report. Returns None for offsets of another kind of source."""
     try:
         return from_document(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, AttributeError, TypeError):
@@ -75,8 +75,9 @@ def _offsets(value: Any) -> dict[TopicPartition, int] | None:
 class LagListener(StreamingQueryListener):
     """Keeps the newest `StreamLag` of each query in `lags`, and commits its offsets to `group_id` if there is one.
 
-    `spark.streams.addListener(LagListener(bootstrap_servers="…", group_id="…"))`. Reports come after the micro-batch:
-    wait for a query's termination event, or a moment after `awaitTermination`, before the process ends.
+    `spark.streams.addListener(LagListener(bootstrap_servers="…", group_id="…"))`. A report arrives after its
+    micro-batch, so before the process ends, wait for the termination event of the query, or a moment after
+    `awaitTermination`.
     """
 
     def __init__(self, group_id: str | None = None, **options: Any) -> None:
@@ -86,19 +87,19 @@ class LagListener(StreamingQueryListener):
         self._client = RangeClient(**options) if group_id is not None else None
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name, as those below
-        """Nothing is known yet."""
+        """Do nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """A micro-batch is done."""
+        """Store the lag of a finished micro-batch, and commit its offsets."""
         for lag in lag_of(json.loads(event.progress.json)):
             self.lags[lag.query] = lag
             self._commit(lag)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Nothing new."""
+        """Do nothing: there are no new offsets."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """The connection is of no more use to this query; another one makes it again."""
+        """Close the connection. A commit for another query opens it again."""
         if self._client is not None:
             self._client.close()
 
@@ -106,7 +107,7 @@ class LagListener(StreamingQueryListener):
         if self._client is None or self._group_id is None:
             return
         try:
-            self._client.commit(self._group_id, lag.read, timeout=COMMIT_S)
+            self._client.commit(self._group_id, lag.read, timeout=COMMIT_TIMEOUT_S)
             self.committed |= lag.read
         except KafkaError as error:
             log.warning("offsets of %s were not committed to group %s: %s", lag.query, self._group_id, error)

@@ -1,6 +1,7 @@
-"""How much one micro-batch takes: caps by offsets and bytes, and waiting until there is enough.
+"""Limits of a micro-batch: maximum offsets, maximum bytes, and the minimum of new offsets to wait for.
 
-Pure: time comes in as `now` in ms. What latest offsets are is asked elsewhere; tasks are cut in `planning.py`.
+These functions are pure: time is injected as `now` in ms, and the caller provides the latest offsets. `planning.py`
+splits a micro-batch into tasks.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ INT64_MAX = 2**63 - 1
 Offsets = Mapping[TopicPartition, int]
 
 
-def cap_offsets(start: Offsets, latest: Offsets, most: int) -> dict[TopicPartition, int]:
-    """The ends of a micro-batch of about `most` offsets, shared out in proportion to what each partition has.
+def cap_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """Return the ends of a micro-batch of about `limit` offsets, in proportion to the offsets of each partition.
 
-    As Spark's source does: a share below one offset is one, so that none starves, and more partitions than `most`
-    are one offset each. `start` names every partition of `latest`.
+    As in Spark's source, a share below one offset becomes one, so that no partition starves; with more partitions than
+    `limit` each one gets an offset. `start` contains every partition of `latest`.
     """
     sizes = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
     total = float(sum(sizes.values()))
@@ -28,43 +29,43 @@ def cap_offsets(start: Offsets, latest: Offsets, most: int) -> dict[TopicPartiti
         return dict(latest)
     ends = dict(latest)
     for tp, size in sizes.items():
-        share = most * (size / total)
+        share = limit * (size / total)
         taken = math.ceil(share) if share < 1 else math.floor(share)
         ends[tp] = min(latest[tp], start[tp] + taken, INT64_MAX)
     return ends
 
 
 def cap_bytes(
-    start: Offsets, latest: Offsets, most: int, bytes_per_offset: Mapping[TopicPartition, float]
+    start: Offsets, latest: Offsets, limit: int, bytes_per_offset: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """The ends of a micro-batch of about `most` bytes, each partition at least one offset if it has any."""
-    usual = sum(bytes_per_offset.values()) / len(bytes_per_offset) if bytes_per_offset else 0.0
-    each = {tp: bytes_per_offset.get(tp, usual) for tp in latest}
+    """Return the ends of a micro-batch of about `limit` bytes. Each partition with new offsets gets at least one."""
+    average = sum(bytes_per_offset.values()) / len(bytes_per_offset) if bytes_per_offset else 0.0
+    each = {tp: bytes_per_offset.get(tp, average) for tp in latest}
     total = sum(max(end - start[tp], 0) * each[tp] for tp, end in latest.items())
-    if total <= most:
+    if total <= limit:
         return dict(latest)
-    part = most / total
+    share = limit / total
     return {
-        tp: start[tp] + max(math.floor((end - start[tp]) * part), 1) if end > start[tp] else end
+        tp: start[tp] + max(math.floor((end - start[tp]) * share), 1) if end > start[tp] else end
         for tp, end in latest.items()
     }
 
 
 class MinOffsets:
-    """Holds micro-batches back until enough offsets are there, or `longest_ms` have gone by since the last one.
+    """Delays micro-batches until `minimum` new offsets exist, or until `max_delay_ms` after the previous one.
 
-    The first is never held back.
+    The first micro-batch is never delayed.
     """
 
-    def __init__(self, least: int, longest_ms: float) -> None:
-        self.least, self.longest_ms = least, longest_ms
+    def __init__(self, minimum: int, max_delay_ms: float) -> None:
+        self.minimum, self.max_delay_ms = minimum, max_delay_ms
         self._last_ms: float | None = None
 
-    def holds(self, start: Offsets, latest: Offsets, now: float) -> bool:
-        """Whether to wait. If not, this micro-batch is taken to happen now."""
-        waited = self._last_ms is None or now - self._last_ms >= self.longest_ms
+    def delays(self, start: Offsets, latest: Offsets, now: float) -> bool:
+        """Whether the micro-batch must wait. If not, `now` is recorded as its time."""
+        waited = self._last_ms is None or now - self._last_ms >= self.max_delay_ms
         new = sum(end - start.get(tp, 0) for tp, end in latest.items())
-        if not waited and new < self.least:
+        if not waited and new < self.minimum:
             return True
         self._last_ms = now
         return False

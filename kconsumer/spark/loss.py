@@ -1,6 +1,6 @@
-"""What is done about records that may be lost: fail the query, or warn and go on.
+"""Handles records that may have been lost: fails the query, or logs a warning and continues.
 
-Decides words and reactions; finding a loss out is the task of `admin.py` (on the driver) and `executor.py`.
+Decides messages and reactions. `stream_offsets.py` (on the driver) and `executor.py` detect a loss.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ ADVICE = (
     " If you don't want your query to fail on such cases, set the source option failOnDataLoss to false."
 )
 
-# Spark's subclasses of its error class KAFKA_DATA_LOSS, and when each happens.
+# Subclasses of Spark's error class KAFKA_DATA_LOSS, and when each one occurs.
 CASES = {
-    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO": "a new partition begins later than at offset 0",
-    "COULD_NOT_READ_OFFSET_RANGE": "a task did not find what was planned",
-    "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS": "a new partition is gone again",
-    "PARTITIONS_DELETED": "partitions that were read are gone",
-    "PARTITION_OFFSET_CHANGED": "a partition ends before what was read",
+    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO": "a new partition begins after offset 0",
+    "COULD_NOT_READ_OFFSET_RANGE": "offsets that were planned for a task are not in the log",
+    "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS": "a new partition was deleted again",
+    "PARTITIONS_DELETED": "partitions that were read were deleted",
+    "PARTITION_OFFSET_CHANGED": "a partition ends before an offset that was read",
 }
 
 
 class DataLossError(KafkaError):
-    """Records were deleted before they were read, or partitions are gone."""
+    """Records were deleted before they were read, or partitions were deleted."""
 
 
 class LossPolicy:
-    """Raises DataLossError, or logs and counts."""
+    """Raises DataLossError, or logs a warning and adds it to `incidents`."""
 
     def __init__(self, fails: bool) -> None:
         self.fails = fails
         self.incidents: list[str] = []
 
     def report(self, case: str, what: str) -> None:
-        """One of CASES has happened; `what` says to which partitions."""
+        """Report a loss. `case` is one of CASES, `what` names the partitions."""
         assert case in CASES
         text = f"[KAFKA_DATA_LOSS.{case}] {what}."
         if self.fails:

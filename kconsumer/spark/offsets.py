@@ -1,7 +1,7 @@
-"""Offsets of many partitions: their one JSON form, the points a query may start or end at, and how two states differ.
+"""Offsets of many partitions: their JSON form, the limits that a query starts or ends at, changes between two maps.
 
-Decides spelling and arithmetic only; what a broker's offsets are is asked elsewhere (`admin.py`). The JSON form is that
-of Spark's own source, `{"topic":{"0":23}}`; Spark compares offsets as text, so keys are always in the same order.
+Parses, formats and compares offsets; `admin.py` requests them from brokers. The JSON form is that of Spark's own
+source, `{"topic":{"0":23}}`. Spark compares offsets as text, so keys are always in the same order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
     "to_json",
 ]
 
-EARLIEST, LATEST = -2, -1  # in place of an offset, as in ListOffsets
+EARLIEST, LATEST = -2, -1  # in place of an offset, as in ListOffsets requests
 INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Named:
-    """EARLIEST or LATEST, of every partition."""
+    """EARLIEST or LATEST in every partition."""
 
     sentinel: int
 
@@ -53,14 +53,14 @@ class Specific:
 
 @dataclass(frozen=True)
 class Timestamp:
-    """The first record of this time (ms) or later, in every partition."""
+    """The first record with this timestamp (ms) or a later one, in every partition."""
 
     ms: int
 
 
 @dataclass(frozen=True)
 class Timestamps:
-    """The first record of a time (ms) or later, for each partition."""
+    """The first record with a timestamp (ms) or a later one, for each partition."""
 
     ms: Mapping[TopicPartition, int]
 
@@ -69,7 +69,7 @@ Limit = Named | Specific | Timestamp | Timestamps
 
 
 def as_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """What `json.dumps` makes the canonical text of: topics in order, partitions by number."""
+    """Return offsets as nested dicts, sorted by topic and partition number."""
     document: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
         document.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -77,12 +77,12 @@ def as_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> str:
-    """The canonical text."""
+    """Return offsets as canonical JSON."""
     return json.dumps(as_document(offsets), separators=(",", ":"))
 
 
 def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """What `as_document` gave, or an offset that Spark kept in a checkpoint."""
+    """Return the offsets of nested dicts, from `as_document` or from a checkpoint of Spark."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in document.items()
@@ -91,21 +91,21 @@ def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartit
 
 
 def from_json(text: str) -> dict[TopicPartition, int]:
-    """The offsets of a text."""
+    """Return the offsets of a JSON text."""
     return from_document(json.loads(text))
 
 
 def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
-    """The value of startingOffsets or endingOffsets in JSON. ConfigError."""
+    """Parse startingOffsets or endingOffsets. Raises ConfigError."""
     found = _parse(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
     for tp, offset in found.items():
         if offset < EARLIEST:
-            raise ConfigError(f"option {name}: {offset} of {tp} is no offset; -2 is earliest, -1 latest")
+            raise ConfigError(f"option {name}: {offset} of {tp} is not an offset; -2 is earliest, -1 latest")
     return found
 
 
 def parse_timestamps(name: str, text: str) -> dict[TopicPartition, int]:
-    """The value of startingOffsetsByTimestamp or endingOffsetsByTimestamp. ConfigError."""
+    """Parse startingOffsetsByTimestamp or endingOffsetsByTimestamp. Raises ConfigError."""
     return _parse(name, text, '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789}}')
 
 
@@ -122,7 +122,7 @@ def _parse(name: str, text: str, example: str) -> dict[TopicPartition, int]:
 
 
 def parse_partitions(name: str, text: str) -> frozenset[TopicPartition]:
-    """The value of assign. ConfigError."""
+    """Parse the option assign. Raises ConfigError."""
     try:
         document = json.loads(text)
         found = {_partition(topic, partition) for topic, listed in document.items() for partition in listed}
@@ -147,27 +147,27 @@ def _integer(value: Any) -> int:
 
 
 class Changes(NamedTuple):
-    """How a later state of offsets differs from an earlier one."""
+    """The differences between two maps of offsets."""
 
     added: frozenset[TopicPartition]
     deleted: frozenset[TopicPartition]
-    went_back: dict[TopicPartition, tuple[int, int]]  # (earlier offset, later offset)
+    decreased: dict[TopicPartition, tuple[int, int]]  # (offset before, offset after)
 
 
 def changes(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> Changes:
-    """Partitions that came, that went, and that now end before where they were."""
+    """Return the partitions that were added, that were deleted, and whose offset decreased."""
     back = {tp: (before[tp], end) for tp, end in after.items() if tp in before and end < before[tp]}
     return Changes(frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), back)
 
 
 def must_cover(given: Iterable[TopicPartition], assigned: Iterable[TopicPartition], error: str, option: str) -> None:
-    """ConfigError with the class name of Spark's error unless both name the same partitions."""
-    named, there = set(given), set(assigned)
-    if named != there:
+    """Raise ConfigError, with the class of Spark's `error`, unless both name the same partitions."""
+    named, existing = set(given), set(assigned)
+    if named != existing:
         hint = " Use -1 for latest, -2 for earliest, if you don't care." if "TIMESTAMP" not in error else ""
         raise ConfigError(
             f"[{error}] {option} names partitions, so it must specify all TopicPartitions and no others.{hint}"
-            f" Specified: {_list(named)}; assigned: {_list(there)}"
+            f" Specified: {_list(named)}; assigned: {_list(existing)}"
         )
 
 

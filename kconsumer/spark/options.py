@@ -1,8 +1,8 @@
-"""The options of the source in one table, and the checked, frozen result of filling it in.
+"""The options of the source in one table, and their checked, immutable values.
 
-Decides names, defaults and what is refused; names and meanings are those of Spark's own `kafka` source, rows marked
-`own` are ours. Nothing is asked of a broker here, and pyspark plays no part. What an option does is decided by the
-code that reads it; what `kafka.*` keys may hold is decided by `ConsumerConfig`.
+Decides names, defaults and which values are rejected. Names and meanings are those of Spark's own `kafka` source; rows
+marked `own` are additions. Sends no request and does not need pyspark. The code that reads an option decides what it
+does; `ConsumerConfig` checks the `kafka.*` keys.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from kconsumer.types import TopicPartition
 
 __all__ = ["OPTIONS", "Mode", "SourceConfig", "SourceOption", "parse"]
 
-Mode = Literal["batch", "stream", "any"]  # any: only what is wrong in both is refused
+Mode = Literal["batch", "stream", "any"]  # any: only errors of both modes are raised
 log = logging.getLogger(__name__)
 
 
 class SourceOption(NamedTuple):
-    """One row: name as users write it, how its text is read, default, where it works, what it means."""
+    """One row of the table."""
 
-    name: str
-    read: Callable[[str, str], Any]  # (name, text) -> value; ConfigError
+    name: str  # as users write it
+    read: Callable[[str, str], Any]  # (name, text) -> value; raises ConfigError
     default: Any
-    mode: Literal["both", "batch", "stream"]
+    mode: Literal["both", "batch", "stream"]  # the queries that it applies to
     meaning: str
-    own: bool = False
+    own: bool = False  # not an option of Spark's own source
     takes: str = ""
 
 
-def _refuse(name: str, text: str, takes: str) -> ConfigError:
+def _not_allowed(name: str, text: str, takes: str) -> ConfigError:
     return ConfigError(f"option {name}={text!r} is not allowed: it takes {takes}")
 
 
 def _text(name: str, text: str) -> str:
     if not text.strip():
-        raise _refuse(name, text, "text that is not empty")
+        raise _not_allowed(name, text, "text that is not empty")
     return text
 
 
 def _boolean(name: str, text: str) -> bool:
-    # As strict as Scala's toBoolean: no "1", no "yes".
+    # As strict as Scala's toBoolean, which rejects "1" and "yes".
     if text.lower() not in ("true", "false"):
-        raise _refuse(name, text, "true or false")
+        raise _not_allowed(name, text, "true or false")
     return text.lower() == "true"
 
 
-def _at_least(least: int) -> Callable[[str, str], int]:
+def _at_least(minimum: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-            raise _refuse(name, text, "a whole number")
-        if int(text) < least:
-            raise ConfigError(f"{name} must be {'positive' if least == 1 else f'at least {least}'}, not {text}")
+            raise _not_allowed(name, text, "a whole number")
+        if int(text) < minimum:
+            raise ConfigError(f"{name} must be {'positive' if minimum == 1 else f'at least {minimum}'}, not {text}")
         return int(text)
 
     return read
@@ -81,14 +81,14 @@ UNITS_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_
 def _duration(name: str, text: str) -> int:
     match = re.fullmatch(r"\s*(-?[0-9]+)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in UNITS_MS:
-        raise _refuse(name, text, "a time such as 500ms, 30s, 15m, 1h, 2d")
+        raise _not_allowed(name, text, "a time such as 500ms, 30s, 15m, 1h, 2d")
     return int(int(match[1]) * UNITS_MS[match[2]])
 
 
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text.strip().lower() not in words:
-            raise _refuse(name, text, "one of " + ", ".join(words))
+            raise _not_allowed(name, text, "one of " + ", ".join(words))
         return text.strip().lower()
 
     return read
@@ -97,11 +97,11 @@ def _one_of(*words: str) -> Callable[[str, str], str]:
 def _names(name: str, text: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
-        raise _refuse(name, text, "names with commas between them")
+        raise _not_allowed(name, text, "names separated by commas")
     return found
 
 
-def _point(name: str, text: str) -> Limit:
+def _offset_limit(name: str, text: str) -> Limit:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return Named(EARLIEST if word == "earliest" else LATEST)
@@ -118,92 +118,99 @@ BOOLEAN = "true, false"
 # fmt: off
 ROWS = (
     SourceOption("subscribe", lambda _, text: text, None, "both",
-                 "Topics to read, with commas between them.", takes="topic,topic"),
+                 "Topics to read, separated by commas.", takes="topic,topic"),
     SourceOption("subscribePattern", lambda _, text: text, None, "both",
-                 "Topics that contain a match of this regular expression; brokers' internal topics never.",
+                 "Topics whose name contains a match of this regular expression, without Kafka's internal topics.",
                  takes="a regular expression"),
     SourceOption("assign", lambda _, text: text, None, "both",
                  "Partitions to read.", takes='{"topic":[0,1]}'),
     SourceOption("startingTimestamp", _timestamp, None, "both",
-                 "Start at the first record of this time or later, in ms; goes before the next two.", takes="ms"),
+                 "Start at the first record with this timestamp (ms) or a later one; overrides the next two options.",
+                 takes="ms"),
     SourceOption("startingOffsetsByTimestamp", _times, None, "both",
-                 "The same for each partition; names every partition.", takes='{"topic":{"0":ms}}'),
-    SourceOption("startingOffsets", _point, None, "both",
-                 "Where to start: latest in a stream, earliest in a batch unless said. In JSON -2 is earliest, "
-                 "-1 latest. A stream that has a checkpoint goes on from there.",
+                 "The same for each partition. It must name every partition. It overrides the next option.",
+                 takes='{"topic":{"0":ms}}'),
+    SourceOption("startingOffsets", _offset_limit, None, "both",
+                 "Where to start. Default: latest in a stream, earliest in a batch. In JSON -2 is earliest, "
+                 "-1 latest. A stream with a checkpoint continues from its offsets.",
                  takes='earliest, latest, {"topic":{"0":23}}'),
     SourceOption("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error", "both",
-                 "What to do where no record is of the starting time or later.", takes="error, latest"),
+                 "What to do in a partition without a record of the starting timestamp or later.",
+                 takes="error, latest"),
     SourceOption("endingTimestamp", _timestamp, None, "batch",
-                 "End before the first record of this time or later, in ms; goes before the next two.", takes="ms"),
+                 "End before the first record with this timestamp (ms) or a later one; overrides the next two options.",
+                 takes="ms"),
     SourceOption("endingOffsetsByTimestamp", _times, None, "batch",
-                 "The same for each partition.", takes='{"topic":{"0":ms}}'),
-    SourceOption("endingOffsets", _point, None, "batch",
-                 "Where to end, exclusive; latest unless said.", takes='latest, {"topic":{"0":23}}'),
+                 "The same for each partition. It must name every partition. It overrides the next option.",
+                 takes='{"topic":{"0":ms}}'),
+    SourceOption("endingOffsets", _offset_limit, None, "batch",
+                 "Where to end, exclusive. Default: latest.", takes='latest, {"topic":{"0":23}}'),
     SourceOption("failOnDataLoss", _boolean, True, "both",
-                 "Fail when records may have been lost: deleted before they were read, topics or partitions gone.",
+                 "Fail if records may have been lost: deleted before they were read, or with their topic or partition.",
                  takes=BOOLEAN),
     SourceOption("includeHeaders", _boolean, False, "both", "Add the column `headers`.", takes=BOOLEAN),
     SourceOption("minPartitions", _at_least(1), None, "both",
-                 "Cut large partitions in pieces until there are about this many tasks.", takes=POSITIVE),
+                 "Split large partitions until there are about this many tasks.", takes=POSITIVE),
     SourceOption("maxRecordsPerPartition", _at_least(1), None, "both",
-                 "Cut partitions with more offsets than this into several tasks.", takes=POSITIVE),
+                 "Split partitions with more offsets than this into several tasks.", takes=POSITIVE),
     SourceOption("maxOffsetsPerTrigger", _at_least(1), None, "stream",
-                 "Most offsets in one micro-batch, shared out in proportion to what there is.", takes=POSITIVE),
+                 "Maximum number of offsets in a micro-batch, in proportion to the new offsets of each partition.",
+                 takes=POSITIVE),
     SourceOption("minOffsetsPerTrigger", _at_least(0), None, "stream",
                  "Wait for this many new offsets before a micro-batch.", takes=DIGITS),
     SourceOption("maxTriggerDelay", _duration, 15 * 60_000, "stream",
-                 "Wait no longer than this for minOffsetsPerTrigger.", takes="500ms, 30s, 15m, 1h"),
+                 "Maximum time to wait for minOffsetsPerTrigger.", takes="500ms, 30s, 15m, 1h"),
     SourceOption("kafkaConsumer.pollTimeoutMs", _at_least(1), 120_000, "both",
                  "How long a task waits for records before it fails.", takes="ms"),
     SourceOption("fetchOffset.numRetries", _at_least(0), 3, "both",
-                 "Attempts to look offsets up on the driver.", takes=DIGITS),
+                 "Number of attempts of each request of the driver.", takes=DIGITS),
     SourceOption("fetchOffset.retryIntervalMs", _at_least(0), 1000, "both",
                  "Pause between these attempts.", takes="ms"),
     SourceOption("groupIdPrefix", _text, None, "both",
-                 "Start of the generated client id; no consumer group is made.", takes="text"),
-    # --- ours ---
+                 "Prefix of the generated client id. The source creates no consumer group.", takes="text"),
+    # --- additions to Spark's own source ---
     SourceOption("columns", _names, None, "both",
-                 "Only these columns, in this order; others are not decoded. `.schema(...)` does the same.",
+                 "Read only these columns, in this order; others are not decoded. `.schema(...)` does the same.",
                  True, "name,name"),
     SourceOption("headers", _one_of("array", "map"), "array", "both",
                  "Form of the column `headers`: an array of structs, or a map in which the last value of a key wins.",
                  True, "array, map"),
     SourceOption("valueFormat", _one_of(*FORMATS), "raw", "both",
-                 "What values are. `string`: key and value are UTF-8 text; the others: `value` has the type that "
-                 "valueSchema says. A value that is not what is said here is corrupt (see onCorrupt).",
+                 "Format of the values. `string`: key and value are UTF-8 text; json, avro and protobuf: `value` has "
+                 "the type of valueSchema. A value that does not match is corrupt (see onCorrupt).",
                  True, ", ".join(FORMATS)),
     SourceOption("valueSchema", _text, None, "both",
-                 "What is in the values: for json Spark's DDL (or its JSON) of a type, for avro an Avro schema, for "
-                 "protobuf the path of a file with a FileDescriptorSet, read where the query is planned.", True,
+                 "Schema of the values. For json a type in Spark's DDL or JSON, for avro an Avro schema, for protobuf "
+                 "the path of a file with a FileDescriptorSet, which is read where the query is planned.", True,
                  "id long, tags array<string>"),
     SourceOption("valueMessage", _text, None, "both",
-                 "The full name of the message, for protobuf.", True, "package.Message"),
+                 "Full name of the message, for protobuf.", True, "package.Message"),
     SourceOption("valueFraming", _one_of("none", "confluent"), "none", "both",
-                 "`confluent`: five bytes of Confluent's serializers come before each value; the schema's id in them "
-                 "is not looked up.", True, "none, confluent"),
+                 "`confluent`: each value begins with the five bytes of Confluent's serializers; the schema id in them "
+                 "is ignored.", True, "none, confluent"),
     SourceOption("maxBytesPerTrigger", _at_least(1), None, "stream",
-                 "Most bytes of keys and values in one micro-batch, estimated from a sample of each partition.",
+                 "Maximum bytes of keys and values in a micro-batch, estimated from a sample of each partition.",
                  True, POSITIVE),
     SourceOption("planner", _text, "spark", "both",
-                 "How partitions become tasks: spark (as Spark's own source does), even, bytes, or a plugin's name.",
+                 "How partitions are split into tasks: spark (as Spark's own source does), even, bytes, or a plugin.",
                  True, "a name"),
     SourceOption("onDataLoss", _one_of("fail", "warn", "deadletter"), None, "both",
-                 "Instead of failOnDataLoss: fail, log a warning, or also write what is gone to deadLetterPath.",
+                 "Replaces failOnDataLoss: fail, log a warning, or also write the lost offsets to deadLetterPath.",
                  True, "fail, warn, deadletter"),
     SourceOption("onCorrupt", _one_of("fail", "skip", "deadletter"), "fail", "both",
-                 "A batch that fails its CRC or cannot be decoded, a value that is not of its valueFormat: fail, leave "
-                 "it out and count it, or write it to deadLetterPath as well.", True, "fail, skip, deadletter"),
+                 "What to do with a batch that fails its CRC or cannot be decoded, or a value that does not match its "
+                 "valueFormat: fail, skip and count it, or also write it to deadLetterPath.",
+                 True, "fail, skip, deadletter"),
     SourceOption("deadLetterPath", _text, None, "both",
                  "Folder for dead letters, reachable by every executor.", True, "a path"),
     SourceOption("commitGroupId", _text, None, "stream",
                  "Commit the offsets of finished micro-batches to this group, for lag tools. It must have no members.",
                  True, "a group id"),
     SourceOption("timestampOrder", _one_of("any", "monotonic"), "any", "batch",
-                 "`monotonic`: timestamps never go back in a partition, so an upper bound in a filter ends reading.",
-                 True, "any, monotonic"),
-    SourceOption("batchRows", _at_least(1), 20_000, "both", "Most rows of one Arrow batch.", True, POSITIVE),
-    SourceOption("batchBytes", _at_least(1), 4 << 20, "both", "About the most bytes of one Arrow batch.",
+                 "`monotonic`: timestamps never decrease in a partition, so reading ends at the upper bound of a "
+                 "filter.", True, "any, monotonic"),
+    SourceOption("batchRows", _at_least(1), 20_000, "both", "Maximum rows of an Arrow batch.", True, POSITIVE),
+    SourceOption("batchBytes", _at_least(1), 4 << 20, "both", "Approximate maximum bytes of an Arrow batch.",
                  True, POSITIVE),
 )
 # fmt: on
@@ -211,9 +218,9 @@ ROWS = (
 OPTIONS: dict[str, SourceOption] = {row.name.lower(): row for row in ROWS}
 STRATEGIES = ("subscribe", "subscribepattern", "assign")
 
-REFUSED = {
-    "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead; where a stream"
-    " goes on is kept by the source, not by Kafka",
+REJECTED = {
+    "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead; Spark's"
+    " checkpoint, not Kafka, stores the offsets of a stream",
     "key.deserializer": "keys are read as bytes; use DataFrame operations, or valueFormat, to decode them",
     "value.deserializer": "values are read as bytes; use DataFrame operations, or valueFormat, to decode them",
     "enable.auto.commit": "the source commits no offsets by itself; see commitGroupId",
@@ -225,25 +232,22 @@ IGNORED_IN_BATCH = ("minoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertri
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """What a query reads and how: checked, picklable, the same on the driver and on executors.
-
-    `kafka` holds Java keys as the client takes them (`ConsumerConfig.from_mapping`), `bootstrap.servers` included.
-    """
+    """The checked options of a query. Picklable; equal on the driver and on executors."""
 
     strategy: Strategy
     starting: Limit
     ending: Limit
-    starting_strategy: str
-    kafka: Mapping[str, str]
-    values: Mapping[str, Any]
+    starting_strategy: str  # startingOffsetsByTimestampStrategy
+    kafka: Mapping[str, str]  # Java's names of client options without the prefix `kafka.`
+    values: Mapping[str, Any]  # by the lower-case name of the option
 
     def __repr__(self) -> str:
-        """Without the values of options that may be secret."""
+        """Hide the values of options that may be secret."""
         kafka = {key: _shown(key, value) for key, value in self.kafka.items()}
         return f"SourceConfig({self.strategy!r}, {self.starting!r}, {self.ending!r}, kafka={kafka!r})"
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an option of the table, by its name as users write it."""
+        """Return the value of an option of the table, by its name as users write it."""
         return self.values[name.lower()]
 
     @property
@@ -259,11 +263,11 @@ class SourceConfig:
 
     @property
     def isolation_level(self) -> str:
-        """As the client takes it; Java's default unless the user said otherwise."""
+        """The isolation level of the query. The default is Java's."""
         return self.kafka.get("isolation.level", "read_uncommitted").lower()
 
     def client_options(self) -> dict[str, Any]:
-        """What a `Consumer` is made with, snake_case."""
+        """Return the options for a client, with names in snake_case."""
         options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
         options.setdefault("allow_auto_create_topics", False)
         return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}
@@ -275,7 +279,7 @@ def _shown(key: str, value: str) -> str:
 
 
 def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
-    """Check everything that can be checked without a broker. ConfigError says what to change."""
+    """Check the options as far as that is possible without a broker. Raises ConfigError with what to change."""
     given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
     kafka = {key[len("kafka.") :]: value for key, value in given.items() if key.startswith("kafka.")}
     own = {key: value for key, value in given.items() if not key.startswith("kafka.")}
@@ -283,7 +287,7 @@ def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
     _check_kafka(kafka)
     values = {key: row.default for key, row in OPTIONS.items()}
     if mode == "stream":
-        _refuse_endings(own)
+        _reject_endings(own)
     for key, text in own.items():
         if key in OPTIONS and not (mode == "batch" and key in IGNORED_IN_BATCH):
             values[key] = OPTIONS[key].read(OPTIONS[key].name, text)
@@ -319,14 +323,14 @@ def _strategy(own: Mapping[str, str]) -> Strategy:
     try:
         re.compile(text)
     except re.error as error:
-        raise ConfigError(f"option subscribePattern={text!r} is no regular expression: {error}") from None
+        raise ConfigError(f"option subscribePattern={text!r} is not a regular expression: {error}") from None
     return SubscribePattern(text)
 
 
 def _check_kafka(kafka: Mapping[str, str]) -> None:
-    for key, advice in REFUSED.items():
+    for key, hint in REJECTED.items():
         if key in kafka:
-            raise ConfigError(f"Kafka option '{key}' is not supported: {advice}")
+            raise ConfigError(f"Kafka option '{key}' is not supported: {hint}")
     if not kafka.get("bootstrap.servers", "").strip():
         raise ConfigError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer")
     try:
@@ -335,33 +339,33 @@ def _check_kafka(kafka: Mapping[str, str]) -> None:
         raise ConfigError(f"in the options that start with 'kafka.': {error}") from None
 
 
-def _refuse_endings(own: Mapping[str, str]) -> None:
+def _reject_endings(own: Mapping[str, str]) -> None:
     if "endingoffsets" in own:
-        raise ConfigError("ending offset not valid in streaming queries: leave endingOffsets out")
+        raise ConfigError("ending offset not valid in streaming queries: omit endingOffsets")
     for key in ("endingoffsetsbytimestamp", "endingtimestamp"):
         if key in own:
-            raise ConfigError(f"ending timestamp not valid in streaming queries: leave {OPTIONS[key].name} out")
+            raise ConfigError(f"ending timestamp not valid in streaming queries: omit {OPTIONS[key].name}")
 
 
 def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mode) -> None:
-    least, most = values["minoffsetspertrigger"], values["maxoffsetspertrigger"]
-    if mode == "stream" and least is not None and most is not None and least > most:
+    minimum, maximum = values["minoffsetspertrigger"], values["maxoffsetspertrigger"]
+    if mode == "stream" and minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(
-            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most});"
+            f"The value of minOffsetPerTrigger({minimum}) is higher than the maxOffsetsPerTrigger({maximum});"
             " lower minOffsetsPerTrigger"
         )
     if "failondataloss" in own and values["ondataloss"] is not None:
-        raise ConfigError("failOnDataLoss and onDataLoss say the same thing twice: give one of them")
+        raise ConfigError("failOnDataLoss and onDataLoss set the same thing: give one of them")
     value_format(values)
     if values["deadletterpath"] is not None:
         folder(values["deadletterpath"])
-    letters = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]
-    if letters and values["deadletterpath"] is None:
-        raise ConfigError(f"{OPTIONS[letters[0]].name}=deadletter needs deadLetterPath, the folder to write to")
+    policies = [key for key in ("ondataloss", "oncorrupt") if values[key] == "deadletter"]
+    if policies and values["deadletterpath"] is None:
+        raise ConfigError(f"{OPTIONS[policies[0]].name}=deadletter needs deadLetterPath, the folder to write to")
 
 
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
-    """By the source's precedence: one timestamp, timestamps, offsets, default."""
+    """Return the limit by the precedence of Spark's source: one timestamp, timestamps, offsets, default."""
     if values[f"{side}timestamp"] is not None:
         return Timestamp(values[f"{side}timestamp"])
     if values[f"{side}offsetsbytimestamp"] is not None:
@@ -387,7 +391,7 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
 
 
 def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-    """ConfigError if a partition starts beyond its end; ends that stand for earliest or latest are checked later."""
+    """Raise ConfigError if a partition starts beyond its end. EARLIEST and LATEST are checked in `batch_plan.py`."""
     for tp in sorted(start.keys() & end.keys()):
         if 0 <= end[tp] < start[tp]:
             raise ConfigError(
@@ -403,10 +407,10 @@ def _warn(own: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> None:
                 log.warning("option %s has no effect in batch queries", OPTIONS[key].name)
     if "group.id" in kafka:
         log.warning(
-            "kafka.group.id=%s has no effect: this source makes no consumer group; see commitGroupId", kafka["group.id"]
+            "kafka.group.id=%s has no effect: this source uses no consumer group; see commitGroupId", kafka["group.id"]
         )
         if "groupidprefix" in own:
-            log.warning("groupIdPrefix has no effect beside kafka.group.id")
+            log.warning("groupIdPrefix has no effect together with kafka.group.id")
     for key in own:
         if key not in OPTIONS and key != "path":
             log.warning("unknown option %s is ignored", key)

@@ -1,7 +1,7 @@
-"""Runs an iterator in a thread, a few items ahead of whoever takes them.
+"""Runs an iterator in a thread, a few items ahead of its consumer.
 
-While Spark's socket takes one batch, the next one is fetched and decoded: both let go of the GIL. Memory is bounded by
-the depth. What the items are is of no matter here.
+While Spark's socket takes one batch, the thread fetches and decodes the next one; both release the GIL. The depth
+bounds the memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Prefetch(Generic[T]):
-    """Iterates over `items` in the order they come; an error of theirs is raised in its place.
+    """Iterates over `items` in their order. An error of the generator is raised after the items before it.
 
-    `close` ends the thread and the generator, wherever they are; it must be called (`contextlib.closing`).
+    `close` ends the thread and the generator at any point. It must be called (`contextlib.closing`).
     """
 
     def __init__(self, items: Generator[T, None, None], depth: int = 2) -> None:
@@ -67,7 +67,7 @@ class Prefetch(Generic[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread, then the generator. May be called again."""
+        """End the thread, then close the generator. Further calls do nothing."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

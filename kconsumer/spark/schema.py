@@ -1,7 +1,7 @@
-"""The columns of the source: names, Spark types, and how Arrow batches must look for Spark to take them.
+"""The columns of the source: names, Spark types and Arrow types.
 
-Decides which columns a query gets: those of Spark's own source, or the ones a user names. Spark compares the first
-batch with its own schema in names, order, types and nullability, so nothing here may be merely compatible.
+Decides which columns a query gets: those of Spark's own source, or those that the user names. Spark compares names,
+order, types and nullability of the first batch with its own schema, so compatible Arrow types are not enough.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats import Decoder, Text, ValueFormat, value_format
+from kconsumer.spark.decoders import Decoder, TextDecoder
+from kconsumer.spark.formats import ValueFormat, value_format
 from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.types import SparkType
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "TYPES", "Projection", "default_projection", "project"]
 
-# Column -> its type as Spark writes it.
+# Column -> its type as Spark prints it.
 TYPES: dict[str, str] = {
     "key": "binary",
     "value": "binary",
@@ -38,14 +39,14 @@ RAW = ValueFormat("raw", SparkType("binary"))
 
 @dataclass(frozen=True)
 class Projection:
-    """The columns of a query in order, and the form of those that have a choice. Picklable."""
+    """The columns of a query in order, and the forms of `value` and `headers`. Picklable."""
 
     columns: tuple[str, ...]
     value: ValueFormat = RAW
     headers_map: bool = False
 
     def type_of(self, column: str) -> str:
-        """The Spark type of a column, as Spark prints it."""
+        """Return the Spark type of a column, as Spark prints it."""
         if column == "value":
             return self.value.type.simple
         if column == "key" and self.value.keys_are_text:
@@ -56,18 +57,18 @@ class Projection:
 
     @property
     def ddl(self) -> str:
-        """The schema as Spark parses it."""
+        """The schema in the form that Spark parses."""
         types = {column: self.type_of(column) for column in self.columns} | {"value": self.value.type.ddl}
         return ", ".join(f"{column} {types[column]}" for column in self.columns)
 
     def decoders(self) -> dict[str, Decoder]:
-        """Who decodes which of the columns; nobody where bytes stay bytes or are not read."""
-        found: dict[str, Decoder | None] = {"key": Text() if self.value.keys_are_text else None}
+        """Return the decoders by column. Columns that stay bytes, and columns that are not read, have none."""
+        found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
         found["value"] = self.value.decoder() if "value" in self.columns else None
         return {name: decoder for name, decoder in found.items() if decoder is not None and name in self.columns}
 
     def arrow_schema(self) -> pyarrow.Schema:
-        """What every batch must have."""
+        """Return the schema of every batch."""
         import pyarrow as pa
 
         arrow: dict[str, Any] = {
@@ -85,7 +86,10 @@ class Projection:
 
 
 def default_projection(config: SourceConfig) -> Projection:
-    """The columns without a schema of the user's: all, headers only when asked for, or those of `columns`."""
+    """Return the columns of a query without a user's schema: those of the option `columns`, or all.
+
+    Headers are included on request only.
+    """
     as_map = config["headers"] == "map"
     chosen: Sequence[str] | None = config["columns"]
     if chosen is None:
@@ -94,18 +98,18 @@ def default_projection(config: SourceConfig) -> Projection:
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
-    """The columns of a schema given with `.schema(...)`, as (name, Spark type) in order. ConfigError."""
+    """Return the columns of a user's `.schema(...)`, given as (name, Spark type) in order. Raises ConfigError."""
     base = default_projection(config)
     found = Projection(tuple(_known(name) for name, _ in wanted), base.value, base.headers_map)
     if not wanted:
-        raise ConfigError(f"the schema names no column; there are {', '.join(COLUMNS)}")
+        raise ConfigError(f"the schema has no columns; the source has {', '.join(COLUMNS)}")
     for name, kind in wanted:
         if name not in found.columns:
             raise ConfigError(f"write the column {name} of the schema as {_known(name)}")
         if kind != found.type_of(name):
-            raise ConfigError(f"the column {name} is of type {found.type_of(name)}, not {kind}; cast it after loading")
+            raise ConfigError(f"the column {name} has type {found.type_of(name)}, not {kind}; cast it after loading")
     if len(set(found.columns)) != len(found.columns):
-        raise ConfigError("the schema names a column twice")
+        raise ConfigError("the schema has a column twice")
     return found
 
 

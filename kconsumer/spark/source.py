@@ -1,4 +1,4 @@
-"""The data source `kconsumer` as Spark finds it: options and schema in, readers out."""
+"""The data source `kconsumer` that Spark instantiates: takes options and a schema, and creates readers."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ class KConsumerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """Return the name of the format."""
         return "kconsumer"
 
     def schema(self) -> str:
-        """The columns when the user gives no schema. Raises ConfigError for options that are wrong in any case."""
+        """Return the columns of a query without a user's schema, as DDL. Raises ConfigError for wrong options."""
         return default_projection(parse(self.options, "any")).ddl
 
     def reader(self, schema: Any) -> BatchReader:
-        """For a batch."""
-        config, projection = self._checked("batch", schema)
+        """Create the reader of a batch query."""
+        config, projection = self._check("batch", schema)
         return BatchReader(config, projection, _parallelism())
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802  Spark's name
-        """For a stream."""
-        config, projection = self._checked("stream", schema)
+        """Create the reader of a streaming query."""
+        config, projection = self._check("stream", schema)
         return StreamReader(config, projection, _parallelism())
 
-    def _checked(self, mode: Mode, schema: Any) -> tuple[Any, Projection]:
+    def _check(self, mode: Mode, schema: Any) -> tuple[Any, Projection]:
         config = parse(self.options, mode)
         for column in schema.fields:
             if not column.nullable or NEVER_NULL.search(column.dataType.json()):
-                raise ConfigError(f"the column {column.name} is nullable in this source; leave NOT NULL out")
+                raise ConfigError(f"the column {column.name} is nullable in this source; omit NOT NULL")
         return config, project(config, [(column.name, column.dataType.simpleString()) for column in schema.fields])
 
 
 def _parallelism() -> int | None:
-    """How many tasks run at once, where that can be told: not in the processes that Spark plans Python sources in."""
+    """Return how many tasks run at once, or None in the processes in which Spark plans Python sources."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

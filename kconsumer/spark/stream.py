@@ -1,7 +1,7 @@
-"""A stream as Spark drives it: its questions handed to `StreamProgress`, its answers in Spark's form.
+"""The reader of a streaming query: passes Spark's calls to `StreamProgress`, and returns offsets in Spark's form.
 
-Spark makes the reader twice, in a short-lived process that pickles `read` and in one that lives as long as the query;
-so nothing connects before the first question. That process is killed at the end, not told.
+Spark creates the reader twice: in a short-lived process that pickles `read`, and in one that lives as long as the
+query. So a connection is opened by the first call only. Spark kills the second process without calling `stop`.
 """
 
 from __future__ import annotations
@@ -35,58 +35,59 @@ if TYPE_CHECKING:
 __all__ = ["StreamReader"]
 
 log = logging.getLogger(__name__)
-NO_LIMIT = 2**63 - 1  # tells "as much as the options allow" from Trigger.Once, which Spark says by ReadAllAvailable
+NO_LIMIT = 2**63 - 1  # the default limit without maxOffsetsPerTrigger; ReadAllAvailable would mean Trigger.Once
 Document = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source's side of one streaming query."""
+    """The part of a streaming query that runs in Python."""
 
     def __init__(self, config: SourceConfig, projection: Projection, parallelism: int | None = None) -> None:
         self._config, self._projection, self._parallelism = config, projection, parallelism
-        self._made: tuple[Admin, StreamProgress] | None = None
+        self._connected: tuple[Admin, StreamProgress] | None = None
         self._last: dict[TopicPartition, int] | None = None
         self._clock = Clock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}
+        return {**self.__dict__, "_connected": None}
 
     @property
     def _admin(self) -> Admin:
-        return self._both()[0]
+        return self._connect()[0]
 
     @property
     def _progress(self) -> StreamProgress:
-        return self._both()[1]
+        return self._connect()[1]
 
-    def _both(self) -> tuple[Admin, StreamProgress]:
-        if self._made is None:
+    def _connect(self) -> tuple[Admin, StreamProgress]:
+        if self._connected is None:
             admin = Admin(self._config)
-            self._made = admin, StreamProgress(self._config, admin, self._parallelism)
+            self._connected = admin, StreamProgress(self._config, admin, self._parallelism)
             if not ADMISSION_CONTROL:
                 _warn_of_old_spark(self._config)
-        return self._made
+        return self._connected
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Document:  # noqa: N802  Spark's names, as those below
-        """Where a new query starts."""
+        """Return the offsets at which a new query starts."""
         return as_document(self._progress.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Only what is there now is to be read."""
+        """Limit the query to the offsets that exist at the next `latestOffset`."""
         self._progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """As much as the options allow, which `latestOffset` knows best."""
-        most: int | None = self._config["maxOffsetsPerTrigger"]
-        return ReadMaxRows(NO_LIMIT if most is None else most)
+        """Return a limit other than ReadAllAvailable. `latestOffset` applies the options itself."""
+        limit: int | None = self._config["maxOffsetsPerTrigger"]
+        return ReadMaxRows(NO_LIMIT if limit is None else limit)
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> Document:  # noqa: N802
-        """Where the next micro-batch ends. Before pyspark 4.2 there is no `start`: then, where the last one ended.
+        """Return the end of the next micro-batch.
 
-        Of the first one nothing is known then: a stream that goes on from a checkpoint may be far behind where new ones
-        start, and an end before its start would have it read again. So the first micro-batch takes everything.
+        Before pyspark 4.2 Spark passes no `start`, and the end of the previous micro-batch is used. The start of the
+        first one is unknown then: a stream that continues from a checkpoint may start far from the initial offsets, and
+        an end before its start would repeat records. So the first micro-batch reads everything available.
         """
         unknown = start is None and self._last is None
         if start is None:
@@ -99,25 +100,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_document(end)
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Where partitions end, for progress reports."""
+        """Return the ends of the partitions for progress reports."""
         newest = self._progress.newest
         return None if newest is None else as_document(newest)
 
     # --- ranges ----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
-        """The tasks of a micro-batch."""
+        """Plan the tasks of a micro-batch."""
         tasks = self._progress.tasks(from_document(start), from_document(end))
         return [RangePartition(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, in its worker process."""
+        """Yield the rows of a task, in its worker process."""
         return read(self._config, self._projection, ranges_of(partition), _run())
 
-    # --- ends ------------------------------------------------------------------------------------------------------
+    # --- completion ------------------------------------------------------------------------------------------------
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """A micro-batch is done. Commits it to commitGroupId; whatever goes wrong with that, the query goes on."""
+        """Commit the end of a finished micro-batch to commitGroupId. An error is logged, and the query continues."""
         group: str | None = self._config["commitGroupId"]
         if group is None:
             return
@@ -127,14 +128,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("offsets were not committed to group %s: %s", group, error)
 
     def stop(self) -> None:
-        """Close connections, if Spark says so at all."""
-        if self._made is not None:
-            self._made[0].close()
-            self._made = None
+        """Close the connections. Spark usually kills the process instead of calling this."""
+        if self._connected is not None:
+            self._connected[0].close()
+            self._connected = None
 
 
 def _run() -> tuple[str, ...]:
-    """The query and micro-batch of the task that runs here."""
+    """Return the query and the micro-batch of the task in this process."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -147,7 +148,7 @@ def _warn_of_old_spark(config: SourceConfig) -> None:
     given = [name for name in limits if config[name] is not None]
     if given:
         log.warning(
-            "before pyspark 4.2 a Python source is not told where a stream goes on, so the first micro-batch after each"
-            " start takes all there is, whatever %s says",
+            "before pyspark 4.2 a Python source does not receive the start of a micro-batch, so the first micro-batch"
+            " after each start reads everything available and ignores %s",
             ", ".join(given),
         )

@@ -1,7 +1,7 @@
-"""Where a stream starts, how far its next micro-batch goes, and which ranges that is.
+"""The offsets of a stream: where it starts, where its next micro-batch ends, and which ranges that contains.
 
-The driver's side of a stream without Spark's part: given an `Admin` and a clock, it answers what `stream.py` is asked.
-Spark keeps offsets in its checkpoint; this keeps only what must not change between two questions.
+This is the driver's part of a stream without Spark: `stream.py` calls it with an `Admin` and the time. Spark stores
+offsets in its checkpoint; this module stores only what must not change between two calls.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["Lookups", "StreamProgress"]
 
 Offsets = dict[TopicPartition, int]
 
-SAMPLE_EVERY = 50  # micro-batches between two looks at the size of records
+SAMPLE_EVERY = 50  # micro-batches between two samples of record sizes
 
 
 class Lookups(Protocol):
-    """What is asked of brokers; `admin.Admin` is one."""
+    """Requests to brokers; `admin.Admin` implements them."""
 
     def partitions(self) -> set[TopicPartition]: ...
     def earliest(self, partitions: set[TopicPartition], /) -> Offsets: ...
@@ -36,63 +36,64 @@ class Lookups(Protocol):
 
 
 class StreamProgress:
-    """The answers to Spark's questions about one stream, in the order Spark asks them.
-
-    `newest` is where partitions ended when `latest` last asked. Loss that the driver finds goes to `loss`.
-    """
+    """Start, ends and ranges of one stream; the methods follow the order in which Spark calls them."""
 
     def __init__(self, config: SourceConfig, lookups: Lookups, parallelism: int | None = None) -> None:
         self._config, self._lookups, self._parallelism = config, lookups, parallelism
-        self.loss = LossPolicy(config.fails_on_data_loss)
-        self.newest: Offsets | None = None
+        self.loss = LossPolicy(config.fails_on_data_loss)  # for losses that the driver detects
+        self.newest: Offsets | None = None  # the end offsets of the latest response
         self._initial: Offsets | None = None
-        self._begins_empty = False
+        self._begins_empty = False  # the first micro-batch has no records, see `initial`
         self._available_now = False
-        self._ceiling: Offsets | None = None
-        least: int | None = config["minOffsetsPerTrigger"]
-        self._gate = None if least is None else MinOffsets(least, config["maxTriggerDelay"])
-        self._sizes: dict[TopicPartition, float] = {}
-        self._sample_in = 0
+        self._ceiling: Offsets | None = None  # with AvailableNow: the offsets at which the query ends
+        minimum: int | None = config["minOffsetsPerTrigger"]
+        self._minimum = None if minimum is None else MinOffsets(minimum, config["maxTriggerDelay"])
+        self._sizes: dict[TopicPartition, float] = {}  # bytes per offset
+        self._sample_in = 0  # micro-batches until the next sample
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
-        """Where a new query starts; the same answer as often as it is asked."""
+        """Return the offsets at which a new query starts. Further calls return the same offsets."""
         if self._initial is None:
             self._initial = self._lookups.resolve(self._config.starting, self._lookups.partitions())
-            # Spark asks again after a restart until the first micro-batch is done, and "latest" is another place then.
-            # A first micro-batch without records ties it down at once.
+            # Spark calls this again after a restart until the first micro-batch is done, and LATEST would resolve to
+            # other offsets then: records between the two would be skipped. A first micro-batch without records makes
+            # Spark store the offsets in its checkpoint at once.
             self._begins_empty = self._config.starting == Named(LATEST)
         return dict(self._initial)
 
     def prepare_available_now(self) -> None:
-        """What is there when `latest` is next asked is all that will be read."""
+        """Limit the query to the offsets that exist at the next call of `latest`."""
         self._available_now, self._ceiling = True, None
 
     def latest(self, start: Mapping[TopicPartition, int], now: float, *, everything: bool = False) -> Offsets:
-        """Where the micro-batch from `start` on ends; `start` itself if it is to wait. `everything`: without limits."""
+        """Return the end of the micro-batch from `start` on, or `start` itself if it must wait.
+
+        `everything` ignores the limits.
+        """
         if self._begins_empty and not self._available_now and start == self._initial:
             self._begins_empty = False
             self.newest = dict(start)
-            self._held_back(start, start, now)
+            self._delayed(start, start, now)
             return dict(start)
         ends = self._available(start)
         if everything:
             return ends
         begin = self._begin(start, ends)
-        # With AvailableNow this ends the query, and what is left waits for the next run; so Spark's source does it.
-        if self._held_back(start, ends, now):
+        # With AvailableNow a delay ends the query, and the next run reads the rest. Spark's source does the same.
+        if self._delayed(start, ends, now):
             return dict(start)
-        most: int | None = self._config["maxOffsetsPerTrigger"]
-        if most is not None:
-            ends = cap_offsets(begin, ends, most)
-        most_bytes: int | None = self._config["maxBytesPerTrigger"]
-        if most_bytes is not None:
-            ends = cap_bytes(begin, ends, most_bytes, self._sampled(begin, ends))
+        max_offsets: int | None = self._config["maxOffsetsPerTrigger"]
+        if max_offsets is not None:
+            ends = cap_offsets(begin, ends, max_offsets)
+        max_bytes: int | None = self._config["maxBytesPerTrigger"]
+        if max_bytes is not None:
+            ends = cap_bytes(begin, ends, max_bytes, self._sampled(begin, ends))
         return ends
 
     def _available(self, start: Mapping[TopicPartition, int]) -> Offsets:
-        """Where partitions end now, or where they ended when the last run of a query with AvailableNow began."""
+        """Return the end offsets of the partitions now, or with AvailableNow those that the query ends at."""
         partitions = self._lookups.partitions()
         newest = self._lookups.latest(partitions, known=start)
         self.newest = dict(newest)
@@ -100,17 +101,17 @@ class StreamProgress:
             return newest
         if self._ceiling is None:
             self._ceiling = dict(newest)
-        # Partitions that came later wait for the next run; what is gone shows when ranges are planned.
+        # Partitions that were created later wait for the next run. Deleted ones are detected when ranges are planned.
         return {tp: min(end, newest[tp]) for tp, end in self._ceiling.items() if tp in newest}
 
     def _begin(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """Where each partition of a micro-batch begins: new ones at their earliest offset."""
+        """Return the offset at which each partition of a micro-batch begins: new ones at their earliest offset."""
         added = set(ends) - set(start)
         found = self._lookups.earliest(added) if added else {}
         return {tp: start[tp] if tp in start else found.get(tp, end) for tp, end in ends.items()}
 
-    def _held_back(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now: float) -> bool:
-        return self._gate is not None and self._gate.holds(start, ends, now)
+    def _delayed(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now: float) -> bool:
+        return self._minimum is not None and self._minimum.delays(start, ends, now)
 
     def _sampled(self, begin: Offsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         filled = {tp for tp, end in ends.items() if end > begin[tp]}
@@ -127,28 +128,31 @@ class StreamProgress:
     def tasks(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> list[tuple[OffsetRange, ...]]:
-        """The ranges that each task of the micro-batch between two offsets reads, as `plan` finds them."""
+        """Return the ranges of each task of the micro-batch from `start` to `end`."""
         return share_tasks(self.plan(start, end), self._hints())
 
     def _hints(self) -> PlanHints:
-        least, most = self._config["minPartitions"], self._config["maxRecordsPerPartition"]
-        return PlanHints(least, most, self._parallelism, self._sizes)
+        minimum, limit = self._config["minPartitions"], self._config["maxRecordsPerPartition"]
+        return PlanHints(minimum, limit, self._parallelism, self._sizes)
 
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """The ranges of the micro-batch between two offsets; DataLossError, or a warning, for what is gone."""
+        """Return the ranges of the micro-batch from `start` to `end`.
+
+        Lost records raise DataLossError or are logged, as the query says.
+        """
         difference = changes(start, end)
         begin = {**start, **self._added(set(difference.added))}
         if difference.deleted:
             self.loss.report("PARTITIONS_DELETED", f"{_names(difference.deleted)} are gone")
-        self._check_turned_back(difference.went_back)
+        self._check_decreased(difference.decreased)
         ranges = [OffsetRange(*tp, begin[tp], until) for tp, until in end.items() if tp in begin]
         return plan(ranges, self._config["planner"], self._hints())
 
     def _added(self, partitions: set[TopicPartition]) -> Offsets:
         if not partitions:
             return {}
-        there = self._lookups.partitions()
-        found = self._lookups.earliest(partitions & there)
+        existing = self._lookups.partitions()
+        found = self._lookups.earliest(partitions & existing)
         if found.keys() != partitions:
             missing = partitions - found.keys()
             what = f"cannot find earliest offsets of {_names(missing)}"
@@ -159,15 +163,16 @@ class StreamProgress:
                 self.loss.report("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", what)
         return found
 
-    def _check_turned_back(self, back: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """A partition that ends before it begins lost its end, or is the first micro-batch of a query run again.
+    def _check_decreased(self, decreased: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Report partitions that end before they begin, unless a restart explains it.
 
-        The latter was planned from an earlier "latest" than this run's: nothing is lost, and nothing is to be read.
+        A query that was stopped during its first micro-batch has the end of that batch in its checkpoint, but no
+        start. The restarted query resolves LATEST to a later start. Then no records are lost, and none are to be read.
         """
-        if not back:
+        if not decreased:
             return
-        newest = self._lookups.latest(set(back))
-        for tp, (begin, end) in sorted(back.items()):
+        newest = self._lookups.latest(set(decreased))
+        for tp, (begin, end) in sorted(decreased.items()):
             if self._initial is None or newest.get(tp, 0) < begin:
                 what = f"partition {_names({tp})}'s offset was changed from {begin} to {end}"
                 self.loss.report("PARTITION_OFFSET_CHANGED", what)

@@ -1,7 +1,7 @@
-"""Spark's types as plain data: read from Spark's DDL or its JSON, written as DDL and as the Arrow types they travel as.
+"""Spark's types as plain data: parsed from Spark's DDL or JSON, printed as DDL, converted to Arrow types.
 
-Spark itself reads DDL in its JVM, which the processes that plan Python sources do not have. Only what values can be
-decoded to is known here: no intervals, no variants, no char. Everything is nullable, as `from_json` makes it.
+Spark parses DDL in its JVM, which the processes that plan Python sources do not have. Only types that values can be
+decoded to are supported: no intervals, variants or char. All types are nullable, as those of `from_json` are.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kconsumer.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["MOST_DIGITS", "SparkType", "array_of", "decimal", "map_of", "parse_type", "struct"]
+__all__ = ["MAX_DIGITS", "SparkType", "array_of", "decimal", "map_of", "parse_type", "struct"]
 
-MOST_DIGITS = 38
-DEEPEST = 100  # Spark's own parser gives up far later; nobody means it
+MAX_DIGITS = 38  # of a decimal
+MAX_DEPTH = 100  # of nested types; Spark's own limit is far above
 
-# What users write -> the name Spark prints.
+# Names that Spark accepts -> the name that Spark prints.
 NAMES = {
     "boolean": "boolean",
     "tinyint": "tinyint",
@@ -48,24 +48,21 @@ DECIMALS = ("decimal", "dec", "numeric")
 
 @dataclass(frozen=True)
 class SparkType:
-    """A type: its kind as Spark prints it, and the types within.
+    """A type, with the types it contains."""
 
-    `fields` of a struct are its own; an array has one (`element`), a map two (`key`, `value`).
-    """
-
-    kind: str
-    fields: tuple[tuple[str, SparkType], ...] = ()
+    kind: str  # as Spark prints it
+    fields: tuple[tuple[str, SparkType], ...] = ()  # an array has the field `element`, a map `key` and `value`
     precision: int = 0
     scale: int = 0
 
     @property
     def element(self) -> SparkType:
-        """What an array has, and the values of a map are."""
+        """The type of the elements of an array, or of the values of a map."""
         return self.fields[-1][1]
 
     @property
     def simple(self) -> str:
-        """As `simpleString` has it."""
+        """The type as Spark's `simpleString` prints it."""
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "struct":
@@ -75,16 +72,16 @@ class SparkType:
 
     @property
     def ddl(self) -> str:
-        """As Spark reads it, whatever the names of fields are."""
+        """The type as DDL that Spark parses, with the names of fields in backticks."""
         if self.kind == "struct":
             return "struct<" + ",".join(f"`{name.replace('`', '``')}`:{kind.ddl}" for name, kind in self.fields) + ">"
         inner = ",".join(kind.ddl for _, kind in self.fields)
         if self.kind == "timestamp":
-            return "timestamp_ltz"  # whatever a session takes `timestamp` for
+            return "timestamp_ltz"  # the meaning of `timestamp` depends on the session
         return f"{self.kind}<{inner}>" if inner else self.simple
 
     def arrow(self) -> pyarrow.DataType:
-        """As Spark wants it from a Python source."""
+        """Return the Arrow type that Spark expects from a Python source."""
         import pyarrow as pa
 
         if self.kind == "decimal":
@@ -112,59 +109,62 @@ class SparkType:
         return plain[self.kind]
 
     def walk(self) -> Iterator[SparkType]:
-        """This type and all within."""
+        """Yield this type and all types that it contains."""
         yield self
         for _, kind in self.fields:
             yield from kind.walk()
 
 
 def struct(fields: list[tuple[str, SparkType]]) -> SparkType:
-    """A struct. ConfigError without a field, or with two of one name."""
+    """Return a struct. Raises ConfigError without fields, or for two fields of one name."""
     names = [name for name, _ in fields]
     if not names:
         raise ConfigError("a struct has no field")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"the field {twice!r} is there twice")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ConfigError(f"the field {repeated!r} is repeated")
     return SparkType("struct", tuple(fields))
 
 
 def array_of(element: SparkType) -> SparkType:
-    """An array."""
+    """Return an array type."""
     return SparkType("array", (("element", element),))
 
 
 def map_of(value: SparkType) -> SparkType:
-    """A map with strings as keys."""
+    """Return a map type with strings as keys."""
     return SparkType("map", (("key", SparkType("string")), ("value", value)))
 
 
 def decimal(precision: int, scale: int) -> SparkType:
-    """A decimal. ConfigError for one that Spark has not."""
-    if not 0 < precision <= MOST_DIGITS or not 0 <= scale <= precision:
-        raise ConfigError(f"decimal({precision},{scale}) is beyond Spark's {MOST_DIGITS} digits")
+    """Return a decimal type. Raises ConfigError for one that Spark does not have."""
+    if not 0 < precision <= MAX_DIGITS or not 0 <= scale <= precision:
+        raise ConfigError(
+            f"decimal({precision},{scale}) is not a type of Spark: the precision is 1 to {MAX_DIGITS}, the scale at"
+            " most the precision"
+        )
     return SparkType("decimal", (), precision, scale)
 
 
 def parse_type(text: str) -> SparkType:
-    """A type from DDL (`id long, tags array<string>`, or one type such as `struct<id:long>`) or from Spark's JSON.
+    """Parse DDL (`id long, tags array<string>`, or one type such as `struct<id:long>`) or Spark's JSON of a type.
 
-    ConfigError says where it goes wrong.
+    Raises ConfigError with the place of the mistake.
     """
     try:
         if text.lstrip().startswith(("{", '"')):
             return _from_json(json.loads(text), 0)
-        return _Ddl(text).whole()
+        return _DdlParser(text).parse()
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"no JSON: {error}") from None
+        raise ConfigError(f"not JSON: {error}") from None
 
 
 # --- Spark's JSON ----------------------------------------------------------------------------------------------------
 
 
 def _from_json(given: Any, depth: int) -> SparkType:
-    if depth > DEEPEST:
-        raise ConfigError("types within types, too deep")
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"the types are nested deeper than {MAX_DEPTH} levels")
     if isinstance(given, str):
         return _named(given)
     kind = given.get("type") if isinstance(given, dict) else None
@@ -177,23 +177,26 @@ def _from_json(given: Any, depth: int) -> SparkType:
             return _checked_map(_from_json(given["keyType"], depth + 1), _from_json(given["valueType"], depth + 1))
     except (KeyError, TypeError) as error:
         raise ConfigError(f"the {kind} in Spark's JSON lacks {error}") from None
-    raise ConfigError(f"{json.dumps(given)[:80]} is no type of Spark's JSON")
+    raise ConfigError(f"{json.dumps(given)[:80]} is not a type in Spark's JSON")
 
 
 def _named(name: str) -> SparkType:
-    """A type without others in it."""
+    """Parse the name of a type that contains no other type."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*", name, re.ASCII)
     word = match[1].lower() if match else ""
     if match and word in DECIMALS:
         return decimal(int(match[2] or 10), int(match[3] or 0))
     if match and match[2] is None and word in NAMES:
         return SparkType(NAMES[word])
-    raise ConfigError(f"values cannot be decoded to {name.strip()!r}; there are {', '.join(dict.fromkeys(NAMES))}")
+    raise ConfigError(
+        f"values cannot be decoded to {name.strip()!r}; the types are {', '.join(dict.fromkeys(NAMES))}, decimal,"
+        " array, map and struct"
+    )
 
 
 def _checked_map(key: SparkType, value: SparkType) -> SparkType:
     if key.kind != "string":
-        raise ConfigError(f"the keys of a map are strings, not {key.simple}")
+        raise ConfigError(f"the keys of a map must be strings, not {key.simple}")
     return map_of(value)
 
 
@@ -202,47 +205,47 @@ def _checked_map(key: SparkType, value: SparkType) -> SparkType:
 TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(\w+)|(.))", re.DOTALL)
 
 
-class _Ddl:
-    """Reads DDL word by word."""
+class _DdlParser:
+    """Parses DDL token by token."""
 
     def __init__(self, text: str) -> None:
-        self._words = [match[0].strip() for match in TOKEN.finditer(text.strip())]
+        self._tokens = [match[0].strip() for match in TOKEN.finditer(text.strip())]
         self._at = 0
 
-    def whole(self) -> SparkType:
-        """One type, or the fields of a struct, and nothing behind."""
-        following = self._words[1:2]
-        one_type = len(self._words) == 1 or following == ["<"]
-        one_type = one_type or (following == ["("] and self._words[-1:] == [")"] and self._words[0].lower() in DECIMALS)
+    def parse(self) -> SparkType:
+        """Parse the whole text: one type, or the fields of a struct."""
+        second = self._tokens[1:2]
+        one_type = len(self._tokens) == 1 or second == ["<"]
+        one_type = one_type or (second == ["("] and self._tokens[-1:] == [")"] and self._tokens[0].lower() in DECIMALS)
         found = self._type(0) if one_type else self._fields(None, 0)
-        if self._at != len(self._words):
-            raise ConfigError(f"{self._words[self._at]!r} is not expected behind {self._behind()}")
+        if self._at != len(self._tokens):
+            raise ConfigError(f"{self._tokens[self._at]!r} is not expected after {self._previous()}")
         return found
 
-    def _behind(self) -> str:
-        return repr(" ".join(self._words[max(0, self._at - 4) : self._at]) or "the beginning")
+    def _previous(self) -> str:
+        return repr(" ".join(self._tokens[max(0, self._at - 4) : self._at]) or "the beginning")
 
     def _peek(self) -> str:
-        return self._words[self._at] if self._at < len(self._words) else ""
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _take(self, *expected: str) -> str:
-        word = self._peek()
-        if not word or (expected and word not in expected):
-            raise ConfigError(f"{' or '.join(expected) or 'a word'} is missing behind {self._behind()}")
+        token = self._peek()
+        if not token or (expected and token not in expected):
+            raise ConfigError(f"{' or '.join(expected) or 'a word'} is missing after {self._previous()}")
         self._at += 1
-        return word
+        return token
 
     def _fields(self, end: str | None, depth: int) -> SparkType:
         fields = []
         while True:
             name = self._take()
             if not re.fullmatch(r"`.+`|\w+", name, re.DOTALL):
-                raise ConfigError(f"{name!r} is no name of a field; put it between backticks")
+                raise ConfigError(f"{name!r} is not a name of a field; put it between backticks")
             if self._peek() == ":":
                 self._take()
             name = name[1:-1].replace("``", "`") if name[0] == "`" else name
             fields.append((name, self._type(depth)))
-            self._trailer()
+            self._skip_attributes()
             if self._peek() != ",":
                 break
             self._take()
@@ -250,21 +253,21 @@ class _Ddl:
             self._take(end)
         return struct(fields)
 
-    def _trailer(self) -> None:
-        """NOT NULL and COMMENT say nothing about how a value is decoded."""
+    def _skip_attributes(self) -> None:
+        """Skip NOT NULL and COMMENT, which do not affect decoding."""
         if self._peek().upper() == "NOT":
             self._take()
             if self._take().upper() != "NULL":
-                raise ConfigError(f"NULL is missing behind {self._behind()}")
+                raise ConfigError(f"NULL is missing after {self._previous()}")
         if self._peek().upper() == "COMMENT":
             self._take()
             self._take()
 
     def _type(self, depth: int) -> SparkType:
-        if depth > DEEPEST:
-            raise ConfigError("types within types, too deep")
-        word = self._take()
-        kind = word.lower()
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"the types are nested deeper than {MAX_DEPTH} levels")
+        name = self._take()
+        kind = name.lower()
         if kind in ("array", "map", "struct"):
             self._take("<")
             if kind == "struct":
@@ -277,6 +280,6 @@ class _Ddl:
             return inner if kind == "map" else array_of(inner)
         if self._peek() == "(":
             while self._peek() != ")":
-                word += self._take()
-            word += self._take(")")
-        return _named(word)
+                name += self._take()
+            name += self._take(")")
+        return _named(name)

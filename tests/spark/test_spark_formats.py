@@ -75,16 +75,16 @@ def test_json_that_is_none(spark: Any, options: dict[str, str], tmp_path: Path) 
     (file,) = (tmp_path / "letters").rglob("*.jsonl")
     first, second = map(json.loads, file.read_text().splitlines())
     assert ("undecodable", 3, b'{"id":') == (first["kind"], first["start"], base64.b64decode(first["value"]))
-    assert (4, 'value has "seven" at id, which is no bigint') == (second["start"], second["reason"])
+    assert (4, 'value has "seven" at id, which is not bigint') == (second["start"], second["reason"])
 
 
 def test_schemas_that_do_not_fit(spark: Any, options: dict[str, str]) -> None:
     """A schema for the column must be the one of the values, and says nothing of what may be null."""
     reader = spark.read.format(OURS).options(**options, valueFormat="json", valueSchema="id long")
-    assert "is of type struct<id:bigint>, not struct<id:int>" in failure(
+    assert "has type struct<id:bigint>, not struct<id:int>" in failure(
         lambda: reader.schema("value struct<id: int>").load().collect()
     )
-    assert "leave NOT NULL out" in failure(lambda: reader.schema("value struct<id: long NOT NULL>").load().collect())
+    assert "omit NOT NULL" in failure(lambda: reader.schema("value struct<id: long NOT NULL>").load().collect())
 
 
 def test_binary_formats(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:

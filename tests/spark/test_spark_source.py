@@ -70,7 +70,7 @@ def test_only_chosen_columns_are_read(spark: Any, options: dict[str, str]) -> No
     ]
     assert ["partition", "offset"] == load(spark, options, columns="partition,offset").columns
     wrong = spark.read.format(OURS).schema("offset int").options(**options)
-    assert "offset is of type bigint, not int" in failure(lambda: wrong.load().collect())
+    assert "offset has type bigint, not int" in failure(lambda: wrong.load().collect())
 
 
 @pytest.mark.parametrize("pushdown", ["true", "false"])

@@ -14,8 +14,8 @@ import pytest
 from kconsumer.errors import ConfigError
 from kconsumer.spark.columns import as_map, decode
 from kconsumer.spark.dead_letters import DeadLetter, folder, write
+from kconsumer.spark.decoders import TextDecoder
 from kconsumer.spark.executor import first_readable
-from kconsumer.spark.formats import Text
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.prefetch import Prefetch
 
@@ -80,7 +80,7 @@ def test_text_columns_and_rows_that_are_none() -> None:
     batch = pa.record_batch(
         {"key": [None, b"k", b"k"], "value": [b"ol\xc3\xa9", None, b"\xff"], "offset": pa.array([7, 8, 9], pa.int64())}
     )
-    kept, bad = decode(batch, {"key": Text(), "value": Text()})
+    kept, bad = decode(batch, {"key": TextDecoder(), "value": TextDecoder()})
     assert [{"key": None, "value": "olé", "offset": 7}, {"key": "k", "value": None, "offset": 8}] == kept.to_pylist()
     assert [pa.string(), pa.string()] == [kept.schema.field(name).type for name in ("key", "value")]
     assert [{"key": b"k", "value": b"\xff", "offset": 9, "column": "value", "reason": "is not UTF-8"}] == bad

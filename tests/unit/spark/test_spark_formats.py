@@ -8,7 +8,7 @@ import pytest
 from kconsumer.errors import ConfigError
 from kconsumer.spark import formats
 from kconsumer.spark.columns import decode
-from kconsumer.spark.formats import Text
+from kconsumer.spark.decoders import TextDecoder
 from kconsumer.spark.options import parse
 from kconsumer.spark.schema import default_projection
 
@@ -25,11 +25,11 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
         ({"valueFormat": "json", "valueSchema": "id lon"}, "valueSchema='id lon' cannot be used: values cannot be"),
         ({"valueFormat": "json", "valueSchema": "id lon" * 99}, "...' cannot be used"),
         ({"valueFormat": "json", "valueSchema": "id long", "valueMessage": "m"}, "valueMessage has no meaning"),
-        ({"valueFormat": "avro", "valueSchema": "{"}, "an Avro schema is JSON"),
+        ({"valueFormat": "avro", "valueSchema": "{"}, "an Avro schema must be JSON"),
         ({"valueFormat": "protobuf", "valueSchema": "x"}, "valueFormat=protobuf needs valueMessage"),
         (
             {"valueFormat": "protobuf", "valueSchema": "/no/file", "valueMessage": "m"},
-            "a FileDescriptorSet is expected",
+            "the file with a FileDescriptorSet",
         ),
         ({"valueFraming": "x"}, "one of none, confluent"),
     ],
@@ -82,7 +82,7 @@ def test_rows_are_left_out_whole() -> None:
     batch = pa.record_batch(
         {"offset": [1, 2, 3, 4], "value": [b"a", b"\xff", b"c", b"\xff"], "key": [b"\xfe", b"", b"k", b"\xfe"]}
     )
-    kept, bad = decode(batch, {"key": Text(), "value": Text()})
+    kept, bad = decode(batch, {"key": TextDecoder(), "value": TextDecoder()})
     assert [{"offset": 3, "value": "c", "key": "k"}] == kept.to_pylist()
     assert ["offset", "value", "key"] == kept.schema.names
     assert [(1, "key", b"a"), (2, "value", b"\xff"), (4, "key", b"\xff")] == [

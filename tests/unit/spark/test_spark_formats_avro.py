@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats_avro import Avro, type_of
+from kconsumer.spark.formats_avro import AvroDecoder, type_of
 
 UTC = zoneinfo.ZoneInfo("UTC")
 
@@ -32,7 +32,7 @@ def encode(schema: Any, value: Any) -> bytes:
 def decode(schema: Any, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
     """The rows and what was bad, from a column that is sound and of the type it should be."""
     text = json.dumps(schema)
-    column, bad = Avro(text).decode(pa.array(values, pa.binary()))
+    column, bad = AvroDecoder(text).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (type_of(text).arrow(), len(values)) == (column.type, len(column))
     return column.to_pylist(), bad
@@ -104,14 +104,14 @@ def test_names_of_types() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "an Avro schema is JSON"),
-        ('{"type": "record"}', "no Avro schema"),
-        ('"strin"', "no Avro schema"),
+        ("{", "an Avro schema must be JSON"),
+        ('{"type": "record"}', "not an Avro schema"),
+        ('"strin"', "not an Avro schema"),
         ('["int", "string"]', 'a union of ["int", "string"]'),
         ('"null"', "Avro's null"),
-        ('{"type":"record","name":"r","fields":[{"name":"n","type":["null","r"]}]}', "contain themselves"),
+        ('{"type":"record","name":"r","fields":[{"name":"n","type":["null","r"]}]}', "recursive types"),
         ('{"type":"record","name":"r","fields":[]}', "no field"),
-        ('{"type":"bytes","logicalType":"decimal","precision":50}', "beyond Spark's 38 digits"),
+        ('{"type":"bytes","logicalType":"decimal","precision":50}', "precision is 1 to 38"),
     ],
 )
 def test_what_is_no_schema(text: str, words: str) -> None:
@@ -159,9 +159,9 @@ def test_garbage() -> None:
     assert [1, 2, 3, 5, 6, 7, 8] == sorted(bad)
     assert all(rows[row] is None for row in [*bad, 4])
     assert rows[0] == rows[9] == {"id": 1, "name": "x", "price": Decimal("1.00")}
-    assert "1 bytes are left over" in bad[3]
+    assert "1 bytes follow the value" in bad[3]
     assert "does not fit struct" in bad[7]
-    assert "is no decimal(5,2)" in bad[8]
+    assert "does not fit decimal(5,2)" in bad[8]
 
 
 @settings(deadline=None)  # the first one imports

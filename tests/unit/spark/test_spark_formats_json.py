@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer.spark.formats_json import Json
+from kconsumer.spark.formats_json import JsonDecoder
 from kconsumer.spark.types import parse_type
 
 FIT = b'{"v":null}'
@@ -24,7 +24,7 @@ BAD = "never a value"
 def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
     """The rows and what was bad, from a column that is sound and of the type it should be."""
     kind = parse_type(ddl)
-    column, bad = Json(kind).decode(pa.array(values, pa.binary()))
+    column, bad = JsonDecoder(kind).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (kind.arrow(), len(values)) == (column.type, len(column))
     rows = column.to_pylist()
@@ -187,12 +187,12 @@ def test_each_type(ddl: str, text: str, expected: Any) -> None:
         (b'{"x":Inf}', "is not JSON"),
         (b'\xef\xbb\xbf{"v":1}', "is not JSON"),
         (b'{"x":"\xff"}', "is not UTF-8"),
-        (b"null", "is null, which is no struct<v:bigint>"),
-        (b"[]", "is [], which is no struct<v:bigint>"),
-        (b'[{"v":1}]', 'is [{"v":1}], which is no struct'),
-        (b'"{}"', 'is "{}", which is no struct'),
-        (b"1.50", "is 1.50, which is no struct"),
-        (b'{"v":"' + b"x" * 100 + b'"}', 'has "' + "x" * 36 + "... at v, which is no bigint"),
+        (b"null", "is null, which is not struct<v:bigint>"),
+        (b"[]", "is [], which is not struct<v:bigint>"),
+        (b'[{"v":1}]', 'is [{"v":1}], which is not struct'),
+        (b'"{}"', 'is "{}", which is not struct'),
+        (b"1.50", "is 1.50, which is not struct"),
+        (b'{"v":"' + b"x" * 100 + b'"}', 'has "' + "x" * 36 + "... at v, which is not bigint"),
     ],
 )
 def test_garbage(value: bytes, words: str) -> None:
@@ -248,13 +248,13 @@ def test_nesting(depth: int) -> None:
 
 def test_values_that_are_no_objects() -> None:
     """A schema may be of another type than a struct; then values are that, and `null` is not a value of it."""
-    assert ([[1, None], None, None], {2: "is null, which is no array<int>"}) == decode(
+    assert ([[1, None], None, None], {2: "is null, which is not array<int>"}) == decode(
         "array<int>", [b"[1,null]", None, b"null"]
     )
-    assert ([[("k", 1.5)], None], {1: "is [], which is no map<string,double>"}) == decode(
+    assert ([[("k", 1.5)], None], {1: "is [], which is not map<string,double>"}) == decode(
         "map<string,double>", [b'{"k":1.5}', b"[]"]
     )
-    assert ([datetime.datetime(2024, 1, 2, tzinfo=utc), None], {1: "is 1, which is no timestamp"}) == decode(
+    assert ([datetime.datetime(2024, 1, 2, tzinfo=utc), None], {1: "is 1, which is not timestamp"}) == decode(
         "timestamp", [b'"2024-01-02"', b"1"]
     )
 
@@ -341,9 +341,11 @@ MIXED = (
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("abcdefghijklmno"), st.sampled_from(TEXTS)), min_size=1, max_size=3))
 def test_at_once_and_one_by_one_are_the_same(fields: list[tuple[str, str]]) -> None:
-    """What Arrow's parser takes is what is made of the same document where a bad one beside it is in Arrow's way."""
+    """A document gives the same row alone, through Arrow, and next to a bad one, through Python."""
     document = b"{" + b",".join(f'"{name}":{text}'.encode() for name, text in fields) + b"}"
-    alone, beside = (Json(parse_type(MIXED)).decode(pa.array(values)) for values in ([document], [document, b"{"]))
+    alone, mixed = (
+        JsonDecoder(parse_type(MIXED)).decode(pa.array(values)) for values in ([document], [document, b"{"])
+    )
     alone.column.validate(full=True)
-    assert alone.column.to_string() == beside.column[:1].to_string()
-    assert alone.bad.get(0) == beside.bad.get(0)
+    assert alone.column.to_string() == mixed.column[:1].to_string()
+    assert alone.bad.get(0) == mixed.bad.get(0)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats_protobuf import Protobuf, load, type_of
+from kconsumer.spark.formats_protobuf import ProtobufDecoder, load, type_of
 from kconsumer.spark.options import parse
 from kconsumer.spark.schema import default_projection
 
@@ -87,7 +87,7 @@ def order() -> Any:
 
 def decode(values: list[bytes | None], framed: bool = False) -> tuple[list[Any], dict[int, str]]:
     """The rows and what was bad, from a column that is sound and of the type it should be."""
-    column, bad = Protobuf(SET, "shop.Order", framed).decode(pa.array(values, pa.binary()))
+    column, bad = ProtobufDecoder(SET, "shop.Order", framed).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (type_of(SET, "shop.Order").arrow(), len(values)) == (column.type, len(column))
     return column.to_pylist(), bad
@@ -127,7 +127,7 @@ def test_garbage() -> None:
     """Bytes that are no message are bad, and no others; fields that nobody described are ignored."""
     rows, bad = decode([b"\xff", b"\x18", b"\x42\x02\xff\xfe", None, b"\xa0\x06\x01"])
     assert [0, 1, 2] == sorted(bad)
-    assert "is no such message" in bad[0]
+    assert "is not such a message" in bad[0]
     assert (None, 0) == (rows[3], rows[4]["i"])
 
 
@@ -147,9 +147,9 @@ def test_indexes_of_confluent_frames(tmp_path: Path) -> None:
 
 def test_what_is_no_schema(tmp_path: Path) -> None:
     """Files that are missing or something else, messages that are not in them or contain themselves."""
-    with pytest.raises(ConfigError, match="a file with a FileDescriptorSet is expected"):
+    with pytest.raises(ConfigError, match="cannot read the file with a FileDescriptorSet"):
         load(str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="no FileDescriptorSet with all imports"):
+    with pytest.raises(ConfigError, match="not a FileDescriptorSet with all imports"):
         type_of(base64.b64encode(b"\xff\xff").decode(), "x")
     alone = descriptor_pb2.FileDescriptorSet(file=[described().file[1]]).SerializeToString()
     with pytest.raises(ConfigError, match="with all imports"):

@@ -51,10 +51,10 @@ def test_unsampled_partitions_count_as_the_others() -> None:
 
 def test_min_offsets_waits_for_offsets_or_time() -> None:
     """The first micro-batch never waits; later ones wait for enough offsets, but not longer than the delay."""
-    gate = MinOffsets(10, 1000)
-    assert not gate.holds(at(0), at(1), now=50)
-    assert gate.holds(at(1), at(5), now=100)
-    assert gate.holds(at(1), at(10), now=1049)
-    assert not gate.holds(at(1), at(11), now=1049)
-    assert gate.holds(at(11), at(12), now=2048)
-    assert not gate.holds(at(11), at(12), now=2049)
+    minimum = MinOffsets(10, 1000)
+    assert not minimum.delays(at(0), at(1), now=50)
+    assert minimum.delays(at(1), at(5), now=100)
+    assert minimum.delays(at(1), at(10), now=1049)
+    assert not minimum.delays(at(1), at(11), now=1049)
+    assert minimum.delays(at(11), at(12), now=2048)
+    assert not minimum.delays(at(11), at(12), now=2049)

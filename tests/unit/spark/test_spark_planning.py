@@ -12,12 +12,12 @@ from kconsumer.spark.planning import (
     OffsetRange,
     PlanHints,
     available,
-    cut,
     java_round,
     load,
     plan,
     plan_unbound,
     share_tasks,
+    split,
 )
 from kconsumer.types import TopicPartition
 
@@ -74,8 +74,8 @@ def test_halves_round_up() -> None:
 
 def test_later_pieces_take_the_remainder() -> None:
     """10 in 4: 2, 2, 3, 3; pieces without an offset are left out."""
-    assert [2, 2, 3, 3] == [piece.size for piece in cut(ranges(10)[0], 4)]
-    assert [1, 1] == [piece.size for piece in cut(ranges(2)[0], 5)]
+    assert [2, 2, 3, 3] == [part.size for part in split(ranges(10)[0], 4)]
+    assert [1, 1] == [part.size for part in split(ranges(2)[0], 5)]
 
 
 @given(
@@ -98,7 +98,7 @@ def test_every_offset_in_exactly_one_task(
 
 def test_even_planner_fills_the_slots() -> None:
     """A large partition is cut in as many pieces as slots, but not below what a task costs."""
-    big = 4 * planning.LEAST_SPLIT
+    big = 4 * planning.MIN_SPLIT_OFFSETS
     assert [[big // 4] * 4] == sizes(plan(ranges(big), "even", PlanHints(parallelism=4)))
     assert [[1000]] == sizes(plan(ranges(1000), "even", PlanHints(parallelism=4)))
     assert [[250] * 4] == sizes(plan(ranges(1000), "even", PlanHints(4)))
@@ -120,7 +120,7 @@ def test_planner_that_loses_offsets_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def test_unknown_planner_names_those_there_are() -> None:
     """The error lists what can be chosen."""
-    with pytest.raises(ConfigError, match="no planner 'rack'; there are bytes, even, spark"):
+    with pytest.raises(ConfigError, match="planner 'rack' does not exist; the planners are bytes, even, spark"):
         load("rack")
     assert {"bytes", "even", "spark"} <= set(available())
 
@@ -150,8 +150,8 @@ def test_known_ends_are_cut_by_records() -> None:
 
 def test_small_ranges_share_a_task() -> None:
     """A Python task costs tens of milliseconds, so a thousand ranges of a few offsets are not a thousand tasks."""
-    least = planning.LEAST_TASK
-    assert [4, 1, 3] == [len(task) for task in share_tasks(ranges(1, 2, 3, least - 6, least, 1, 1, 1), PlanHints())]
-    assert 20 == len(share_tasks(ranges(*[least // 100] * 2000), PlanHints()))
+    limit = planning.MAX_SHARED_OFFSETS
+    assert [4, 1, 3] == [len(task) for task in share_tasks(ranges(1, 2, 3, limit - 6, limit, 1, 1, 1), PlanHints())]
+    assert 20 == len(share_tasks(ranges(*[limit // 100] * 2000), PlanHints()))
     assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(min_partitions=2))]
     assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(max_records=2))]

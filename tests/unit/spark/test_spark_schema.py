@@ -53,9 +53,9 @@ def test_chosen_columns() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ([], "names no column"),
+        ([], "has no columns"),
         ([("price", "double")], "no column 'price'; it has key, value"),
-        ([("value", "string")], "value is of type binary, not string; cast it"),
+        ([("value", "string")], "value has type binary, not string; cast it"),
         ([("Offset", "bigint")], "write the column Offset of the schema as offset"),
         ([("offset", "bigint"), ("offset", "bigint")], "twice"),
     ],

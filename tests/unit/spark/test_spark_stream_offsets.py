@@ -217,5 +217,5 @@ def test_losses_that_the_driver_finds(happen: Any, case: str, words: str, tasks:
 def test_planner_of_the_query() -> None:
     """minPartitions and the planner named are used."""
     assert 4 == len(stream(Log(8), minPartitions="4").plan(tps(0), tps(8)))
-    with pytest.raises(ConfigError, match="no planner 'huh'"):
+    with pytest.raises(ConfigError, match="planner 'huh' does not exist"):
         stream(Log(8), planner="huh").plan(tps(0), tps(8))

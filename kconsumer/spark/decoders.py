@@ -1,0 +1,121 @@
+"""What the decoders of value formats share: their result, and the conversion of Python objects to Arrow columns.
+
+`formats.py` is the table of formats. It imports the modules of the formats, and these import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kconsumer.spark.types import SparkType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ConfluentDecoder", "Decoded", "Decoder", "TextDecoder", "build_columns", "restore_nulls", "to_column"]
+
+CONFLUENT_HEADER_BYTES = 5  # a zero and the schema id in four bytes
+
+
+class Decoded(NamedTuple):
+    """The result of decoding a column of values."""
+
+    column: pa.Array  # one row per value; null for values that cannot be decoded
+    bad: dict[int, str]  # row -> why its value cannot be decoded
+
+
+class Decoder(Protocol):
+    """Decodes the values of a batch."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode values into a column. Null values stay null and are not bad."""
+
+
+class TextDecoder:
+    """Decodes UTF-8 to strings."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode all values in one cast, and one by one only if the cast fails."""
+        import pyarrow as pa
+
+        try:
+            return Decoded(values.cast(pa.string()), {})
+        except pa.ArrowInvalid:
+            texts = [_text(value) for value in values.to_pylist()]
+        bad = {row: "is not UTF-8" for row, text in enumerate(texts) if text is False}
+        return Decoded(pa.array([None if text is False else text for text in texts], pa.string()), bad)
+
+
+def _text(value: bytes | None) -> Any:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def build_columns(
+    rows: list[Any], make: Callable[[list[Any]], pa.Array], reason: str, bad: dict[int, str], start: int = 0
+) -> list[pa.Array]:
+    """Return columns that together have one row per object, built by `make`.
+
+    A row for which `make` raises becomes null and is added to `bad` with `reason`; `start` is the number of the first
+    row. Such rows are rare, so this halves the rows until it has found them.
+    """
+    import pyarrow as pa
+
+    try:
+        return [make(rows)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        if len(rows) == 1:
+            bad[start] = reason
+            return [make([None])]
+    half = len(rows) // 2
+    first = build_columns(rows[:half], make, reason, bad, start)
+    return first + build_columns(rows[half:], make, reason, bad, start + half)
+
+
+def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array:
+    """Convert Python objects to one column. A number outside the range of its type is bad."""
+    import pyarrow as pa
+
+    arrow = kind.arrow()
+    return pa.concat_arrays(build_columns(rows, lambda some: pa.array(some, arrow), f"does not fit {kind.simple}", bad))
+
+
+def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
+    """Return a column with a null for each false entry of `valid`, and the rows of `column` for the true ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(column) == len(valid):
+        return column
+    rows = pc.subtract(pc.cumulative_sum(valid.cast(pa.int32())), 1)
+    return column.take(pc.if_else(valid, rows, pa.scalar(None, pa.int32())))
+
+
+class ConfluentDecoder:
+    """Removes the header of Confluent's serializers, and passes the rest to another decoder."""
+
+    def __init__(self, inner: Decoder | None) -> None:
+        self._inner = inner
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode values. Those without the header are bad."""
+        import pyarrow as pa
+
+        bad: dict[int, str] = {}
+        # Arrow's binary_slice returns wrong bytes for sliced arrays and for values shorter than the header.
+        unframed = values.to_pylist()
+        for row, value in enumerate(unframed):
+            if value is None:
+                continue
+            if value[:1] == b"\0" and len(value) >= CONFLUENT_HEADER_BYTES:
+                unframed[row] = value[CONFLUENT_HEADER_BYTES:]
+            else:
+                bad[row], unframed[row] = "has no Confluent header", None
+        values = pa.array(unframed, values.type)
+        if self._inner is None:
+            return Decoded(values, bad)
+        found = self._inner.decode(values)
+        return Decoded(found.column, {**bad, **found.bad})
