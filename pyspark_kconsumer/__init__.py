@@ -1,4 +1,4 @@
-"""Lets Spark find the format `kconsumer` without registration: Spark searches modules `pyspark_…` for a `DefaultSource`.
+"""Lets Spark find the format `kconsumer` by itself: it searches modules `pyspark_…` for a `DefaultSource`.
 
 Spark imports this module in every session, even if the format is not used, and one such module that raises ends the
 search for all of them. So it imports almost nothing and never raises. Errors are raised when the format is used.
