@@ -1,16 +1,15 @@
-"""What OffsetCommit and OffsetFetch say: topics by name, or by id in the protocol of KIP-848.
+"""Builds OffsetCommit and OffsetFetch requests and reads the error codes of OffsetCommit.
 
-An id is better than a name for what was read: a topic that was deleted and made anew has the same name, and offsets of
-the old one mean nothing in it. Ids are used if all of a request's are known (as in Java).
+Topics go by id if the caller passes ids, else by name. Which ids there are is decided by the group protocol
+(`commit_protocol.py`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from kconsumer.coordinator.classic_protocol.state import Generation
-from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,
@@ -22,59 +21,21 @@ from kconsumer.schema.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 LAST_VERSION_WITH_NAMES = 9
 LAST_VERSION = 32767
 
-
-Ids = Mapping[TopicPartition, bytes]
-
-
-class TopicIds:
-    """The ids of a consumer's topics. Each answer has all that was asked for, or nothing."""
-
-    def __init__(self, cluster: Cluster, subscription: SubscriptionState, metadata: MetadataManager) -> None:
-        self._cluster = cluster
-        self._subscription = subscription
-        self._metadata = metadata
-
-    def consumed(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Of the topics from which positions come, whatever these topics' names mean by now."""
-        return _all_or_none(partitions, self._consumed)
-
-    def present(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Of the topics as they are now."""
-        return _all_or_none(partitions, lambda tp: self._cluster.topic_id(tp.topic))
-
-    def outdated(self, ids: Ids) -> bool:
-        """Whether one of these is known to be no more: its topic has another id now."""
-        return any(self._cluster.topic_id(tp.topic) not in (None, topic_id) for tp, topic_id in ids.items())
-
-    def unknown(self) -> None:
-        """A coordinator does not know one of them: perhaps it is ours that are old."""
-        self._metadata.request_update()
-
-    def _consumed(self, tp: TopicPartition) -> bytes | None:
-        state = self._subscription.find(tp)
-        read_from = None if state is None else state.topic_id
-        return read_from or self._cluster.topic_id(tp.topic)
-
-
-def _all_or_none(partitions: Collection[TopicPartition], find: Callable[[TopicPartition], bytes | None]) -> Ids:
-    found = {tp: topic_id for tp in partitions if (topic_id := find(tp)) is not None}
-    return found if len(found) == len(partitions) else {}
+Ids = Mapping[TopicPartition, bytes]  # the topic id of each partition; empty if topics go by name
 
 
 def last_version(ids: Ids) -> int:
-    """The newest version that can be sent with these ids, or without any."""
+    """Returns the newest version that can be sent with these ids, or without any."""
     return LAST_VERSION if ids else LAST_VERSION_WITH_NAMES
 
 
 def name_of(topic: object, ids: Ids) -> str | None:
-    """The topic that an answer speaks of; None for an id that was not asked for."""
+    """Returns the name of a topic in a response, or None for an id that was not requested."""
     topic_id: bytes = getattr(topic, "topic_id", ZERO_UUID)
     if topic_id == ZERO_UUID:
         return str(getattr(topic, "name", ""))
@@ -88,7 +49,7 @@ def commit_message(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ids: Ids,
 ) -> OffsetCommitRequest:
-    """OffsetCommit of these offsets."""
+    """Returns the OffsetCommit of these offsets."""
     topics: dict[tuple[str, bytes], list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, offset in offsets.items():
         topics[tp.topic, ids.get(tp, ZERO_UUID)].append(
@@ -111,17 +72,17 @@ def commit_message(
     )
 
 
-def lookup_message(
-    group_id: str, asking: Generation, partitions: Iterable[TopicPartition], ids: Ids
+def offset_fetch_message(
+    group_id: str, generation: Generation, partitions: Iterable[TopicPartition], ids: Ids
 ) -> OffsetFetchRequest:
-    """OffsetFetch of these partitions; versions below 8 carry one group in place of the list."""
+    """Returns the OffsetFetch of these partitions. Versions below 8 have one group in place of the list."""
     topics: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for tp in sorted(partitions):
         topics[tp.topic, ids.get(tp, ZERO_UUID)].append(tp.partition)
     group = OffsetFetchRequestGroup(
         group_id=group_id,
-        member_id=asking.member_id or None,
-        member_epoch=asking.id,
+        member_id=generation.member_id or None,
+        member_epoch=generation.id,
         topics=[
             OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=numbers)
             for (name, topic_id), numbers in topics.items()
@@ -136,7 +97,7 @@ def lookup_message(
 
 
 def commit_codes(message: OffsetCommitResponse, ids: Ids) -> dict[TopicPartition, int]:
-    """The error code of each partition in the response, in its order; a topic id that was not sent is ignored."""
+    """Returns the error code of each partition, in the order of the response. An unknown topic id is ignored."""
     return {
         TopicPartition(name, partition.partition_index): partition.error_code
         for topic in message.topics

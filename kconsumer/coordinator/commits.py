@@ -1,108 +1,73 @@
-"""Committing offsets and reading committed ones: OffsetCommit and OffsetFetch to the group coordinator.
+"""OffsetCommit: the order of commits, which of them share a request, and what each error code means.
 
-Decides what to send and what each error code means (`group_reactions.py`); it does not decide
-when a rebalance happens, nor what position a partition gets from a committed offset (`positions.py`).
-What the requests say is in `commit_messages.py`; only a member of KIP-848 names topics by their ids.
+Decides when a commit is sent, retried and finished. It does not decide when a rebalance happens. Auto-commit is in
+`auto_commit.py`, OffsetFetch in `offset_fetches.py`, the content of the requests in `commit_messages.py`, and what
+differs between the two group protocols in `commit_protocol.py`.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import CommitConfig
-from kconsumer.coordinator.classic_protocol.state import Generation, Member
-from kconsumer.coordinator.commit_messages import (
-    Ids,
-    TopicIds,
-    commit_codes,
-    commit_message,
-    last_version,
-    lookup_message,
-    name_of,
-)
-from kconsumer.coordinator.error_actions import (
-    COMMIT_ACTIONS,
-    CONSUMER_COMMIT_ACTIONS,
-    CONSUMER_OFFSET_FETCH_ACTIONS,
-    CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
-    OFFSET_FETCH_ACTIONS,
-    OFFSET_FETCH_GROUP_ACTIONS,
-    GroupErrorAction,
-    Table,
-)
+from kconsumer.coordinator.auto_commit import TOPIC_GONE, AutoCommit
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.commit_messages import Ids, commit_codes, commit_message, last_version
+from kconsumer.coordinator.commit_protocol import CommitProtocol
+from kconsumer.coordinator.error_actions import GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
-from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingOffsetFetch, PendingRequest
-from kconsumer.deferred_calls import get_logger
+from kconsumer.coordinator.offset_fetches import Committed, OffsetFetches
+from kconsumer.coordinator.pending_offsets import Offsets, PendingCommit, PendingRequests
 from kconsumer.error_codes import Errors
 from kconsumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     KafkaError,
     RebalanceInProgressError,
-    TimeoutError,
     TopicAuthorizationError,
     error_for,
 )
-from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
-from kconsumer.repeated_failures import RepeatedFailures
-from kconsumer.schema import OFFSET_COMMIT, OFFSET_FETCH
+from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import OffsetAndMetadata, TopicPartition
+from kconsumer.types import TopicPartition
 
-if TYPE_CHECKING:
-    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
-
-log = get_logger(__name__)
-
-Committed = dict[TopicPartition, OffsetAndMetadata | None]
-TOPIC_GONE = (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID)
-
-# Responses come in the order of requests, and heartbeats use the same connection: one behind thousands of asynchronous
-# commits would be answered too late. What does not fit waits, and is sent as one: see `_waiting_commit`.
+# A broker responds in the order of the requests, and heartbeats use the same connection: behind thousands of
+# asynchronous commits, a heartbeat would be answered too late. Later commits wait and share a request: see
+# `_waiting_commit`.
 MAX_IN_FLIGHT = 10
 
 
 class CommitManager:
-    """Keeps commits in order and committed offsets at hand; one per consumer with a `group_id`."""
+    """Commits the offsets of one group and fetches committed ones (Java's `CommitRequestManager`)."""
 
     def __init__(
         self,
         config: CommitConfig,
-        member: Member | ConsumerMember,
+        protocol: CommitProtocol,
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
-        ids: TopicIds | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`ids`: of the protocol of KIP-848; without them topics go by name."""
-        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
-        self.on_committed: Callable[[Offsets], None] | None = None  # told of every commit that succeeded
-        self._config = config
-        self._member = member
+        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None  # called with each outcome
+        self.on_committed: Callable[[Offsets], None] | None = None  # called with the offsets of each successful commit
+        self._protocol = protocol
+        self._member = protocol.member
         self._subscription = subscription
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
-        self._ids = ids
-        epochs = not isinstance(member, Member)
-        self._reactions = CONSUMER_COMMIT_ACTIONS if epochs else COMMIT_ACTIONS
-        self._lookup_reactions = CONSUMER_OFFSET_FETCH_GROUP_ACTIONS if epochs else OFFSET_FETCH_GROUP_ACTIONS
-        self._partition_reactions = CONSUMER_OFFSET_FETCH_ACTIONS if epochs else OFFSET_FETCH_ACTIONS
-        self._commits: list[PendingCommit] = []
-        self._lookups: list[PendingOffsetFetch] = []
-        self._fenced: KafkaError | None = None
-        self._auto_commit = bool(config.enable_auto_commit)
-        self._auto_commit_due: float | None = None
-        self._auto_commit_promise: Promise[Offsets] | None = None
-        self._auto_commit_failures = RepeatedFailures()
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._commits: PendingRequests[PendingCommit] = PendingRequests("commit")
+        self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
+        self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit)
+        self._fenced: KafkaError | None = None  # a commit found that another member has our group_instance_id
 
-    # --- what the engine asks --------------------------------------------------------------------------------------
+    # --- what the engine calls -------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -112,23 +77,17 @@ class CommitManager:
         automatic: bool = False,
         before_rebalance: bool = False,
     ) -> Promise[Offsets]:
-        """Commit; with a deadline (ms) retriable errors are retried until then, without one it is tried once.
+        """Commit these offsets. With a deadline (ms) retriable errors are retried until then, else it is sent once.
 
-        `automatic`: not asked for by the caller, so that a topic that is gone holds up nothing.
-        What is tried once while many are in flight may be sent in one request with others; each ends by itself.
-        A commit that is retried takes over the newer offsets of its partitions.
-        To commit nothing with a deadline is to wait for the commits before it that are tried once.
+        `automatic`: it is an auto-commit, which a deleted topic must not hold up.
+        Commits without a deadline may share a request while many are in flight; each has a result of its own.
+        A commit that is retried sends the newer offsets of its partitions, if a later commit has some.
+        To commit nothing with a deadline is to wait for the earlier commits without one.
         """
-        promise: Promise[Offsets] = Promise()
         if not offsets:
-            before = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
-            if before:  # responses come in the order of the requests
-                before[-1].must_send = True
-                [before[-1], *before[-1].merged][-1].promise.add_done_callback(lambda _: promise.set_result({}))
-            else:
-                promise.set_result({})
-            return promise
-        ids: Ids = {} if self._ids is None else self._ids.consumed(offsets)
+            return self._commit_nothing(deadline)
+        promise: Promise[Offsets] = Promise()
+        ids = self._protocol.consumed_ids(offsets)
         commit = PendingCommit(
             promise,
             RetryTimer(self._retry_backoff),
@@ -148,107 +107,82 @@ class CommitManager:
             waiting.merged.append(commit)
         return promise
 
-    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
-        """What the group committed; None for a partition without a commit.
-
-        The promise is the caller's own, even if the same partitions are being looked up already: a caller that gives up
-        fails it, which must not end the other look-up.
-        """
-        wanted = frozenset(partitions)
-        promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
-        if not wanted:
+    def _commit_nothing(self, deadline: float | None) -> Promise[Offsets]:
+        promise: Promise[Offsets] = Promise()
+        before = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
+        if before:  # responses come in the order of the requests: the last one ends after all others
+            before[-1].hasten()
+            [before[-1], *before[-1].merged][-1].promise.add_done_callback(lambda _: promise.set_result({}))
+        else:
             promise.set_result({})
-            return promise
-        self._lookups.append(PendingOffsetFetch(promise, RetryTimer(self._retry_backoff), deadline, partitions=wanted))
         return promise
 
+    def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
+        """Fetch the committed offsets of these partitions; None stands for a partition without one."""
+        return self._fetches.fetch(partitions, deadline)
+
     def pending_commits(self) -> bool:
-        """Whether any commit is not answered yet."""
+        """Returns True while a commit has no result."""
         return bool(self._commits)
 
     def maybe_auto_commit(self, now: float) -> None:
-        """Start an auto-commit of everything consumed when the interval has passed. Called at each `poll`."""
-        if not self._auto_commit:
-            return
-        if self._auto_commit_due is None:
-            self.reset_auto_commit(now)
-        elif now >= self._auto_commit_due and self._auto_commit_promise is None:
-            self.reset_auto_commit(now)
-            self._start_auto_commit(now)
+        """Start an auto-commit of everything consumed if the interval has passed. Called by each `poll`."""
+        self._auto_commit.start_if_due(now, self.on_auto_commit)
 
     def reset_auto_commit(self, now: float) -> None:
-        """Start the interval anew (after a commit was started, or a new assignment)."""
-        self._auto_commit_due = now + self._config.auto_commit_interval_ms
+        """Restart the interval of auto-commit, because the assignment changed."""
+        self._auto_commit.restart_interval(now)
 
     def auto_commit_before_rebalance(self, deadline: float) -> Promise[Offsets] | None:
-        """Commit everything consumed with retries, before partitions move; None when auto-commit is off.
-
-        Java reads the positions again before each retry. Here they are those of the poll that began the rebalance: what
-        is returned later is still being processed when a retry is sent.
-        """
+        """Commit everything consumed, with retries, before partitions are revoked. Returns None without auto-commit."""
         if self._commits:
-            self._commits[-1].must_send = True  # sent while the partitions are ours
-        if not self._auto_commit or not self._member.generation.valid:
+            self._commits[-1].hasten()  # and all before it, while the partitions are owned
+        if not self._auto_commit.enabled or not self._member.generation.valid:
             return None
-        return self.commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
+        return self._auto_commit.before_rebalance(deadline)
 
     @property
     def auto_commit_enabled(self) -> bool:
-        """Whether positions are committed by the consumer itself."""
-        return self._auto_commit
+        """True if the consumer commits its positions by itself."""
+        return self._auto_commit.enabled
 
     def take_error(self) -> KafkaError | None:
-        """An error of a commit nobody waits for that the next call must raise (fenced instance id)."""
+        """Returns the error that every call must raise from now on: the member was fenced by its group_instance_id."""
         return self._fenced
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Requests for what waits; while the coordinator is unknown, only deadlines are watched."""
-        waiting = len(self._commits) + len(self._lookups)
-        if not waiting:
+        """Returns the requests that are due. While the coordinator is unknown, only deadlines are checked."""
+        pending = len(self._commits) + len(self._fetches.pending)
+        if not pending:
             return PollResult()
         if self._coordinator.connection_id is None:
             self._expire(now)
             self._coordinator.lookup_requested = True
-            self._fail_async()
-            result = PollResult(wait_ms=self._deadline_wait(now))
+            self._fail_async_commits()
+            wait_ms = min(self._commits.deadline_wait_ms(now), self._fetches.pending.deadline_wait_ms(now))
+            result = PollResult(wait_ms=wait_ms)
         else:
-            result = self._send(now)  # first: what has no time left is sent once all the same, as in Java
-            self._expire(now)
-        if len(self._commits) + len(self._lookups) < waiting:
-            result.wait_ms = 0.0  # something ended without the network: whoever waits for it must not sleep
+            result = self._commits.send(self._commits_to_send(), self._commit_request, now)
+            fetches = self._fetches.poll(now)
+            result.requests += fetches.requests
+            result.wait_ms = min(result.wait_ms, fetches.wait_ms)
+            self._expire(now)  # after sending: a request without time left is sent once, as in Java
+        if len(self._commits) + len(self._fetches.pending) < pending:
+            result.wait_ms = 0.0  # a promise finished without the network: its caller must not wait for it
         return result
 
-    def _send(self, now: float) -> PollResult:
-        requests = []
-        wait_ms = self._deadline_wait(now)
-        asks: list[tuple[PendingRequest, Callable[[Any, float], UnsentRequest | None]]] = [
-            *((commit, self._commit_request) for commit in self._commits_to_send()),
-            *((lookup, self._lookup_request) for lookup in self._lookups),
-        ]
-        for ask, build in asks:
-            over = ask.deadline is not None and now >= ask.deadline
-            if ask.in_flight or ask.promise.done or (over and ask.tried):
-                continue
-            pause_ms = ask.backoff.remaining_ms(now)
-            if pause_ms > 0:
-                wait_ms = min(wait_ms, pause_ms)
-                continue
-            request = build(ask, now)
-            if request is not None:
-                ask.in_flight = ask.tried = True
-                requests.append(request)
-        self._drop_done()
-        return PollResult(requests, wait_ms)
-
     def _waiting_commit(self, commit: PendingCommit) -> PendingCommit | None:
-        """The commit whose request this one can join. Both are tried once and wait because others are in flight: a
-        caller that commits faster than the broker responds has a short queue. One request names topics by id or by
-        name, so commits with ids and commits without are not merged."""
+        """Returns the commit whose request this one can share, or None.
+
+        Both have no deadline and wait because others are in flight, so a caller that commits faster than the broker
+        responds has a short queue. One request names topics by id or by name, so commits with ids and commits without
+        are not merged.
+        """
         if commit.deadline is not None or commit.is_auto_commit:
             return None
-        for waiting in reversed(self._commits[MAX_IN_FLIGHT:]):
+        for waiting in reversed(self._commits.after(MAX_IN_FLIGHT)):
             if waiting.in_flight or waiting.is_auto_commit or waiting.must_send or waiting.promise.done:
                 return None
             offsets, ids = waiting.request()
@@ -259,50 +193,33 @@ class CommitManager:
         return None
 
     def _commits_to_send(self) -> list[PendingCommit]:
-        """The first few; but all up to the last one that somebody waits for."""
-        awaited = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
-        return self._commits[: max(awaited, MAX_IN_FLIGHT)]
+        """Returns the first few commits; all up to the last one that must be sent, if there is one."""
+        must_send = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
+        return self._commits.first(max(must_send, MAX_IN_FLIGHT))
 
     def _expire(self, now: float) -> None:
-        for ask in (*self._commits, *self._lookups):
-            if ask.deadline is not None and now >= ask.deadline and not ask.promise.done:
-                what = "commit" if isinstance(ask, PendingCommit) else "fetch of committed offsets"
-                error = TimeoutError(
-                    f"the {what} for group {self._member.group_id!r} did not finish in time"
-                    f" (coordinator {self._coordinator.coordinator or 'not found yet'})"
-                )
-                error.__cause__ = ask.last_error
-                ask.promise.set_exception(error)
-        self._drop_done()
+        coordinator = str(self._coordinator.coordinator or "not found yet")
+        for pending in (self._commits, self._fetches.pending):
+            pending.expire(self._member.group_id, coordinator, now)
 
-    def _fail_async(self) -> None:
-        """An async commit waits for the coordinator lookup, and fails with it."""
+    def _fail_async_commits(self) -> None:
+        """Fail the commits without a deadline if the coordinator was not found: they do not wait for another lookup."""
         error = self._coordinator.last_error
         if error is None:
             return
         for commit in self._commits:
             if commit.deadline is None and not commit.in_flight:
-                for one in (commit, *commit.merged):
-                    one.promise.set_exception(error)
-        self._drop_done()
-
-    def _deadline_wait(self, now: float) -> float:
-        deadlines = [ask.deadline for ask in (*self._commits, *self._lookups) if ask.deadline is not None]
-        return max(0.0, min(deadlines) - now) if deadlines else FOREVER
-
-    def _drop_done(self) -> None:
-        self._commits = [c for c in self._commits if not c.promise.done]
-        self._lookups = [lookup for lookup in self._lookups if not lookup.promise.done]
+                commit.fail(error)
+        self._commits.drop_done()
 
     # --- OffsetCommit ----------------------------------------------------------------------------------------------
 
-    def _commit_request(self, commit: PendingCommit, now: float) -> UnsentRequest | None:
+    def _commit_request(self, commit: PendingCommit) -> UnsentRequest | None:
         generation = Generation()
         instance_id = None
         if self._subscription.is_group_managed:
             if not self._member.may_commit:
-                for one in (commit, *commit.merged):
-                    one.promise.set_exception(self._not_a_member())
+                commit.fail(self._not_a_member())
                 return None
             generation, instance_id = self._member.generation, self._member.group_instance_id
         offsets, ids = commit.request()
@@ -311,7 +228,7 @@ class CommitManager:
         return UnsentRequest(
             OFFSET_COMMIT,
             message,
-            lambda reply: self._on_commit(parts, ids, generation, reply),
+            lambda reply: self._on_reply(parts, ids, generation, reply),
             node=self._coordinator.connection_id,
             max_version=last_version(ids),
         )
@@ -322,39 +239,36 @@ class CommitManager:
             return RebalanceInProgressError(
                 f"offsets of group {group!r} cannot be committed while it rebalances; poll() to rejoin, then commit"
             )
-        if isinstance(self._member, Member) and self._member.fenced is not None:
-            return self._member.fenced  # a heartbeat heard of it before
-        return CommitFailedError(
+        return self._protocol.fencing_error or CommitFailedError(
             f"this consumer is not a member of group {group!r} right now, so its partitions may belong to another one;"
             " poll() to rejoin. If this happens often, raise max_poll_interval_ms or lower max_poll_records"
         )
 
-    def _on_commit(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
-        """End every commit of a request, or let it be retried. `parts`: each with the offsets it had when it was
-        sent."""
+    def _on_reply(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
+        """Finish or retry every commit of a request. `parts`: each commit with the offsets that were sent for it."""
         for commit, _ in parts:
-            commit.in_flight = False
+            commit.mark_answered()
         if reply.error is not None:
             if reply.error.retriable:
                 self._coordinator.mark_unknown(reply.error, reply.now)
             for commit, _ in parts:
-                self._retry_or_fail(commit, reply.error, reply.now, retriable=reply.error.retriable)
-            return
-        self._metrics.on_commit_response(reply.now - reply.sent_at, reply.now)
-        codes = commit_codes(reply.message, ids)
-        for commit, offsets in parts:
-            self._end_commit(commit, offsets, {tp: codes[tp] for tp in offsets if codes.get(tp)}, sent, reply.now)
-        self._drop_done()
+                commit.retry_or_fail(reply.error, reply.now, retriable=reply.error.retriable)
+        else:
+            self._metrics.on_commit_response(reply.now - reply.sent_at, reply.now)
+            codes = commit_codes(reply.message, ids)
+            for commit, offsets in parts:
+                self._finish(commit, offsets, {tp: codes[tp] for tp in offsets if codes.get(tp)}, sent, reply.now)
+        self._commits.drop_done()
 
-    def _end_commit(
+    def _finish(
         self, commit: PendingCommit, offsets: Offsets, codes: Mapping[TopicPartition, int], sent: Generation, now: float
     ) -> None:
         unauthorized = set()
         for tp, code in codes.items():
-            reaction = self._reactions[code]
-            if reaction is not GroupErrorAction.TOPIC_AUTHORIZATION:
+            action = self._protocol.commit_actions[code]
+            if action is not GroupErrorAction.TOPIC_AUTHORIZATION:
                 where = f"commit of {tp} in group {self._member.group_id!r}"
-                self._react_to_commit(commit, sent, code, reaction, where, now)
+                self._react(commit, sent, code, action, where, now)
                 return
             unauthorized.add(tp.topic)
         if unauthorized:
@@ -366,136 +280,36 @@ class CommitManager:
             self.on_committed(offsets)
         commit.promise.set_result(offsets)
 
-    def _react_to_commit(
-        self, commit: PendingCommit, sent: Generation, code: int, reaction: GroupErrorAction, where: str, now: float
+    def _react(
+        self, commit: PendingCommit, sent: Generation, code: int, action: GroupErrorAction, where: str, now: float
     ) -> None:
         member = self._member
         unchanged = member.generation == sent
-        if code == Errors.UNKNOWN_TOPIC_ID and self._ids is not None:
-            self._ids.unknown()
-        if code in TOPIC_GONE and (commit.is_auto_commit or self._is_recreated(commit)):
-            # Deleted under us. Java retries until max_poll_interval_ms, and the member reads nothing so long.
+        if code == Errors.UNKNOWN_TOPIC_ID:
+            self._protocol.on_unknown_topic_id()
+        if code in TOPIC_GONE and (commit.is_auto_commit or self._protocol.is_recreated(commit.ids)):
+            # The topic was deleted. Java retries until max_poll_interval_ms, and the member reads nothing meanwhile.
             commit.promise.set_exception(error_for(code, where, operation="Read"))
-        elif reaction in (GroupErrorAction.RETRY, GroupErrorAction.COORDINATOR):
-            if reaction is GroupErrorAction.COORDINATOR:
+        elif action in (GroupErrorAction.RETRY, GroupErrorAction.COORDINATOR):
+            if action is GroupErrorAction.COORDINATOR:
                 self._coordinator.mark_unknown(error_for(code), now)
-            self._retry_or_fail(commit, error_for(code, where), now, retriable=True)
-        elif reaction is GroupErrorAction.STALE_EPOCH and commit.before_rebalance:
-            self._retry_or_fail(commit, error_for(code, where), now, retriable=member.may_commit)
-        elif reaction is GroupErrorAction.REJOIN:
+            commit.retry_or_fail(error_for(code, where), now, retriable=True)
+        elif action is GroupErrorAction.STALE_EPOCH and commit.before_rebalance:
+            commit.retry_or_fail(error_for(code, where), now, retriable=member.may_commit)
+        elif action is GroupErrorAction.REJOIN:
             member.request_rejoin("a commit met a rebalance")
             commit.promise.set_exception(RebalanceInProgressError(where))
-        elif reaction is GroupErrorAction.FENCED and unchanged:
+        elif action is GroupErrorAction.FENCED and unchanged:
             self._fenced = FencedInstanceIdError(where)
             commit.promise.set_exception(self._fenced)
-        elif reaction is GroupErrorAction.RAISE:
+        elif action is GroupErrorAction.RAISE:
             commit.promise.set_exception(error_for(code, where, operation="Read"))
         elif not unchanged and member.rebalancing:
             commit.promise.set_exception(RebalanceInProgressError(where))
         else:
-            if unchanged and isinstance(member, Member) and reaction is not GroupErrorAction.FENCED:
-                member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)
+            if unchanged and action is not GroupErrorAction.FENCED:
+                keep_member_id = action is GroupErrorAction.RESET_KEEP_ID
+                self._protocol.on_commit_refused(error_for(code), keep_member_id=keep_member_id)
             error = self._not_a_member()
             error.__cause__ = error_for(code, where)
             commit.promise.set_exception(error)
-        self._drop_done()
-
-    def _is_recreated(self, commit: PendingCommit) -> bool:
-        """Whether a topic that was read was deleted and made anew: the new one has nothing to do with its offsets."""
-        return self._ids is not None and self._ids.outdated(commit.ids)
-
-    def _retry_or_fail(self, ask: PendingRequest, error: KafkaError, now: float, *, retriable: bool) -> None:
-        ask.last_error = error
-        if retriable and ask.deadline is not None and now < ask.deadline:
-            ask.backoff.failed(now)
-        else:
-            ask.promise.set_exception(error)
-            self._drop_done()
-
-    def _start_auto_commit(self, now: float) -> None:
-        offsets = self._subscription.all_consumed()
-        if not offsets:
-            return
-        self._auto_commit_promise = self.commit(offsets, automatic=True)
-
-        def finished(promise: Promise[Offsets]) -> None:
-            self._auto_commit_promise = None
-            if promise.error is None:
-                self._auto_commit_failures.reset()
-                return
-            suppressed = self._auto_commit_failures.failed([str(promise.error)], now)
-            if suppressed is not None:
-                since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
-                group, error = self._member.group_id, promise.error
-                log.warning("group %s: auto-commit failed, will be tried again: %s%s", group, error, since)
-            if promise.error.retriable and getattr(promise.error, "code", 0) not in TOPIC_GONE:
-                self._auto_commit_due = now + self._config.retry_backoff_ms
-
-        self._auto_commit_promise.add_done_callback(finished)
-        if self.on_auto_commit is not None:
-            notify = self.on_auto_commit
-            self._auto_commit_promise.add_done_callback(lambda promise: notify(offsets, promise.error))
-
-    # --- OffsetFetch -----------------------------------------------------------------------------------------------
-
-    def _lookup_request(self, lookup: PendingOffsetFetch, now: float) -> UnsentRequest:
-        asking = Generation() if isinstance(self._member, Member) else self._member.generation
-        ids: Ids = {} if self._ids is None else self._ids.present(lookup.partitions)
-        message = lookup_message(self._member.group_id, asking, lookup.partitions, ids)
-        return UnsentRequest(
-            OFFSET_FETCH,
-            message,
-            lambda reply: self._on_lookup(lookup, ids, reply),
-            node=self._coordinator.connection_id,
-            max_version=last_version(ids),
-        )
-
-    def _on_lookup(self, lookup: PendingOffsetFetch, ids: Ids, reply: Reply) -> None:
-        lookup.in_flight = False
-        if reply.error is not None:
-            if reply.error.retriable:
-                self._coordinator.mark_unknown(reply.error, reply.now)
-            self._retry_or_fail(lookup, reply.error, reply.now, retriable=reply.error.retriable)
-            return
-        group = reply.message.groups[0] if reply.version >= 8 else reply.message
-        where = f"committed offsets of group {self._member.group_id!r}"
-        if group.error_code:
-            self._react_to_lookup(self._lookup_reactions, lookup, group.error_code, where, reply.now)
-            return
-        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(sorted(lookup.partitions))
-        unauthorized: set[str] = set()
-        for topic in group.topics:
-            name = name_of(topic, ids)
-            if name is None:
-                continue
-            for partition in topic.partitions:
-                tp = TopicPartition(name, partition.partition_index)
-                if self._partition_reactions[partition.error_code] is GroupErrorAction.TOPIC_AUTHORIZATION:
-                    unauthorized.add(name)
-                elif partition.error_code:
-                    about = f"{where} for {tp}"
-                    self._react_to_lookup(self._partition_reactions, lookup, partition.error_code, about, reply.now)
-                    return
-                elif partition.committed_offset >= 0:
-                    found[tp] = OffsetAndMetadata(
-                        partition.committed_offset, partition.metadata, partition.committed_leader_epoch
-                    )
-        if unauthorized:
-            topics = frozenset(unauthorized)
-            about = f"{where}: refused for {sorted(topics)}"
-            lookup.promise.set_exception(TopicAuthorizationError(about, topics=topics, operation="Describe"))
-        else:
-            lookup.promise.set_result(found)
-        self._drop_done()
-
-    def _react_to_lookup(self, table: Table, lookup: PendingOffsetFetch, code: int, where: str, now: float) -> None:
-        reaction = table[code]
-        error = error_for(code, where, operation="Describe")
-        if code == Errors.UNKNOWN_TOPIC_ID and self._ids is not None:
-            self._ids.unknown()
-        if reaction is GroupErrorAction.STALE_EPOCH and self._member.may_commit:
-            reaction = GroupErrorAction.RETRY
-        if reaction is GroupErrorAction.COORDINATOR:
-            self._coordinator.mark_unknown(error, now)
-        retriable = reaction in (GroupErrorAction.RETRY, GroupErrorAction.COORDINATOR)
-        self._retry_or_fail(lookup, error, now, retriable=retriable)

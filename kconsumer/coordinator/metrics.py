@@ -58,12 +58,12 @@ def callback_rows(kind: str) -> tuple[Row, ...]:
 class GroupMetrics:
     """What happens between one member and its coordinator. All times are ms."""
 
-    def __init__(self, metrics: Metrics, *, epochs: bool = False) -> None:
-        """`epochs`: of the protocol of KIP-848, which has no JoinGroup and no SyncGroup."""
+    def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
+        """`joins`: the group protocol has JoinGroup and SyncGroup. The consumer protocol has not."""
         self._metrics = metrics
-        joins: tuple[tuple[Row, ...], ...] = ((), ()) if epochs else (JOIN, SYNC)
+        rebalance: tuple[tuple[Row, ...], ...] = (JOIN, SYNC) if joins else ((), ())
         self._heartbeat, self._join, self._sync, self._rebalance, self._failed, self._commit = (
-            metrics.sensor(GROUP, rows) for rows in (HEARTBEAT, *joins, REBALANCE, FAILED_REBALANCE, COMMIT)
+            metrics.sensor(GROUP, rows) for rows in (HEARTBEAT, *rebalance, REBALANCE, FAILED_REBALANCE, COMMIT)
         )
         self._callbacks = {kind: metrics.sensor(GROUP, callback_rows(kind)) for kind in CALLBACKS}
         self._heartbeat_at: float | None = None

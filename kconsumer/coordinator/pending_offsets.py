@@ -1,19 +1,19 @@
-"""Commits and look-ups of committed offsets that are not finished: what each sends, and with which others.
+"""Commits and fetches of committed offsets that have no result yet, in the order in which they were made.
 
-Decides what a retried commit says and what two merged ones say together. When they are sent, and what a response means,
-is decided in `commits.py`.
+Decides when one of them is due, retried or too late, what a retried commit contains, and what merged commits contain.
+What a response means is decided in `commits.py` and `offset_fetches.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kconsumer.backoff import RetryTimer
 from kconsumer.coordinator.commit_messages import Ids
-from kconsumer.errors import KafkaError
-from kconsumer.managers import Promise
+from kconsumer.errors import KafkaError, TimeoutError
+from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -21,14 +21,36 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One commit or one look-up: what the caller waits for, and how often it was tried."""
+    """One commit, or one fetch of committed offsets."""
 
     promise: Promise[Any]
     backoff: RetryTimer
-    deadline: float | None  # None: tried once (an asynchronous commit)
+    deadline: float | None  # ms; None: sent once (an asynchronous commit)
     in_flight: bool = False
-    tried: bool = False
+    tried: bool = False  # it was sent at least once
     last_error: KafkaError | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Returns True if it may be sent, after its backoff. One without time left is sent once all the same, as in
+        Java."""
+        is_late = self.deadline is not None and now >= self.deadline
+        return not (self.in_flight or self.promise.done or (is_late and self.tried))
+
+    def mark_sent(self) -> None:
+        """Note that the request was sent."""
+        self.in_flight = self.tried = True
+
+    def mark_answered(self) -> None:
+        """Note that the request has a response, or failed."""
+        self.in_flight = False
+
+    def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
+        """Start the backoff before the next attempt, or fail the promise if there is no time for one."""
+        self.last_error = error
+        if retriable and self.deadline is not None and now < self.deadline:
+            self.backoff.failed(now)
+        else:
+            self.promise.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,22 +58,22 @@ class PendingCommit(PendingRequest):
     """Offsets to commit."""
 
     offsets: Offsets = field(default_factory=dict)
-    ids: Ids = field(default_factory=dict)  # of the topics read, when it was made; or none
-    before_rebalance: bool = False  # the member must know how it went before it gives partitions up
+    ids: Ids = field(default_factory=dict)  # of the topics that were read, as of the call; empty if not all are known
+    before_rebalance: bool = False  # the rebalance waits for the result
     is_auto_commit: bool = False
-    must_send: bool = False  # somebody does nothing else until it is done
-    merged: list[PendingCommit] = field(default_factory=list)  # later ones that are sent in the same request
-    _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # for a retry
+    must_send: bool = False  # a caller or a rebalance waits for it: do not hold it back
+    merged: list[PendingCommit] = field(default_factory=list)  # later commits that are sent in the same request
+    _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # offsets for a retry
     _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
 
     def supersede(self, offsets: Offsets, ids: Ids) -> None:
-        """Note that a later commit has newer offsets of some partitions. A retry says those: it may arrive after the
-        later commit, and must not set it back."""
+        """Note that a later commit has newer offsets of some partitions. A retry sends those: it may arrive after the
+        later commit, and must not set the group back."""
         self._newer.update({tp: offset for tp, offset in offsets.items() if tp in self.offsets})
         self._newer_ids.update({tp: topic_id for tp, topic_id in ids.items() if tp in self.ids})
 
     def request(self) -> tuple[Offsets, Ids]:
-        """What to send: later offsets of a partition take the place of earlier ones."""
+        """Returns the offsets and topic ids to send. Later offsets of a partition replace earlier ones."""
         if self.tried:
             self.offsets, self.ids = {**self.offsets, **self._newer}, {**self.ids, **self._newer_ids}
         offsets, ids = dict(self.offsets), dict(self.ids)
@@ -60,9 +82,87 @@ class PendingCommit(PendingRequest):
             ids.update(commit.ids)
         return offsets, ids
 
+    def hasten(self) -> None:
+        """Send it with the next poll, whatever is in flight."""
+        self.must_send = True
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail this commit and those that are merged with it."""
+        for commit in (self, *self.merged):
+            commit.promise.set_exception(error)
+
 
 @dataclass(slots=True, eq=False)
 class PendingOffsetFetch(PendingRequest):
-    """Partitions whose committed offsets are wanted."""
+    """Partitions whose committed offsets a caller waits for."""
 
     partitions: frozenset[TopicPartition] = frozenset()
+
+
+R = TypeVar("R", bound=PendingRequest)
+
+
+class PendingRequests(Generic[R]):
+    """All requests of one kind that have no result yet, oldest first."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description  # for the error of a request that is too late
+        self._pending: list[R] = []
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._pending)
+
+    def __getitem__(self, index: int) -> R:
+        return self._pending[index]
+
+    def first(self, count: int) -> list[R]:
+        """Returns the oldest ones."""
+        return self._pending[:count]
+
+    def after(self, count: int) -> list[R]:
+        """Returns all but the oldest ones."""
+        return self._pending[count:]
+
+    def append(self, request: R) -> None:
+        """Add the newest one."""
+        self._pending.append(request)
+
+    def drop_done(self) -> None:
+        """Remove those that have a result."""
+        self._pending = [request for request in self._pending if not request.promise.done]
+
+    def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
+        """Returns the requests of those candidates that are due. `build` returns None for one that it has failed."""
+        result = PollResult(wait_ms=self.deadline_wait_ms(now))
+        for pending in candidates:
+            if not pending.is_due(now):
+                continue
+            backoff_ms = pending.backoff.remaining_ms(now)
+            if backoff_ms > 0:
+                result.wait_ms = min(result.wait_ms, backoff_ms)
+                continue
+            request = build(pending)
+            if request is not None:
+                pending.mark_sent()
+                result.requests.append(request)
+        self.drop_done()
+        return result
+
+    def expire(self, group_id: str, coordinator: str, now: float) -> None:
+        """Fail those whose deadline has passed."""
+        for pending in self._pending:
+            if pending.deadline is not None and now >= pending.deadline and not pending.promise.done:
+                error = TimeoutError(
+                    f"the {self._description} for group {group_id!r} did not finish in time (coordinator {coordinator})"
+                )
+                error.__cause__ = pending.last_error
+                pending.promise.set_exception(error)
+        self.drop_done()
+
+    def deadline_wait_ms(self, now: float) -> float:
+        """Returns the time until the next deadline (ms)."""
+        deadlines = [pending.deadline for pending in self._pending if pending.deadline is not None]
+        return max(0.0, min(deadlines) - now) if deadlines else FOREVER

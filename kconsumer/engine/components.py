@@ -19,10 +19,11 @@ from kconsumer.config.option_groups import (
     RetryConfig,
 )
 from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.classic_protocol.classic_commits import ClassicCommitProtocol
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
 from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
 from kconsumer.coordinator.classic_protocol.state import Member
-from kconsumer.coordinator.commit_messages import TopicIds
+from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membership
@@ -47,7 +48,6 @@ from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 
 if TYPE_CHECKING:
-    from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 
@@ -121,58 +121,67 @@ class Components:
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
         if group_id is None:
             return None
-        config = self.config
-        member = _make_member(config, group_id)
-        coordinator = CoordinatorManager(config.select(RetryConfig), group_id, self._rng)
-        metrics = GroupMetrics(self.metrics, epochs=not isinstance(member, Member))
-        metrics.watch_assignment(self.subscription.assigned)
-        ids = None if isinstance(member, Member) else TopicIds(self.cluster, self.subscription, self.metadata)
-        commits = CommitManager(
-            config.select(CommitConfig), member, self.subscription, coordinator, metrics, ids, self._rng
-        )
-        rebalance_config = config.select(GroupRebalanceConfig)
-        membership: Membership[Any]
-        heartbeat: AbstractHeartbeatManager[Any]
-        if isinstance(member, Member):
-            heartbeat = HeartbeatManager(rebalance_config, member, coordinator, metrics, self._rng)
-            membership = ClassicMembership(
-                rebalance_config,
-                member,
-                self.cluster,
-                self.subscription,
-                self.metadata,
-                coordinator,
-                commits,
-                heartbeat,
-                tuple(assignors),
-                metrics,
-                self._rng,
-            )
+        coordinator = CoordinatorManager(self.config.select(RetryConfig), group_id, self._rng)
+        if self.config.group_protocol == "classic":
+            group = self._make_classic_group(group_id, coordinator, assignors)
         else:
-            membership = self._make_epochs(member, coordinator, commits, metrics)
-            heartbeat = membership.heartbeat
+            group = self._make_consumer_group(group_id, coordinator)
+        group.metrics.watch_assignment(self.subscription.assigned)
         coordinator.on_found.append(self._coordinator_found)
+        return group
+
+    def _make_classic_group(
+        self, group_id: str, coordinator: CoordinatorManager, assignors: Collection[Assignor]
+    ) -> Group:
+        config = self.config.select(GroupRebalanceConfig)
+        member = Member(group_id, self.config.group_instance_id)
+        metrics = GroupMetrics(self.metrics)
+        commits = self._make_commits(ClassicCommitProtocol(member), coordinator, metrics)
+        heartbeat = HeartbeatManager(config, member, coordinator, metrics, self._rng)
+        membership = ClassicMembership(
+            config,
+            member,
+            self.cluster,
+            self.subscription,
+            self.metadata,
+            coordinator,
+            commits,
+            heartbeat,
+            tuple(assignors),
+            metrics,
+            self._rng,
+        )
         return Group(member, coordinator, commits, metrics, membership, heartbeat)
 
-    def _make_epochs(
-        self, member: ConsumerMember, coordinator: CoordinatorManager, commits: CommitManager, metrics: GroupMetrics
-    ) -> ConsumerMembership:
-        from kconsumer.coordinator.consumer_protocol.manager import (
-            ConsumerMembership,  # these two are for the other protocol only
-        )
+    def _make_consumer_group(self, group_id: str, coordinator: CoordinatorManager) -> Group:
+        # Consumers of the classic protocol do not load these modules.
+        from kconsumer.coordinator.consumer_protocol.consumer_commits import ConsumerCommitProtocol
+        from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
+        from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
         from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 
-        names = TopicNames(self.cluster, self.metadata)
-        return ConsumerMembership(
+        member = ConsumerMember(group_id, self.config.group_instance_id)
+        metrics = GroupMetrics(self.metrics, joins=False)
+        protocol = ConsumerCommitProtocol(member, self.cluster, self.subscription, self.metadata)
+        commits = self._make_commits(protocol, coordinator, metrics)
+        membership = ConsumerMembership(
             self.config.select(GroupRebalanceConfig),
             member,
             self.subscription,
             self.metadata,
             coordinator,
             commits,
-            names,
+            TopicNames(self.cluster, self.metadata),
             metrics,
             self._rng,
+        )
+        return Group(member, coordinator, commits, metrics, membership, membership.heartbeat)
+
+    def _make_commits(
+        self, protocol: CommitProtocol, coordinator: CoordinatorManager, metrics: GroupMetrics
+    ) -> CommitManager:
+        return CommitManager(
+            self.config.select(CommitConfig), protocol, self.subscription, coordinator, metrics, self._rng
         )
 
     def _managers(self) -> list[RequestManager]:
@@ -218,11 +227,3 @@ class Components:
             nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
         if nodes:
             self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
-
-
-def _make_member(config: ConsumerConfig, group_id: str) -> Member | ConsumerMember:
-    if config.group_protocol == "classic":
-        return Member(group_id, config.group_instance_id)
-    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember  # for the other protocol only
-
-    return ConsumerMember(group_id, config.group_instance_id)

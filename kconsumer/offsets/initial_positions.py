@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
-from kconsumer.coordinator.commits import CommitManager, Committed
+from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.offset_fetches import Committed
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError

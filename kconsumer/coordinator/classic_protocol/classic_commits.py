@@ -1,0 +1,60 @@
+"""Commits under the classic protocol: topics go by name, and a refused commit may end the membership.
+
+Decides what `CommitProtocol` asks for; nothing about when requests are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kconsumer.coordinator.classic_protocol.state import Generation, Member
+from kconsumer.coordinator.commit_messages import Ids
+from kconsumer.coordinator.commit_protocol import CommitProtocol
+from kconsumer.coordinator.error_actions import COMMIT_ACTIONS, OFFSET_FETCH_ACTIONS, OFFSET_FETCH_GROUP_ACTIONS
+from kconsumer.errors import KafkaError
+from kconsumer.types import TopicPartition
+
+
+class ClassicCommitProtocol(CommitProtocol):
+    """Commits with a generation and topic names."""
+
+    commit_actions = COMMIT_ACTIONS
+    fetch_group_actions = OFFSET_FETCH_GROUP_ACTIONS
+    fetch_partition_actions = OFFSET_FETCH_ACTIONS
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    @property
+    def member(self) -> Member:
+        """The member whose offsets are committed."""
+        return self._member
+
+    @property
+    def fetch_generation(self) -> Generation:
+        """OffsetFetch names no member: the coordinator does not check it under this protocol."""
+        return Generation()
+
+    @property
+    def fencing_error(self) -> KafkaError | None:
+        """The error of the heartbeat that found this member fenced, if one did."""
+        return self._member.fenced
+
+    def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
+        """Reset the generation, so that the next poll joins again."""
+        self._member.reset(str(error), keep_member_id=keep_member_id)
+
+    def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
+        """Returns no ids."""
+        return {}
+
+    def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
+        """Returns no ids."""
+        return {}
+
+    def is_recreated(self, ids: Ids) -> bool:
+        """Returns False: names do not show it."""
+        return False
+
+    def on_unknown_topic_id(self) -> None:
+        """Nothing to do: no request has ids."""

@@ -1,0 +1,85 @@
+"""Commits under the consumer protocol (KIP-848): topics go by id where ids are known, and only heartbeats end the
+membership.
+
+An id is better than a name for what was read: a topic that was deleted and created again has the same name, but offsets
+of the old topic mean nothing in the new one. A request has ids if all of its topics' ids are known, as in Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.commit_messages import Ids
+from kconsumer.coordinator.commit_protocol import CommitProtocol
+from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
+from kconsumer.coordinator.error_actions import (
+    CONSUMER_COMMIT_ACTIONS,
+    CONSUMER_OFFSET_FETCH_ACTIONS,
+    CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
+)
+from kconsumer.errors import KafkaError
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
+
+
+class ConsumerCommitProtocol(CommitProtocol):
+    """Commits with a member epoch and topic ids."""
+
+    commit_actions = CONSUMER_COMMIT_ACTIONS
+    fetch_group_actions = CONSUMER_OFFSET_FETCH_GROUP_ACTIONS
+    fetch_partition_actions = CONSUMER_OFFSET_FETCH_ACTIONS
+
+    def __init__(
+        self, member: ConsumerMember, cluster: Cluster, subscription: SubscriptionState, metadata: MetadataManager
+    ) -> None:
+        self._member = member
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+
+    @property
+    def member(self) -> ConsumerMember:
+        """The member whose offsets are committed."""
+        return self._member
+
+    @property
+    def fetch_generation(self) -> Generation:
+        """OffsetFetch names the member and its member epoch, which the coordinator checks."""
+        return self._member.generation
+
+    @property
+    def fencing_error(self) -> KafkaError | None:
+        """None: a fenced member reports its error by itself."""
+        return None
+
+    def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
+        """Nothing to do: the next heartbeat learns what became of the member."""
+
+    def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
+        """Returns the ids of the topics that the positions come from, whatever their names mean by now."""
+        return _all_or_none(partitions, self._consumed_id)
+
+    def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
+        """Returns the ids of the topics as they are now."""
+        return _all_or_none(partitions, lambda tp: self._cluster.topic_id(tp.topic))
+
+    def is_recreated(self, ids: Ids) -> bool:
+        """Returns True if metadata has another id for one of these topics."""
+        return any(self._cluster.topic_id(tp.topic) not in (None, topic_id) for tp, topic_id in ids.items())
+
+    def on_unknown_topic_id(self) -> None:
+        """Request metadata: our ids may be the old ones."""
+        self._metadata.request_update()
+
+    def _consumed_id(self, tp: TopicPartition) -> bytes | None:
+        state = self._subscription.find(tp)
+        read_from = None if state is None else state.topic_id
+        return read_from or self._cluster.topic_id(tp.topic)
+
+
+def _all_or_none(partitions: Collection[TopicPartition], find: Callable[[TopicPartition], bytes | None]) -> Ids:
+    found = {tp: topic_id for tp in partitions if (topic_id := find(tp)) is not None}
+    return found if len(found) == len(partitions) else {}
