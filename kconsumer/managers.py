@@ -1,10 +1,10 @@
-"""What every manager speaks: requests it wants sent, replies it gets, promises it keeps.
+"""What all managers have in common: the requests they return, the replies they get, the promises they complete.
 
-A manager never sends. `poll(now)` returns the requests it wants now and how long it may be left alone; the engine
-sends them and calls each request's `handler` with a `Reply`. Blocking calls of the public API are `Promise`s that a
-manager keeps while the engine drives it.
+A manager never sends. `poll(now)` returns the requests to send now and for how long the manager needs no other poll;
+the engine sends them and calls the `handler` of each with a `Reply`. A blocking call of the public API waits for a
+`Promise`, which a manager completes while the engine polls it.
 
-What is made for every request is written out here: `@dataclass` would compile it anew in each process.
+Classes with an instance per request are written out: `@dataclass` would generate their methods in each process.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ FOREVER = float("inf")
 
 
 class Reply:
-    """The end of a request: a message of the response class, or the error that took its place.
-
-    `error` is a client-side one (connection lost, timed out, no common version); error codes inside `message` are the
-    handler's business. `now` is when it arrived and `sent_at` when the request left (ms), `version` the version spoken,
-    `node` the connection id.
-    """
+    """The end of a request: a message of the response class, or the error that took its place."""
 
     __slots__ = ("error", "message", "node", "now", "sent_at", "version")
 
@@ -42,17 +37,19 @@ class Reply:
         node: str = "",
         sent_at: float = 0.0,
     ) -> None:
-        self.message, self.error = message, error
-        self.now, self.sent_at = now, sent_at
-        self.version, self.node = version, node
+        self.message = message
+        self.error = error  # of this client: disconnected, timed out, no common version; not a code in `message`
+        self.now = now  # when it arrived (ms)
+        self.version = version  # of the request
+        self.node = node  # connection id
+        self.sent_at = sent_at  # ms
 
     def __repr__(self) -> str:
-        return f"<Reply from {self.node or 'nobody'}, v{self.version}: {self.error or self.message!r}>"
+        return f"<Reply from {self.node or 'no node'}, v{self.version}: {self.error or self.message!r}>"
 
 
 class UnsentRequest:
-    """A request a manager wants sent. `node` is a connection id ("3", or "+3" for the coordinator's own
-    connection to broker 3); None means any broker. `timeout_ms` None means `request_timeout_ms`."""
+    """A request that a manager wants to send."""
 
     __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
 
@@ -67,7 +64,8 @@ class UnsentRequest:
         max_version: int = 32767,
     ) -> None:
         self.api, self.message, self.handler = api, message, handler
-        self.node, self.timeout_ms = node, timeout_ms
+        self.node = node  # connection id: "3", or "+3" for a coordinator's own connection to broker 3; None: any
+        self.timeout_ms = timeout_ms  # None: request_timeout_ms
         self.min_version, self.max_version = min_version, max_version
 
     def __repr__(self) -> str:
@@ -75,10 +73,7 @@ class UnsentRequest:
 
 
 class PollResult:
-    """Requests to send now, and for how many ms the manager need not be polled again unless something happens.
-
-    `disconnect`: a connection to close before; what waits for it or is under way on it fails.
-    """
+    """What a manager wants the engine to do."""
 
     __slots__ = ("disconnect", "requests", "wait_ms")
 
@@ -86,23 +81,23 @@ class PollResult:
         self, requests: list[UnsentRequest] | None = None, wait_ms: float = FOREVER, disconnect: str | None = None
     ) -> None:
         self.requests = [] if requests is None else requests
-        self.wait_ms = wait_ms
-        self.disconnect = disconnect
+        self.wait_ms = wait_ms  # no poll is needed for this long, unless something happens
+        self.disconnect = disconnect  # a connection to close first; its waiting and in-flight requests fail
 
     def __repr__(self) -> str:
         return f"<PollResult: {self.requests}, wait {self.wait_ms} ms, disconnect {self.disconnect}>"
 
 
 class RequestManager(Protocol):
-    """Anything an engine can drive."""
+    """Any manager that an engine polls."""
 
     def poll(self, now: float) -> PollResult:
-        """What to send at `now` (ms)."""
+        """Returns the requests to send at `now` (ms)."""
         ...
 
 
 class Promise(Generic[T]):
-    """A value that a manager will have later. Kept once; callbacks run at once if it is kept already."""
+    """A value that a manager will have later (Java `RequestFuture`). It is completed once."""
 
     __slots__ = ("_callbacks", "done", "error", "value")
 
@@ -113,25 +108,25 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     def set_result(self, value: T) -> None:
-        """Finish with a value; ignored if already finished."""
+        """Complete with a value; ignored if completed already."""
         self._finish(value, None)
 
     def set_exception(self, error: KafkaError) -> None:
-        """Finish with an error; ignored if already finished."""
+        """Complete with an error; ignored if completed already."""
         self._finish(None, error)
 
     def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
-        """Call `callback(self)` when finished."""
+        """Call `callback(self)` when completed, at once if it is."""
         if self.done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def result(self) -> T:
-        """The value, or raise the error. Only for a finished promise."""
+        """Returns the value, or raises the error. Only for a completed promise."""
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value]  # kept with a T, which may itself be None
+        return self.value  # type: ignore[return-value]  # completed with a T, which may itself be None
 
     def _finish(self, value: T | None, error: KafkaError | None) -> None:
         if self.done:

@@ -64,7 +64,7 @@ class CompletedFetch:
         topic_id: bytes | None = None,
     ) -> None:
         self.chain = chain
-        self.topic_id = topic_id  # tells topics of the same name apart
+        self.topic_id = topic_id  # distinguishes topics of the same name
         self.block = block  # the memory that its bytes are in
         self.decompressed_block: Block | None = None  # the memory of the batch decompressed last
         self.arrived_at = arrived_at
@@ -134,7 +134,7 @@ class FetchChain:
         self.state = state
         self.leader: LeaderAndEpoch = position.leader  # whose log the chain is read from
         self.position = position.offset  # where the consumer's position must be: the first record not taken from it
-        self.next_offset: int | None = position.offset  # where the next fetch starts; None: only decoding can tell
+        self.next_offset: int | None = position.offset  # where the next fetch starts; None: unknown before decoding
         self.fetches: deque[CompletedFetch] = deque()
         self.failures = 0  # failed fetches in a row
         self.buffered_since = 0.0  # when the oldest of its present fetches was added to the empty chain (ms)

@@ -1,6 +1,6 @@
-"""What a partition's error code in a Fetch response leads to: one table (java-like: `FetchCollector`).
+"""What a partition's error code in a Fetch response leads to, in one table (as in Java's `FetchCollector`).
 
-Decides nothing by itself: the manager and the collector walk the table. A code that is not in it is raised.
+Decides nothing by itself: the response handler and the collector use the table. A code without a row is raised.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kconsumer.types import TopicPartition
 
 
 class FetchErrorAction(ErrorAction):
-    """What follows from an error code. RESET and RAISE wait for the turn of their partition, so that what was
-    fetched before is returned first; the others act when the response arrives."""
+    """What follows from an error code. RESET and RAISE wait until their partition is next to be read, so that the
+    records before the error are returned first; the others take effect when the response arrives."""
 
     ACCEPT = "take the records"
-    REFRESH = "ask for metadata, forget the preferred replica, fetch again"
+    REFRESH = "request metadata, clear the preferred replica, fetch again"
     RETRY = "fetch again"
     RESET = "reset the position by policy, or raise OffsetOutOfRangeError"
     RAISE = "raise in every poll until the user acts or another fetch from there succeeds"
@@ -44,18 +44,18 @@ ERROR_ACTIONS: ErrorTable[FetchErrorAction] = ErrorTable(
     default=RAISE,
 )
 
-# With these the broker may name the new leader in the response itself (KIP-951).
+# With these codes the response may contain the new leader (KIP-951).
 NAMES_LEADER = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
-    """A code as an error that knows its partition and offset."""
+    """Returns the error for a code, with partition and offset."""
     error: BrokerError
     if code == Errors.TOPIC_AUTHORIZATION_FAILED:
         about = f"fetching from {tp} at offset {offset}"
         error = TopicAuthorizationError(about, topics=frozenset({tp.topic}), operation="Read")
     elif code == Errors.CORRUPT_MESSAGE:
-        error = error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to go on")
+        error = error_for(code, f"the broker could not read {tp} at offset {offset}; seek past it to continue")
     else:
         error = error_for(code, f"fetching from {tp} at offset {offset}")
     error.topic_partition, error.offset = tp, offset

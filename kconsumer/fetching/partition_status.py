@@ -64,7 +64,7 @@ class FetchContext:
 
     @property
     def node(self) -> Node | None:
-        """The broker that it is to be fetched from."""
+        """The broker to fetch it from."""
         return self.leader.leader if self.broker is None else self.broker.node
 
     @property

@@ -174,7 +174,7 @@ class FetchResponseHandler:
         )
         next_offset = next_fetch_offset(records)
         context.tally.expect()
-        # An end at or before the start means corrupt headers: only decoding can find out more.
+        # An end at or before the start means corrupt headers: the end is unknown before decoding.
         self._buffer.append(fetch, next_offset[0] if next_offset is not None and next_offset[0] > offset else None)
 
     def _buffer_error(

@@ -1,1 +1,1 @@
-"""Managers of positions: where an assigned partition is read from, and whether that is still valid."""
+"""Managers of positions: where an assigned partition is read from, and whether its position is still valid."""

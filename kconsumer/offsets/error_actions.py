@@ -1,7 +1,7 @@
-"""What a partition's error code in a ListOffsets or OffsetForLeaderEpoch response leads to: two tables.
+"""What a partition's error code in a ListOffsets or OffsetForLeaderEpoch response leads to, in two tables.
 
-Decides nothing by itself: `list_offsets.py` and `validation.py` walk the tables. A code that is not in them is asked
-again, as in Java (`OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`), and a warning says so.
+Decides nothing by itself: `list_offsets.py` and `validation.py` use the tables. A code without a row is retried, as in
+Java (`OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`), and logged as a warning.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _log = get_logger(__name__)
 class OffsetErrorAction(ErrorAction):
     """What follows from an error code."""
 
-    ACCEPT = "take the answer"
-    NOTHING = "no such offset: None to the user, asked again for a reset"
-    RETRY = "ask for metadata, ask again after the backoff"
-    WARN = "the same, and log a warning"
-    REFUSE = "raise TopicAuthorizationError; asked again after the backoff while the partition waits for it"
+    ACCEPT = "take the result"
+    NOTHING = "no such offset: None to the user, retried for a reset"
+    RETRY = "request metadata, retry after the backoff"
+    WARN = "as RETRY, and log a warning"
+    RAISE = "raise TopicAuthorizationError; retried after the backoff while the partition needs it"
 
 
-ACCEPT, NOTHING, RETRY, WARN, REFUSE = OffsetErrorAction
+ACCEPT, NOTHING, RETRY, WARN, RAISE = OffsetErrorAction
 
 LEADER_EPOCH_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
     {
@@ -34,7 +34,7 @@ LEADER_EPOCH_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
         Errors.LEADER_NOT_AVAILABLE: RETRY,
         Errors.NOT_LEADER_OR_FOLLOWER: RETRY,
         Errors.REPLICA_NOT_AVAILABLE: RETRY,
-        Errors.TOPIC_AUTHORIZATION_FAILED: REFUSE,
+        Errors.TOPIC_AUTHORIZATION_FAILED: RAISE,
         Errors.KAFKA_STORAGE_ERROR: RETRY,
         Errors.FENCED_LEADER_EPOCH: RETRY,
         Errors.UNKNOWN_LEADER_EPOCH: RETRY,
@@ -52,18 +52,19 @@ LIST_OFFSETS_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
 )
 
 
-def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, what: str) -> OffsetErrorAction:
-    """The reaction to a partition's code. `what` was asked, for the log."""
-    reaction = table[code]
-    if reaction is WARN:
-        _log.warning("%s, asking again", error_for(code, f"{what} of {tp}"))
-    return reaction
+def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, purpose: str) -> OffsetErrorAction:
+    """Returns the action for a partition's code, and logs the warning of WARN. `purpose` of the request is for the
+    log."""
+    action = table[code]
+    if action is WARN:
+        _log.warning("%s, retrying", error_for(code, f"{purpose} of {tp}"))
+    return action
 
 
-def refusal(what: str, refused: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
-    """The error for partitions that may not be read, by the offset concerned if there is one. `what` was asked."""
-    names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in refused.items())
-    topics = frozenset(tp.topic for tp in refused)
-    error = TopicAuthorizationError(f"{what} of {names}", topics=topics, operation="Describe")
-    error.topic_partition, error.offset = next(iter(refused.items()))
+def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
+    """Returns the error for partitions that may not be read, by the offset concerned if there is one."""
+    names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in offsets.items())
+    topics = frozenset(tp.topic for tp in offsets)
+    error = TopicAuthorizationError(f"{purpose} of {names}", topics=topics, operation="Describe")
+    error.topic_partition, error.offset = next(iter(offsets.items()))
     return error

@@ -1,7 +1,8 @@
-"""First positions: what an assigned partition without a position gets, from the group's commit or the reset policy.
+"""Initial positions: what a partition without a position gets, from the group's committed offset or the reset policy
+(Java `initWithCommittedOffsetsIfNeeded`).
 
-It asks CommitManager for committed offsets and hands the rest to the reset policy; finding the offset that a policy
-means (ListOffsets) and validating positions is OffsetsManager's work.
+Requests committed offsets from CommitManager and leaves the other partitions to the reset policy. ResetManager finds
+the offset for a policy (ListOffsets) and validates positions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NOT_A_MEMBER = (Errors.UNKNOWN_MEMBER_ID, Errors.STALE_MEMBER_EPOCH)
 
 
 class PositionsManager:
-    """Moves partitions out of INITIALIZING. `commits` is None for a consumer without a group."""
+    """Gives positions to partitions that are INITIALIZING. `commits` is None for a consumer without a group."""
 
     def __init__(
         self,
@@ -44,17 +45,20 @@ class PositionsManager:
         self._subscription = subscription
         self._commits = commits
         self._lookup: Promise[Committed] | None = None
-        self._looked_up: frozenset[TopicPartition] = frozenset()  # by the look-up in flight
-        self._keep_until = 0.0  # the look-up in flight is not replaced before
-        self._requested: set[TopicPartition] = set()  # by name, although something holds them back
+        self._requested_partitions: frozenset[TopicPartition] = frozenset()  # by the lookup in flight
+        self._abandon_after = 0.0  # the lookup in flight is not replaced before (ms)
+        self._named: set[TopicPartition] = set()  # the caller needs them even if they wait for a callback
         self._error: KafkaError | None = None
-        self._failed = False  # the last look-up, and the backoff has not begun yet
-        self._failed_version = -1  # of the assignment that it was made for
+        self._failed = False  # the last lookup failed, and its backoff has not started yet
+        self._failed_assignment = -1  # the version of the assignment that it was made for
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
 
     def take_error(self) -> KafkaError | None:
-        """The error the next `poll` or `position` must raise; given once. Of partitions without a commit those count
-        that still have no position: a network thread may look between the caller's `assign` and `seek`."""
+        """Returns the error that the next `poll` or `position` must raise, once.
+
+        Of partitions without a commit it names those that still have no position: a network thread may have looked them
+        up between the caller's `assign` and `seek`.
+        """
         error, self._error = self._error, None
         if not isinstance(error, NoOffsetForPartitionError):
             return error
@@ -62,37 +66,38 @@ class PositionsManager:
         return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
-        """Start a look-up when partitions need one; it sends nothing itself."""
-        if self._lookup is not None and now < self._keep_until:
-            return PollResult(wait_ms=self._keep_until - now)
-        waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_begin(tp)]
+        """Start a lookup when partitions need one. It returns no requests; CommitManager sends them."""
+        if self._lookup is not None and now < self._abandon_after:
+            return PollResult(wait_ms=self._abandon_after - now)
+        waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_start(tp)]
         if self._lookup is not None:
-            if self._looked_up == frozenset(waiting):
+            if self._requested_partitions == frozenset(waiting):
                 return PollResult(wait_ms=self._retry_backoff_ms)
-            self._abandon()
+            self._abandon_lookup()
         if not waiting:
             return PollResult()
         pause_ms = self._pause_ms(now)
         if pause_ms > 0:
             return PollResult(wait_ms=pause_ms)
-        self._requested.clear()
+        self._named.clear()
         if self._commits is None:
             self._apply(dict.fromkeys(waiting))
             return PollResult()
         deadline = now + self._config.default_api_timeout_ms
-        self._looked_up = frozenset(waiting)
-        self._keep_until = now + self._retry_backoff_ms
+        self._requested_partitions = frozenset(waiting)
+        self._abandon_after = now + self._retry_backoff_ms
         self._lookup = self._commits.committed(waiting, deadline)
         self._lookup.add_done_callback(self._on_committed)
-        return PollResult(wait_ms=0.0)  # the commit manager has a request to send now
+        return PollResult(wait_ms=0.0)  # CommitManager has a request to send now
 
     def request(self, tp: TopicPartition) -> None:
-        """The caller wants this position now, be it inside a callback."""
-        self._requested.add(tp)
+        """Look this partition up now, even while it waits for a callback: the caller needs its position."""
+        self._named.add(tp)
 
     def _pause_ms(self, now: float) -> float:
-        """How long to wait before the next look-up, after one that failed. Another assignment is looked up at once."""
-        if self._failed_version != self._subscription.assignment_version:
+        """Returns the backoff before the next lookup after a failed one (ms). Another assignment is looked up at
+        once."""
+        if self._failed_assignment != self._subscription.assignment_version:
             self._failed = False
             self._backoff.reset()
         elif self._failed:
@@ -100,18 +105,19 @@ class PositionsManager:
             self._backoff.failed(now)
         return self._backoff.remaining_ms(now)
 
-    def _abandon(self) -> None:
-        """Give up a look-up because other partitions need a position now (Java compares the sets, too). One that is
-        retried because of a partition that was revoked since would keep all others waiting."""
+    def _abandon_lookup(self) -> None:
+        """Stop a lookup because other partitions need a position now (Java compares the sets, too). A lookup that is
+        retried because of a partition that was revoked since would delay all others."""
         lookup, self._lookup = self._lookup, None
-        self._looked_up = frozenset()
+        self._requested_partitions = frozenset()
         if lookup is not None:
-            lookup.set_exception(KafkaError("the assignment has changed since these committed offsets were asked for"))
+            lookup.set_exception(KafkaError("the assignment has changed since these committed offsets were requested"))
 
-    def _may_begin(self, tp: TopicPartition) -> bool:
-        """Not before on_assign has returned, for it may commit; and what goes away needs no position."""
+    def _may_start(self, tp: TopicPartition) -> bool:
+        """Returns False before on_assign has returned, because it may commit, and for partitions that are being
+        revoked, which need no position."""
         state = self._subscription.get(tp)
-        if tp in self._requested or tp in self._looked_up:
+        if tp in self._named or tp in self._requested_partitions:
             return True
         return not (state.awaiting_callback or state.pending_revocation or state.unsubscribed)
 
@@ -119,30 +125,30 @@ class PositionsManager:
         if promise is not self._lookup:
             return  # abandoned
         self._lookup = None
-        looked_up, self._looked_up = self._looked_up, frozenset()
+        requested, self._requested_partitions = self._requested_partitions, frozenset()
         if promise.value is not None and self._apply(promise.value):
             self._backoff.reset()
             return
         self._failed = True
-        self._failed_version = self._subscription.assignment_version
-        for state in filter(None, map(self._subscription.find, looked_up)):
+        self._failed_assignment = self._subscription.assignment_version
+        for state in filter(None, map(self._subscription.find, requested)):
             if state.fetch_state is FetchState.INITIALIZING:
                 state.set_last_error(str(promise.error or self._error))
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:
-            # The next heartbeat hears of it, too: on_lost, and the member joins again. Java raises this from poll().
-            log.info("%s; waiting to be told by a heartbeat", promise.error)
+            # The next heartbeat gets this error, too; then on_lost runs and the member rejoins. Java raises in poll().
+            log.info("%s; waiting for the next heartbeat to rejoin the group", promise.error)
         elif promise.error is not None:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Take these as positions. False if some have neither a commit nor a reset policy."""
+        """Set these positions. Returns False if some partitions have neither a commit nor a reset policy."""
         subscription = self._subscription
         for tp, offset in committed.items():
             state = subscription.find(tp)
             if offset is None or state is None or state.fetch_state is not FetchState.INITIALIZING:
-                continue  # nothing committed, or revoked or sought by the user meanwhile
+                continue  # no committed offset, or the partition was revoked or sought meanwhile
             log.info("starting %s from committed offset %d", tp, offset.offset)
             subscription.seek(tp, offset.offset, offset.leader_epoch, self._cluster.leader(tp))
         try:

@@ -1,7 +1,7 @@
-"""Positions: finding one where there is none, and checking one after the leader changed.
+"""Finds a position where there is none, and has positions validated after a leader change.
 
-Decides what to ask the leaders for partitions that await a reset or a validation, and what their answers do
-to the positions. Committed offsets, which come first when there is a group, are `coordinator/commits.py`'s.
+Decides what is requested from the leaders for partitions that await a reset or a validation, and what the responses do
+to the positions. Committed offsets, which come first in a group, are handled by `coordinator/commits.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentReques
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.list_offsets import (
     LATEST,
-    ListOffsetsApi,
+    ListOffsetsCall,
+    ListOffsetsRequests,
     ListOffsetsResult,
     OffsetTable,
-    Search,
     by_leader,
     parse_response,
 )
@@ -34,10 +34,7 @@ _log = get_logger(__name__)
 
 
 class ResetManager:
-    """Resets and validates positions and answers questions about offsets (Java `OffsetsRequestManager`).
-
-    `wall_ms` tells the time of day, which only `by_duration` resets need.
-    """
+    """Resets and validates positions, and looks offsets up for the user (Java `OffsetsRequestManager`)."""
 
     def __init__(
         self,
@@ -52,36 +49,36 @@ class ResetManager:
         self._cluster = cluster
         self._subscription = subscription
         self._metadata = metadata
-        self._wall_ms = wall_ms
+        self._wall_ms = wall_ms  # returns the time of day; only resets by duration use it
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._api = ListOffsetsApi(config, cluster)
+        self._requests = ListOffsetsRequests(config, cluster)
         self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff)
-        self._searches: list[Search] = []
+        self._calls: list[ListOffsetsCall] = []
         self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
-        self._seen_version = -1
+        self._metadata_version = -1
         self._error: tuple[KafkaError, tuple[TopicPartition, ...]] | None = None
 
     # --- polling -----------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """What to send at `now` (ms)."""
+        """Returns the requests to send at `now` (ms)."""
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
         subscription = self._subscription
         subscription.now = now
-        if self._seen_version != self._cluster.update_version or subscription.has_unchecked_leaders:
-            self._seen_version = self._cluster.update_version
+        if self._metadata_version != self._cluster.update_version or subscription.has_unchecked_leaders:
+            self._metadata_version = self._cluster.update_version
             subscription.validate_all(self._cluster)
         if not subscription.has_all_positions():
-            wait_ms = self._poll_positions(now, requests)
-        if self._searches:
-            wait_ms = min(wait_ms, *(search.poll(now, requests) for search in self._searches))
-            self._searches = [search for search in self._searches if not search.promise.done]
+            wait_ms = self._request_positions(now, requests)
+        if self._calls:
+            wait_ms = min(wait_ms, *(call.poll(now, requests) for call in self._calls))
+            self._calls = [call for call in self._calls if not call.promise.done]
         return PollResult(requests, wait_ms)
 
-    def _poll_positions(self, now: float, requests: list[UnsentRequest]) -> float:
+    def _request_positions(self, now: float, requests: list[UnsentRequest]) -> float:
         subscription = self._subscription
-        leaderless = self._poll_resets(now, requests)
+        leaderless = self._request_resets(now, requests)
         leaderless += self._validator.poll(now, requests)
         wait = subscription.next_retry(now)
         if leaderless:
@@ -92,8 +89,8 @@ class ResetManager:
         return wait
 
     def take_error(self) -> KafkaError | None:
-        """An error for the user's next call: a refused topic, a failed login, once; a truncated log, each time it is
-        found. Not given any more when its partitions have been moved or taken away meanwhile."""
+        """Returns an error for the user's next call: a topic that may not be read or a failed authentication once, a
+        truncated log each time it is found. Returns None when its partitions have been moved or revoked meanwhile."""
         if self._error is not None:
             (error, partitions), self._error = self._error, None
             if self._still_waiting(partitions):
@@ -101,31 +98,32 @@ class ResetManager:
         return self._validator.take_truncation()
 
     def lasting_error(self) -> KafkaError | None:
-        """What keeps partitions from being read until the user acts: logs that were truncated below their positions
-        while there is no reset policy. Given as long as that is so."""
+        """Returns the error that prevents partitions from being read until the user acts: logs that were truncated
+        below their positions without a reset policy. It is returned as long as this is so."""
         return self._validator.truncation()
 
     def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether one of these still needs what failed. A topic that was unsubscribed meanwhile needs nothing."""
+        """Returns True if one of the partitions still needs what failed. A partition of a topic that was unsubscribed
+        meanwhile needs nothing."""
         states = (self._subscription.find(tp) for tp in partitions)
         return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
-        """Keep an error for `take_error`; the first one wins while it still matters."""
+        """Keep an error for `take_error`; the first one is kept while it still matters."""
         if self._error is None or not self._still_waiting(self._error[1]):
             self._error = error, tuple(partitions)
 
     # --- resets ------------------------------------------------------------------------------------------
 
-    def _poll_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
-        """Ask the leaders for the offsets to reset to. Returns the partitions that have no leader."""
+    def _request_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
+        """Request the offsets to reset to from the leaders. Returns the partitions that have no leader."""
         subscription = self._subscription
-        led, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
-        for node_id, partitions in led.items():
+        by_node, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
+        for node_id, partitions in by_node.items():
             strategies = {tp: subscription.get(tp).reset_strategy or OffsetReset.LATEST for tp in partitions}
-            asked = {tp: self._reset_timestamp(tp, strategy) for tp, strategy in strategies.items()}
+            requested = {tp: self._reset_timestamp(tp, strategy) for tp, strategy in strategies.items()}
             subscription.set_next_retry(partitions, now + self._config.request_timeout_ms)
-            requests.append(self._api.request(node_id, asked, self._reset_handler(strategies, asked)))
+            requests.append(self._requests.request(node_id, requested, self._reset_handler(strategies, requested)))
         return leaderless
 
     def _reset_timestamp(self, tp: TopicPartition, strategy: OffsetReset) -> int:
@@ -135,11 +133,11 @@ class ResetManager:
         return LATEST if timestamp is None else timestamp
 
     def _reset_handler(
-        self, strategies: Mapping[TopicPartition, OffsetReset], asked: Mapping[TopicPartition, int]
+        self, strategies: Mapping[TopicPartition, OffsetReset], requested: Mapping[TopicPartition, int]
     ) -> Callable[[Reply], None]:
         def on_reply(reply: Reply) -> None:
             if reply.error is None:
-                self._apply_resets(strategies, asked, parse_response(reply.message, strategies), reply.now)
+                self._apply_resets(strategies, requested, parse_response(reply.message, strategies), reply.now)
                 return
             self._retry_resets(dict.fromkeys(strategies, reply.error), reply.now)
             if not reply.error.retriable:
@@ -150,24 +148,24 @@ class ResetManager:
     def _apply_resets(
         self,
         strategies: Mapping[TopicPartition, OffsetReset],
-        asked: Mapping[TopicPartition, int],
-        answer: ListOffsetsResult,
+        requested: Mapping[TopicPartition, int],
+        result: ListOffsetsResult,
         now: float,
     ) -> None:
-        for tp, found in answer.found.items():
+        for tp, found in result.found.items():
             self._metadata.update_last_seen_epoch(tp, found.leader_epoch)
-            if asked[tp] == LATEST and strategies[tp].duration_ms is not None:
+            if requested[tp] == LATEST and strategies[tp].duration_ms is not None:
                 self._store_end(tp, strategies[tp], found)
             else:
                 self._seek(tp, found.offset, strategies[tp])
-        for tp in answer.none:
-            self._nothing_found(tp, strategies[tp], now)
-        refused = answer.refusal
-        if refused is not None:
-            self._retry_resets(dict.fromkeys(answer.refused, refused), now)
-            self._fail(refused, answer.refused)
-        if answer.retry:
-            self._retry_resets(answer.retry, now)
+        for tp in result.none:
+            self._on_no_offset(tp, strategies[tp], now)
+        error = result.authorization_error
+        if error is not None:
+            self._retry_resets(dict.fromkeys(result.unauthorized, error), now)
+            self._fail(error, result.unauthorized)
+        if result.retry:
+            self._retry_resets(result.retry, now)
 
     def _seek(self, tp: TopicPartition, offset: int, strategy: OffsetReset) -> None:
         if self._subscription.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
@@ -177,16 +175,16 @@ class ResetManager:
         self._subscription.back_off(reasons, now, self._retry_backoff.shared_delay())
         self._metadata.request_update()
 
-    # A reset by duration may find no record that young. Then the right position is the end of the log, but
-    # records may arrive between asking for the time and asking for the end, and they are young enough. So:
-    # ask for the end, ask for the time once more, and only if there is still nothing take that end.
+    # A reset by duration may find no record of that time or later. Then the right position is the end of the log, but a
+    # record may arrive between the request for the time and the request for the end, and it must not be skipped. So the
+    # end is requested first, then the time once more, and only if there is still no record that end is used.
 
-    def _nothing_found(self, tp: TopicPartition, strategy: OffsetReset, now: float) -> None:
+    def _on_no_offset(self, tp: TopicPartition, strategy: OffsetReset, now: float) -> None:
         state = self._subscription.find(tp)
         if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
             return
         if strategy.duration_ms is None or state.reset_end == LATEST:
-            self._retry_resets({tp: KafkaError("the leader knows no such offset")}, now)
+            self._retry_resets({tp: KafkaError("the leader has no such offset")}, now)
         elif state.reset_end is None:
             state.set_reset_end(LATEST)
         else:
@@ -197,27 +195,27 @@ class ResetManager:
         if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
             state.set_reset_end(found.offset)
 
-    # --- questions of users ------------------------------------------------------------------------------
+    # --- lookups of the user -----------------------------------------------------------------------------
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
-        """The first offset at or after each timestamp (ms; LATEST -1 is the end, EARLIEST -2 the beginning),
-        None where there is none. Partitions need not be assigned.
+        """Look up the first offset at or after each timestamp (ms; LATEST -1 is the end, EARLIEST -2 the beginning).
 
-        Fails with TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError, or what else
-        is not worth another try. Fail the promise to give up earlier.
+        Returns a promise of the offsets, None where there is none. Partitions need not be assigned. It fails with
+        TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError, or another error that is not
+        retriable. Fail the promise to stop earlier.
         """
         backoff = RetryTimer(self._retry_backoff)
-        search = Search(self._api, self._cluster, self._metadata, timestamps, deadline, backoff)
+        call = ListOffsetsCall(self._requests, self._cluster, self._metadata, timestamps, deadline, backoff)
         if not timestamps:
-            search.promise.set_result({})
-            return search.promise
+            call.promise.set_result({})
+            return call.promise
         topics = {tp.topic for tp in timestamps}
         self._metadata.add_topics(topics)
-        search.promise.add_done_callback(lambda _: self._metadata.remove_topics(topics))
+        call.promise.add_done_callback(lambda _: self._metadata.remove_topics(topics))
         ends = frozenset(tp for tp, timestamp in timestamps.items() if timestamp == LATEST)
-        search.promise.add_done_callback(lambda promise: self._store_ends(ends, promise))
-        self._searches.append(search)
-        return search.promise
+        call.promise.add_done_callback(lambda promise: self._store_ends(ends, promise))
+        self._calls.append(call)
+        return call.promise
 
     def request_end_offset(self, tp: TopicPartition) -> None:
         """Request the end of an assigned partition for `current_lag`, one request at a time."""
@@ -230,15 +228,15 @@ class ResetManager:
         promise.add_done_callback(lambda _: self._end_requests.discard(state))
 
     def _store_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
-        """The end of an assigned partition tells its lag."""
+        """Store end offsets of assigned partitions, so that `current_lag` can use them."""
         for tp, found in (promise.value or {}).items():
             state = self._subscription.find(tp) if tp in ends else None
             if state is None or found is None:
                 continue
-            if self._api.read_committed:
+            if self._requests.read_committed:
                 state.update_offsets(-1, found.offset)
             else:
                 state.update_offsets(found.offset)
 
     def __repr__(self) -> str:
-        return f"<ResetManager: {len(self._searches)} searches, {self._subscription!r}>"
+        return f"<ResetManager: {len(self._calls)} lookups, {self._subscription!r}>"

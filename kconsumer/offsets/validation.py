@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch: was the log cut below a position? (KIP-320)
+"""OffsetForLeaderEpoch: checks whether the log was truncated below a position (KIP-320).
 
-Decides when to ask and for how long a truncation is the user's to handle. The reactions to partition errors are a table
-in `offsets/error_actions.py`; what an answer does to a position is decided in `state/subscription.py`.
+Decides when to send the request, and for how long a truncation must be handled by the user. The actions for error codes
+are a table in `offsets/error_actions.py`; `state/subscription.py` decides what a response does to a position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, REFUSE, action_for, refusal
+from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, action_for, authorization_error
 from kconsumer.offsets.list_offsets import by_topic
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
@@ -30,13 +30,13 @@ from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)
 
-REQUESTED = "checking the position"
+PURPOSE = "checking the position"
 
 Positions = Mapping[TopicPartition, FetchPosition]
 
 
 class Validator:
-    """Validates the positions that await it. `fail` keeps an error for the user."""
+    """Validates positions."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Validator:
     ) -> None:
         self._subscription = subscription
         self._metadata = metadata
-        self._fail = fail
+        self._fail = fail  # keeps an error for the user
         self._truncations: dict[TopicPartition, Truncation] = {}
         self._truncated_again = False  # a truncation was found, or found once more, since the last `take_truncation`
         self._backoff = backoff
         self._request_timeout_ms: float = config.request_timeout_ms
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
-        """Add what to send to `requests`. Returns the partitions that have no leader to ask."""
+        """Add the requests to send now to `requests`. Returns the partitions that have no leader."""
         leaderless: list[TopicPartition] = []
         by_node: dict[int, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscription.partitions_to_validate(now):
@@ -75,7 +75,7 @@ class Validator:
             for topic, partitions in by_topic(positions).items()
         ]
         message = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
-        # Below v3 the broker demands a permission on the cluster, which consumers seldom have.
+        # Below v3 the broker requires a permission on the cluster, which consumers rarely have.
         return UnsentRequest(
             OFFSET_FOR_LEADER_EPOCH,
             message,
@@ -93,12 +93,12 @@ class Validator:
             if not reply.error.retriable:
                 self._fail(reply.error, positions)
         else:
-            self._read(reply.message, positions, reply.now)
+            self._handle_response(reply.message, positions, reply.now)
 
-    def _read(self, response: OffsetForLeaderEpochResponse, positions: Positions, now: float) -> None:
+    def _handle_response(self, response: OffsetForLeaderEpochResponse, positions: Positions, now: float) -> None:
         missing = dict(positions)
         retry: dict[TopicPartition, KafkaError] = {}
-        refused: dict[TopicPartition, int | None] = {}
+        unauthorized: dict[TopicPartition, int | None] = {}
         truncations: dict[TopicPartition, Truncation] = {}
         for topic in response.topics:
             for row in topic.partitions:
@@ -106,18 +106,18 @@ class Validator:
                 position = missing.pop(tp, None)
                 if position is None:
                     continue
-                reaction = action_for(LEADER_EPOCH_ACTIONS, row.error_code, tp, REQUESTED)
-                if reaction is REFUSE:
-                    refused[tp] = position.offset
-                elif reaction is not ACCEPT:
-                    retry[tp] = error_for(row.error_code, f"{REQUESTED} of {tp} at offset {position.offset}")
-                elif (cut := self._complete(tp, position, row)) is not None:
-                    truncations[tp] = cut
-        retry |= {tp: KafkaError(f"the broker's answer leaves out {tp}") for tp in missing}
-        if refused:
-            error = refusal(REQUESTED, refused)
-            retry |= dict.fromkeys(refused, error)
-            self._fail(error, refused)
+                action = action_for(LEADER_EPOCH_ACTIONS, row.error_code, tp, PURPOSE)
+                if action is RAISE:
+                    unauthorized[tp] = position.offset
+                elif action is not ACCEPT:
+                    retry[tp] = error_for(row.error_code, f"{PURPOSE} of {tp} at offset {position.offset}")
+                elif (truncation := self._complete(tp, position, row)) is not None:
+                    truncations[tp] = truncation
+        retry |= {tp: KafkaError(f"the broker's response does not contain {tp}") for tp in missing}
+        if unauthorized:
+            error = authorization_error(PURPOSE, unauthorized)
+            retry |= dict.fromkeys(unauthorized, error)
+            self._fail(error, unauthorized)
         if retry:
             self._retry(retry, now)
         if truncations:
@@ -133,8 +133,8 @@ class Validator:
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
-        """Without a reset policy the user decides. The log is looked at again after each backoff: another leader may
-        have it whole."""
+        """Keep truncations for the user, who decides without a reset policy. The log is checked again after each
+        backoff, because another leader may have all of it."""
         self._truncations |= truncations
         self._truncated_again = True
         self._subscription.back_off(
@@ -142,26 +142,28 @@ class Validator:
         )
 
     def take_truncation(self) -> LogTruncationError | None:
-        """Return `truncation()` once each time a truncation has been found."""
+        """Returns `truncation()` once each time a truncation has been found."""
         if not self._truncated_again:
             return None
         self._truncated_again = False
         return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:
-        """The error for all logs found cut whose positions still wait for the user; not for partitions that are paused
-        or no longer subscribed."""
+        """Returns the error for all truncations whose positions still wait for the user, but not for partitions that
+        are paused or no longer subscribed."""
         if not self._truncations:
             return None
-        self._truncations = {tp: cut for tp, cut in self._truncations.items() if self._stands(tp, cut)}
+        self._truncations = {
+            tp: truncation for tp, truncation in self._truncations.items() if self._still_applies(tp, truncation)
+        }
         states = self._subscription.states()
-        silent = {tp for tp in self._truncations if states[tp].paused or states[tp].unsubscribed}
-        cuts = {tp: cut for tp, cut in self._truncations.items() if tp not in silent}
-        return truncation_error(cuts) if cuts else None
+        hidden = {tp for tp in self._truncations if states[tp].paused or states[tp].unsubscribed}
+        shown = {tp: truncation for tp, truncation in self._truncations.items() if tp not in hidden}
+        return truncation_error(shown) if shown else None
 
-    def _stands(self, tp: TopicPartition, cut: Truncation) -> bool:
+    def _still_applies(self, tp: TopicPartition, truncation: Truncation) -> bool:
         state = self._subscription.find(tp)
-        return state is not None and state.fetch_state is AWAIT_VALIDATION and state.position == cut.position
+        return state is not None and state.fetch_state is AWAIT_VALIDATION and state.position == truncation.position
 
 
 def _row(tp: TopicPartition, position: FetchPosition) -> OffsetForLeaderPartition:

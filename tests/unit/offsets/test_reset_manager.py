@@ -320,4 +320,4 @@ def test_late_answers_for_lost_partitions_are_harmless() -> None:
 
 def test_repr_counts() -> None:
     """The repr tells what is under way."""
-    assert "<ResetManager: 0 searches, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)
+    assert "<ResetManager: 0 lookups, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)
