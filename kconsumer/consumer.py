@@ -218,12 +218,9 @@ class Consumer:
         try:
             # The common case without a call.
             timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
-            engine = self._engine
-            if not engine.ready_to_poll:
-                raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
             if self._iteration.active:
                 self._rewind()
-            return engine.poll(timeout_ms, max_records, max_bytes)
+            return self._engine.poll(timeout_ms, max_records, max_bytes)
         finally:
             guard.holder = outer
 

@@ -39,6 +39,7 @@ from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, TopicP
 log = get_logger(__name__)
 
 T = TypeVar("T")
+NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
 MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # that close() waits for the network thread to end
 
@@ -87,6 +88,8 @@ class Engine:
         With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
         """
         parts, driver = self.components, self.driver
+        if parts.subscription.kind is NOTHING:
+            raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
         now = parts.subscription.now = self._clock.now()
         if driver.wakeup_requested:
             driver.raise_wakeup()
@@ -131,7 +134,7 @@ class Engine:
         driver = self.driver
         self._last_poll_empty = False
         self._begin_poll()
-        if not self.ready_to_poll:  # a commit callback closed the consumer, or unsubscribed
+        if not self._ready_to_poll:  # a commit callback closed the consumer, or unsubscribed
             return ConsumerRecords.EMPTY
         wait = POLL_AT_ONCE
         while True:
@@ -139,7 +142,7 @@ class Engine:
             yield wait
             self._run_callbacks()
             self.callbacks.run_commits()
-            if not self.ready_to_poll:  # a callback or a signal handler unsubscribed, or a callback closed the consumer
+            if not self._ready_to_poll:  # a callback or a signal handler unsubscribed or closed the consumer
                 return ConsumerRecords.EMPTY
             driver.raise_errors(positions=True)
             self._metrics.waited_until = self._clock.now()
@@ -230,9 +233,9 @@ class Engine:
         self.components.metadata.request_new_topics()
 
     @property
-    def ready_to_poll(self) -> bool:
+    def _ready_to_poll(self) -> bool:
         """Whether there is anything to read from."""
-        return self.components.subscription.kind is not SubscriptionKind.NONE
+        return self.components.subscription.kind is not NOTHING
 
     def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
         """Move a position; the lock is held."""

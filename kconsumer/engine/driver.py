@@ -44,6 +44,7 @@ class Driver(ABC):
         self._components = parts
         self._callbacks = callbacks
         self._clock = parts.clock
+        self._receiver = parts.client.receiver
         self._failure: KafkaError | None = None  # of a manager, or of a thread of ours
         self._notify: Callable[[], object] = bool  # the caller should check `_failure` now
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
@@ -74,9 +75,9 @@ class Driver(ABC):
         """Whether nothing has come since the last step. Changes nothing."""
 
     @property
-    def has_urgent_io(self) -> int:
+    def has_urgent_io(self) -> bool:
         """Whether a large answer has been received that nobody has looked at, so that no other is asked for."""
-        return self._components.client.responses_ready
+        return self._receiver.ended > 0
 
     @abstractmethod
     def yield_to_network(self) -> None:

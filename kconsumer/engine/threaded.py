@@ -153,9 +153,9 @@ class ThreadedDriver(Driver):
         return not self._signal.is_set
 
     @property
-    def has_urgent_io(self) -> int:
+    def has_urgent_io(self) -> bool:
         """Whether a large answer has come, or a fetch is to be sent."""
-        return self._fetches_created != self._fetches_flushed or self._components.client.responses_ready
+        return self._fetches_created != self._fetches_flushed or self._receiver.ended > 0
 
     def yield_to_network(self) -> None:
         """Let go of the GIL until the network thread has done it: that would wait 5 ms for the GIL, and then, for

@@ -27,11 +27,6 @@ class BackgroundReceiver:
         self.receiver = Receiver()
         self._interest = watch
 
-    @property
-    def responses_ready(self) -> int:
-        """How many frames have been received that nobody has taken. Costs next to nothing."""
-        return self.receiver.ended
-
     def start_prefetch(self, link: NodeConnection, connection: Connection) -> bool:
         """Have the next answer received if it will be large: nobody else looks at the socket while the caller is busy
         with the records of the answer before. False if that was begun and cannot be."""

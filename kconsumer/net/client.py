@@ -72,6 +72,7 @@ class NetworkClient:
             beside,
             metrics,
         )
+        self.receiver = self._loop.receiver
         self._nodes_by_id = self._loop.nodes
         self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
         self._cluster_id: str | None = None
@@ -297,8 +298,8 @@ class NetworkClient:
 
     @property
     def responses_ready(self) -> int:
-        """How many large answers have come that `poll` would find at once; cheap to ask."""
-        return self._loop.responses_ready
+        """The number of large responses that have been received and that no `poll` has taken yet."""
+        return self.receiver.ended
 
     @property
     def receiving(self) -> bool:

@@ -83,16 +83,12 @@ class ConnectionLoop:
         self._interest = SelectorInterest(selector_factory, self.waker)
         self.background = BackgroundExecutor(self.waker.wake_nowait, beside)
         self._background_receiver = BackgroundReceiver(self._interest)
+        self.receiver = self._background_receiver.receiver
         self._done: list[ClientResponse] = []
         self._disconnects = DisconnectClassifier(self.nodes)
         self._changed = False  # a connection became ready or was lost: the caller may want to act
         self._entered_at = 0.0  # when `poll` was called last
         self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
-
-    @property
-    def responses_ready(self) -> int:
-        """How many large frames have been received that `poll` has not looked at. Costs next to nothing."""
-        return self._background_receiver.responses_ready
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """I/O until a request ends, a connection becomes ready or is lost, the waker rings, or the

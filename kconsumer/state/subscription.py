@@ -159,7 +159,7 @@ class SubscriptionState:
 
     def subscribed_topics(self) -> frozenset[str]:
         """The topics subscribed to, for a pattern those matched; empty for a manual assignment."""
-        return self._topics if self.is_group_managed else frozenset()
+        return self._topics if self.kind in _BY_GROUP else frozenset()  # each poll asks: no call
 
     def metadata_topics(self) -> frozenset[str]:
         """The topics that metadata is needed for: ours, and for a group leader those of all members."""
