@@ -90,7 +90,7 @@ def check_pytest(words: list[str]) -> None:
 def check_python(words: list[str]) -> None:
     """The module or the file exists; tests of their own run them."""
     path = words[2].replace(".", "/") if words[1] == "-m" else words[1]
-    assert (ROOT / path).exists()
+    assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
 
 
 def check_tox(words: list[str]) -> None:

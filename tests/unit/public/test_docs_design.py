@@ -1,0 +1,138 @@
+"""docs/design names only what exists: files, modules, classes and their attributes; and its file map is complete.
+
+Reads sources, so it needs no build. When it fails, the page or the name in the message is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = ROOT / "kconsumer"
+DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
+PAGES = [*DESIGN, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+FILE_MAP = ROOT / "docs" / "design" / "file-map.md"
+
+IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"[\w*][\w.*-]*(?:/[\w.*-]+)*(?:/|\.(?:py|pyx|pxd|pyi|h|md|toml|ini|cfg))")
+NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*|\w+(?:\.\w+)+")
+
+# Names that are not of this library: what they are.
+FOREIGN = {
+    "PyThreadState_SetAsyncExc": "CPython",
+    "_signal.signal": "CPython",
+    "os.fork": "Python",
+    "connections.max.reauth.ms": "an option of brokers",
+    "last.offset": "a variable of an example",
+    "record.value": "a variable of an example",
+    "pushFilters": "pyspark",
+    "sasl.jaas.config": "an option by Java's name",
+}
+
+
+def words(page: Path) -> set[str]:
+    """Return what the page has in backticks, outside of code blocks, and of the Java table only our names."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    before, java, table = text.partition("\n| Java | here |\n")
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")] if java else []
+    return {word.removesuffix("()") for word in IN_TICKS.findall("\n".join([before, *rows]))}
+
+
+@cache
+def tree() -> set[str]:
+    """Return every file of the project, relative to its root."""
+    folders = ("kconsumer", "assignors", "docs", "tests", "examples", "benchmarks", "tools", "pyspark_kconsumer")
+    found = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()}
+    return found | {path.name for path in ROOT.iterdir()}
+
+
+def exists(path: str) -> bool:
+    """Return whether a path of a page is one from the root or from `kconsumer/`, or the last part of a name there."""
+    folder = path.endswith("/")
+    pattern = re.escape(path).replace(r"\*", "[^/]*")
+    anywhere = "" if "/" in path.rstrip("/") else "(?:.*/)?"
+    whole = re.compile(f"(?:kconsumer/|tests/)?{anywhere}{pattern}" + (".*" if folder else ""))
+    return any(whole.fullmatch(file) for file in tree())
+
+
+@cache
+def definitions() -> dict[str, set[str]]:
+    """Return the names that each module and each class defines; modules by their path from `kconsumer`, with dots."""
+    found: dict[str, set[str]] = {}
+    for path in [*LIBRARY.rglob("*.py"), *LIBRARY.rglob("*.pyi")]:
+        module = ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
+        _add_module(ast.parse(path.read_text(encoding="utf-8")), found.setdefault(module, set()), found)
+    return found
+
+
+def _add_module(module: ast.Module, names: set[str], found: dict[str, set[str]]) -> None:
+    for node in module.body:
+        names |= _targets(node)
+        if isinstance(node, ast.ClassDef):
+            own = found.setdefault(node.name, set())
+            for inner in ast.walk(node):
+                own |= _targets(inner)
+                if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+                    own.add(inner.attr)
+
+
+def _targets(node: ast.AST) -> set[str]:
+    """Return the names that a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def known(name: str) -> bool:
+    """Return whether a dotted name is a module, a class, or an attribute of one; `kconsumer.` may precede it."""
+    name = name.removeprefix("kconsumer.")
+    if name in FOREIGN or name in definitions() or hasattr(builtins, name):
+        return True
+    before, _, last = name.rpartition(".")
+    if not before:
+        return any(name in names for names in definitions().values())
+    if "." in before and before not in definitions():  # module.Class.attribute
+        return known(before) and last in definitions().get(before.rpartition(".")[2], set())
+    return last in definitions().get(before, set())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_exists(page: Path) -> None:
+    """A path in backticks is a file or folder of the project; a link leads to one."""
+    bare = words(page) if page != FILE_MAP else set()
+    assert [] == sorted(word for word in bare if PATH.fullmatch(word) and not exists(word))
+    text = page.read_text(encoding="utf-8")
+    links = {link for link in LINK.findall(text) if "://" not in link}
+    assert [] == sorted(link for link in links if not (page.parent / link).exists())
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
+def test_every_name_exists(page: Path) -> None:
+    """A class, a module or an attribute in backticks is one of the library."""
+    names = {word for word in words(page) if NAME.fullmatch(word) and not PATH.fullmatch(word)}
+    assert [] == sorted(name for name in names if not known(name))
+
+
+def test_the_file_map_is_complete() -> None:
+    """Every module of the library has a row in its folder's section, and every row is a module."""
+    listed, folder = set(), ""
+    for line in FILE_MAP.read_text(encoding="utf-8").splitlines():
+        if heading := re.fullmatch(r"## `(.*)/`", line):
+            folder = "" if heading[1] == "kconsumer" else f"{heading[1]}/"
+        elif row := re.match(r"\| `([\w.]+)` \|", line):
+            listed.add(folder + row[1])
+    modules = {
+        str(path.relative_to(LIBRARY))
+        for suffix in ("py", "pyx")
+        for path in LIBRARY.rglob(f"*.{suffix}")
+        if path.name != "__init__.py"
+    }
+    assert (set(), set()) == (modules - listed, listed - modules)
