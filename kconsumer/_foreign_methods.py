@@ -1,6 +1,6 @@
 """Methods of other Kafka clients that a Consumer and its records do not have, and what replaces each of them.
 
-The table is read only when an attribute is not found, so it costs nothing otherwise.
+The tables are read only if an attribute does not exist. They contain hints for the message of the AttributeError.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ CONSUMER: dict[str, str] = {
     "unassign": "use unsubscribe()",
     "consumer_group_metadata": "use group_metadata()",
     "memberid": "use group_metadata().member_id",
-    "set_sasl_credentials": "give sasl_plain_password as file:PATH or a callable; it is read again for each login",
+    "set_sasl_credentials": "give sasl_plain_password as file:PATH or a callable; each authentication reads it",
     # kafka-python and aiokafka
     "partitions_for_topic": "use partitions_for()",
     "topics": "use list_topics()",
     "highwater": "use partition_states()[partition].high_watermark, or end_offsets()",
-    "bootstrap_connected": "calls connect when they need to; partition_states() says what is missing",
+    "bootstrap_connected": "methods connect when they need to; partition_states() says why nothing is read",
     "commit_offsets_async": "use commit_async()",
     "getone": "iterate over the consumer, or poll(max_records=1)",
     "getmany": "poll() returns several records; by_partition() groups them",
-    "start": "leave it out: the first call connects",
+    "start": "not needed: the first call connects",
     "stop": "use close()",
     "last_stable_offset": "use end_offsets() with isolation_level='read_committed'",
     "seek_to_committed": "use committed() and seek()",
@@ -48,11 +48,11 @@ RECORDS: dict[str, str] = {
 }
 SUBSCRIPT = (
     "ConsumerRecords is neither a list nor a dict: iterate over it, as in `for record in records`; "
-    "records.records(partition) has those of one partition, records.by_partition() all by partition"
+    "records.records(partition) returns those of one partition, records.by_partition() a dict of all of them"
 )
 
 
 def explain(owner: object, name: str, known: dict[str, str]) -> str:
-    """Return the message of the AttributeError for a name that `owner` does not have."""
+    """Returns the message of the AttributeError for a name that `owner` does not have."""
     missing = f"{type(owner).__name__!r} object has no attribute {name!r}"
     return f"{missing}; {known[name]}" if name in known else missing

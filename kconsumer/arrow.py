@@ -1,12 +1,12 @@
-"""Records as Arrow columns: `RecordBatch`, what `poll_arrow` returns, and `Table`, several of them.
+"""Records as Arrow columns: `RecordBatch`, which `poll_arrow` returns, and `Table`, a sequence of them.
 
-Both hand their memory, uncopied, to every library that reads the Arrow PyCapsule interface (pyarrow, polars, duckdb,
-pandas, nanoarrow); none of them is imported before a `to_…` method asks for it.
+Both share their memory, without a copy, with any library that reads the Arrow PyCapsule interface (pyarrow, polars,
+duckdb, pandas, nanoarrow). Such a library is imported only by the `to_…` methods.
 
 The columns are `COLUMNS`: key and value binary, topic utf8, partition int32, offset int64, timestamp in ms UTC (-1 ms
 for a record without one), timestamp_type int8 (-1 none, 0 create, 1 log append), headers a list of (key utf8, value
-binary), leader_epoch int32. Null are only keys, values, values of headers and leader epochs. Deserializers play no part
-here: keys and values are the bytes that were written. `SparkBatch` has them as Apache Spark's Kafka source does.
+binary), leader_epoch int32. Only keys, values, values of headers and leader epochs can be null. Deserializers are
+not called: keys and values are the bytes that were written. `SparkBatch` has the schema of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "SPARK_COLUMNS", "RecordBatch", "SparkBatch", "Table", "choose", "choose_spark"]
 
 SPARK_COLUMNS = tuple(SPARK_NAMES.values())
-_OURS = {theirs: ours for ours, theirs in SPARK_NAMES.items()}
+_BY_SPARK_NAME = {spark_name: name for name, spark_name in SPARK_NAMES.items()}
 
 
 def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """The names of the columns to build, in the caller's order; all of them for None. ValueError for others."""
+    """Returns the names of the columns to build, in the caller's order; all of them for None. Raises ValueError for a
+    column that does not exist."""
     if columns is None:
         return COLUMNS
     if isinstance(columns, str):
@@ -50,22 +51,22 @@ def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def choose_spark(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """What `choose` does, of Spark's names; gives ours."""
+    """Returns the names of the columns to build, like `choose`, for Spark's names of columns."""
     if columns is None:
         return tuple(SPARK_NAMES)
     if isinstance(columns, str):
         return choose(columns)
     named = list(columns)
     for name in named:
-        if name not in _OURS:
+        if name not in _BY_SPARK_NAME:
             raise ValueError(f"Spark's schema has no column {name!r}; it has {', '.join(SPARK_COLUMNS)}")
-    return choose(_OURS[name] for name in named)
+    return choose(_BY_SPARK_NAME[name] for name in named)
 
 
 class RecordBatch:
-    """Some records as columns, one row a record. Falsy without rows.
+    """Records as columns, with one row per record. An empty batch is false.
 
-    `next_offsets()` says where each partition goes on, to be committed as it is.
+    `next_offsets()` returns the next position of each partition, to be passed to `commit`.
     """
 
     __slots__ = ("_columns", "_next_offsets")
@@ -84,18 +85,19 @@ class RecordBatch:
         next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         ends: dict[TopicPartition, int] | None = None,
     ) -> RecordBatch:
-        """The records of `runs` below the `ends` of their partitions. OverflowError if a column reaches 2 GiB."""
+        """Returns the records of `runs` below the `ends` of their partitions. Raises OverflowError if a column reaches
+        2 GiB."""
         parts = build(tuple(runs), choose(columns), ends)
         if len(parts) > 1:
             raise OverflowError(
-                "a column of one Arrow batch holds less than 2 GiB and these records need more: choose fewer columns,"
-                " read fewer records at once, or take them as a stream (__arrow_c_stream__), which is cut in pieces"
+                "a column of one Arrow batch can hold less than 2 GiB and the records need more: choose fewer columns,"
+                " read fewer records at once, or read them as a stream of batches (__arrow_c_stream__)"
             )
         return cls(parts[0], next_offsets)
 
     @property
     def num_rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self._columns)
 
     @property
@@ -107,35 +109,37 @@ class RecordBatch:
         return len(self._columns)
 
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition goes on after these records; also for those that gave none, but moved."""
+        """Returns the next position of each partition after these records, also of those whose position advanced
+        without a record."""
         return dict(self._next_offsets)
 
     def gaps(self, start: int, end: int = -1) -> list[tuple[int, int]]:
-        """Of a batch of one partition: ranges of offsets from `start` to `end` (or the last row) that have no row."""
+        """Returns the ranges of offsets from `start` to `end` (by default the last row) that have no row. Only for a
+        batch of one partition."""
         return self._columns.gaps(start, end)
 
     def __arrow_c_schema__(self) -> Any:
-        """The columns' names and types, as an `arrow_schema` capsule."""
+        """Returns the names and types of the columns, as an `arrow_schema` capsule."""
         return schema_capsule(self._columns.names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Schema and rows, as capsules; as often as wanted. A requested schema is for the reader to cast to."""
+        """Returns schema and rows, as capsules. May be called repeatedly. The reader casts to a requested schema."""
         return schema_capsule(self._columns.names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows, as a stream of one array."""
+        """Returns the rows, as a stream of one array."""
         return stream_capsule([self._columns], self._columns.names)
 
     def to_pyarrow(self) -> pyarrow.RecordBatch:
-        """A `pyarrow.RecordBatch` of the same memory."""
+        """Returns a `pyarrow.RecordBatch` that shares the memory."""
         return _library("pyarrow").record_batch(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A `pandas.DataFrame`; needs pyarrow, too."""
+        """Returns a `pandas.DataFrame`. Needs pyarrow, too."""
         return to_pandas(self)
 
     def to_polars(self) -> polars.DataFrame:
-        """A `polars.DataFrame`."""
+        """Returns a `polars.DataFrame`."""
         return to_polars(self)
 
     def __repr__(self) -> str:
@@ -143,8 +147,8 @@ class RecordBatch:
 
 
 class SparkBatch(RecordBatch):
-    """The rows of a batch in the exact schema of Spark's Kafka source: `SPARK_COLUMNS`, timestamps in microseconds,
-    timestampType int32, headers null for a record that has none."""
+    """The rows of a batch in the schema of Spark's Kafka source: `SPARK_COLUMNS`, timestamps in microseconds,
+    timestampType int32, and null headers for a record without headers."""
 
     __slots__ = ("_names",)
 
@@ -158,21 +162,21 @@ class SparkBatch(RecordBatch):
         return tuple(SPARK_NAMES[name] for name in self._names)
 
     def __arrow_c_schema__(self) -> Any:
-        """The columns' names and types, as an `arrow_schema` capsule."""
+        """Returns the names and types of the columns, as an `arrow_schema` capsule."""
         return spark_schema(self._names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Schema and rows, as capsules; as often as wanted. A requested schema is for the reader to cast to."""
+        """Returns schema and rows, as capsules. May be called repeatedly. The reader casts to a requested schema."""
         return spark_schema(self._names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rows, as a stream of one array. This one needs pyarrow."""
+        """Returns the rows, as a stream of one array. Needs pyarrow."""
         library = _library("pyarrow")
         return library.Table.from_batches([self.to_pyarrow()]).__arrow_c_stream__(requested_schema)
 
 
 class Table:
-    """Record batches of the same columns, one after the other."""
+    """A sequence of record batches with the same columns."""
 
     __slots__ = ("_columns", "_parts")
 
@@ -182,13 +186,13 @@ class Table:
 
     @classmethod
     def of(cls, runs: Sequence[RecordRun], columns: Iterable[str] | None = None) -> Table:
-        """The records of `runs`, in as many batches as it takes."""
+        """Returns the records of `runs`, in as many batches as necessary."""
         names = choose(columns)
         return cls(names, build(tuple(runs), names))
 
     @property
     def num_rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(map(len, self._parts))
 
     @property
@@ -203,23 +207,23 @@ class Table:
         return map(RecordBatch, self._parts)
 
     def __arrow_c_schema__(self) -> Any:
-        """The columns' names and types, as an `arrow_schema` capsule."""
+        """Returns the names and types of the columns, as an `arrow_schema` capsule."""
         return schema_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The batches, as an `arrow_array_stream` capsule; as often as wanted."""
+        """Returns the batches, as an `arrow_array_stream` capsule. May be called repeatedly."""
         return stream_capsule(self._parts, self._columns)
 
     def to_pyarrow(self) -> pyarrow.Table:
-        """A `pyarrow.Table` of the same memory."""
+        """Returns a `pyarrow.Table` that shares the memory."""
         return _library("pyarrow").table(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A `pandas.DataFrame`; needs pyarrow, too."""
+        """Returns a `pandas.DataFrame`. Needs pyarrow, too."""
         return to_pandas(self)
 
     def to_polars(self) -> polars.DataFrame:
-        """A `polars.DataFrame`."""
+        """Returns a `polars.DataFrame`."""
         return to_polars(self)
 
     def __repr__(self) -> str:
@@ -227,14 +231,14 @@ class Table:
 
 
 def to_pandas(stream: RecordBatch | Table) -> pandas.DataFrame:
-    """A `pandas.DataFrame` of anything with `__arrow_c_stream__`."""
+    """Returns a `pandas.DataFrame` of any object with `__arrow_c_stream__`."""
     _library("pandas")
     frame: pandas.DataFrame = _library("pyarrow").table(stream).to_pandas()
     return frame
 
 
 def to_polars(stream: RecordBatch | Table) -> polars.DataFrame:
-    """A `polars.DataFrame` of anything with `__arrow_c_stream__`."""
+    """Returns a `polars.DataFrame` of any object with `__arrow_c_stream__`."""
     frame: polars.DataFrame = _library("polars").DataFrame(stream)
     return frame
 

@@ -1,7 +1,7 @@
 """The only module that reads time.
 
-Everywhere inside kconsumer a moment is `now`: float milliseconds on a monotonic clock; a duration is `…_ms`.
-Wall-clock time (for `by_duration` resets and metrics) is asked for by name.
+All other modules receive the time as `now`: milliseconds of a monotonic clock, as a float. Durations are called `…_ms`.
+Wall-clock time, which `by_duration` resets and metrics need, is a method of its own.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import time
 
 
 class Clock:
-    """Monotonic and wall-clock time in milliseconds; tests pass one that they move by hand."""
+    """Monotonic and wall-clock time in milliseconds. Tests use a clock that they advance themselves."""
 
     def now(self) -> float:
-        """Milliseconds on a monotonic clock."""
+        """Returns the milliseconds of a monotonic clock."""
         return time.monotonic() * 1000.0
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Returns the milliseconds since the Unix epoch."""
         return int(time.time() * 1000)
 
 
 class Timer:
-    """A deadline on a clock: how long a public call may still take."""
+    """The deadline of a public call."""
 
     __slots__ = ("_clock", "deadline")
 
@@ -31,12 +31,12 @@ class Timer:
         self.deadline = clock.now() + timeout_ms
 
     def remaining_ms(self) -> float:
-        """Milliseconds left, never negative."""
+        """Returns the milliseconds left, at least 0."""
         return max(0.0, self.deadline - self._clock.now())
 
     @property
     def expired(self) -> bool:
-        """True once the deadline has passed."""
+        """Whether the deadline has passed."""
         return self._clock.now() >= self.deadline
 
     def __repr__(self) -> str:

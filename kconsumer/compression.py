@@ -1,15 +1,16 @@
-"""Undoes the compression of a record batch: five codecs, each with a limit on what may come out.
+"""Decompresses record batches: four codecs, each with a limit of the output.
 
-Decides which library reads which codec and how much output is allowed. Knows nothing of records: the caller
-names the topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The
-libraries are imported on first use, and all of them release the GIL while they work.
+Decides which library decompresses which codec, and how much output is allowed. It does not read records: the caller
+adds topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The libraries are
+imported on first use, and all of them release the GIL while they work.
 
-Ordinary batches are one block, or one zstd frame: these go through a library's function for the whole at once, with
-memory for what `_core.frames` says they can come to. All others, and all that fail, are read as streams, step by step.
+Most batches are one block, or one zstd frame. These are decompressed by one call of a library, with memory for the
+largest output that `_core.compression_frames` computes. All others, and all that fail, are decompressed as streams, in
+steps.
 
-Limits: without the option `decompressed_batch_max_bytes` a batch may always grow to `MIN_OUTPUT_LIMIT`, and beyond that
-to `MAX_RATIO` times its compressed size. Real data stays far below; a gigabyte of zeros in a few kilobytes does not get
-through. What the option allows is allowed whatever the ratio, and no more.
+Without the option `decompressed_batch_max_bytes` the output may have `MIN_OUTPUT_LIMIT` bytes, or `MAX_RATIO` times the
+compressed size if that is more. Real data stay far below this limit; a gigabyte of zeros in a few kilobytes is
+rejected. If the option is set, it is the limit, whatever the ratio.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ Plain = Slice | bytes | bytearray
 
 @functools.cache  # an import statement in each call would take as long as finding the records of a small batch
 def _library(name: str) -> Any:
-    """A codec's library. Of lz4 and zstd the compiled core is told, too, where their functions are that need no Python:
-    in the packages' own modules, or else in the system's. With neither, or with one core, all goes through Python."""
+    """Returns the library of a codec.
+
+    For lz4 and zstd it also gives the compiled core the path of a shared library whose functions do not need Python:
+    a module of the package itself, or else the library of the system. If there is none, or the machine has one
+    processor, all batches are decompressed through Python.
+    """
     found = importlib.import_module(name)
     codec, module, system = _WITHOUT_PYTHON.get(name, ("", "", ""))
     if codec and (os.cpu_count() or 1) > 1:
@@ -55,7 +60,7 @@ _WITHOUT_PYTHON = {
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64
 
-# How much one step may add to the output: enough for an ordinary batch in one step.
+# How much one step may add to the output: enough for most batches in one step.
 _STEP_RATIO = 8
 _STEP_BYTES = 64 << 10
 
@@ -70,12 +75,12 @@ _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
 def output_limit(compressed_bytes: int) -> int:
-    """How many bytes a batch of this compressed size may decompress to."""
+    """Returns how many bytes the output of a batch of this compressed size may have."""
     return max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)
 
 
 def decompress(codec: int, data: Packed, limit: int, magic: int = 2) -> Plain:
-    """What `data` holds, at most `limit` bytes of it; a Slice of `data` if that is not compressed after all.
+    """Returns the decompressed `data`, at most `limit` bytes; a Slice of `data` if its block is not compressed.
 
     `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd); `magic`: the batch's format. Raises
     DecompressionError for an unknown codec and for malformed data, OutputLimitError for output above the limit.
@@ -86,36 +91,36 @@ def decompress(codec: int, data: Packed, limit: int, magic: int = 2) -> Plain:
     if magic < 2 and reader is _unzstd:
         raise DecompressionError(f"zstd: message format {magic} is older than this codec and cannot hold it")
     if magic == 0 and reader is _unlz4:
-        data = lz4_with_right_checksum(data)
+        data = with_correct_lz4_checksum(data)
     return reader(data, limit)
 
 
 def _gunzip(data: Packed, limit: int) -> Plain:
-    return _collect("gzip", _gzip_pieces(data, limit), limit)
+    return _collect("gzip", _gzip_parts(data, limit), limit)
 
 
-def _gzip_pieces(data: Packed, limit: int) -> Iterator[bytes]:
-    """All members of a gzip stream, one after the other, as Java reads them."""
+def _gzip_parts(data: Packed, limit: int) -> Iterator[bytes]:
+    """Yields the output of all members of a gzip stream, one after the other, as Java does."""
     step = _step(len(data), limit)
     left: Packed = data
     while True:
         inflater = zlib.decompressobj(wbits=31)
         while not inflater.eof:
             try:
-                piece = inflater.decompress(left, step)
+                part = inflater.decompress(left, step)
             except zlib.error as error:
                 raise DecompressionError(f"gzip: {error}") from error
             left = inflater.unconsumed_tail
-            if not piece and not left and not inflater.eof:
-                raise DecompressionError("gzip: the stream is cut short")
-            yield piece
+            if not part and not left and not inflater.eof:
+                raise DecompressionError("gzip: the stream is truncated")
+            yield part
         left = inflater.unused_data
         if not left:
             return
 
 
 def _unsnappy(data: Packed, limit: int) -> Plain:
-    """Blocks in xerial framing, as Java writes, or one raw block, as some other clients do."""
+    """Decompress blocks in xerial framing, which Java writes, or one raw block, which some other clients write."""
     block = xerial_block(data)
     if block is not None:
         return _snappy_block(block, limit)
@@ -123,15 +128,15 @@ def _unsnappy(data: Packed, limit: int) -> Plain:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _snappy_block(view, limit)
     if len(view) < _XERIAL_HEADER_BYTES:
-        raise DecompressionError("snappy: the xerial header is cut short")
-    return _collect("snappy", _xerial_pieces(view, limit), limit)
+        raise DecompressionError("snappy: the xerial header is truncated")
+    return _collect("snappy", _xerial_parts(view, limit), limit)
 
 
-def _xerial_pieces(view: memoryview, limit: int) -> Iterator[bytes]:
+def _xerial_parts(view: memoryview, limit: int) -> Iterator[bytes]:
     at = _XERIAL_HEADER_BYTES
     while at < len(view):
         if len(view) - at < 4:
-            raise DecompressionError("snappy: a block size is cut short")
+            raise DecompressionError("snappy: a block size is truncated")
         (size,) = struct.unpack_from(">i", view, at)
         at += 4
         if not 0 <= size <= len(view) - at:
@@ -141,13 +146,13 @@ def _xerial_pieces(view: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _snappy_block(block: Slice | memoryview, limit: int) -> bytes:
-    """One raw block. Its first bytes announce the output size, which the library allocates without asking."""
-    announced = snappy_size(block)
-    if announced < 0:
+    """Decompress one raw block. It begins with the size of the output, which the library allocates without a check."""
+    size = snappy_size(block)
+    if size < 0:
         raise DecompressionError("snappy: the block has no size")
-    if announced > _SNAPPY_MAX_RATIO * len(block):
-        raise DecompressionError(f"snappy: {len(block)} bytes cannot hold the {announced} that the block announces")
-    if announced > limit:
+    if size > _SNAPPY_MAX_RATIO * len(block):
+        raise DecompressionError(f"snappy: {len(block)} bytes cannot contain the {size} that the block declares")
+    if size > limit:
         raise _too_large("snappy", limit)
     snappy = _library("snappy")
     try:
@@ -161,47 +166,47 @@ def _unlz4(data: Packed, limit: int) -> Plain:
     ordinary = lz4_block(data)
     if ordinary is None:
         return _unlz4_frame(data, limit)
-    block, most = ordinary
-    if not most:
+    block, max_size = ordinary
+    if not max_size:
         return _within("lz4", block, limit)
     lz4 = _library("lz4.block")
     try:
-        whole: bytes = lz4.decompress(block, uncompressed_size=min(most, limit + 1))
+        whole: bytes = lz4.decompress(block, uncompressed_size=min(max_size, limit + 1))
     except (lz4.LZ4BlockError, MemoryError):
-        return _unlz4_frame(data, limit)  # which says what is wrong, or that it is too much
+        return _unlz4_frame(data, limit)  # the stream reader finds the cause, or that the output is too large
     return _within("lz4", whole, limit)
 
 
 def _unlz4_frame(data: Packed, limit: int) -> Plain:
-    """A frame of any kind; the first one only, as Java reads it."""
+    """Decompress a frame of any kind. Only the first frame is read, as in Java."""
     lz4 = _library("lz4.frame")
     try:
         if _LZ4_MAX_RATIO * len(data) <= limit and lz4.get_frame_info(data)["content_size"] <= limit:
             whole: bytes = lz4.decompress(data)
             return whole
-        return _collect("lz4", _lz4_pieces(data, limit), limit)
+        return _collect("lz4", _lz4_parts(data, limit), limit)
     except (RuntimeError, MemoryError) as error:
         raise DecompressionError(f"lz4: {error}") from error
 
 
-def _lz4_pieces(data: Packed, limit: int) -> Iterator[bytes]:
+def _lz4_parts(data: Packed, limit: int) -> Iterator[bytes]:
     step = _step(len(data), limit)
     reader = _library("lz4.frame").LZ4FrameDecompressor()
-    piece = reader.decompress(data, step)
+    part = reader.decompress(data, step)
     while True:
-        yield piece
+        yield part
         if reader.eof:
             return
-        if not piece and reader.needs_input:
-            raise DecompressionError("lz4: the frame is cut short")
-        piece = reader.decompress(b"", step)
+        if not part and reader.needs_input:
+            raise DecompressionError("lz4: the frame is truncated")
+        part = reader.decompress(b"", step)
 
 
-def lz4_with_right_checksum(data: Packed) -> bytes:
-    """A frame whose header checksum fits, whatever it was.
+def with_correct_lz4_checksum(data: Packed) -> bytes:
+    """Returns a copy of a frame with the correct header checksum.
 
-    Kafka's first lz4 writer, and every one for message format 0 since, computed it over the frame's magic number, too.
-    So in that format it proves nothing, and it is not looked at.
+    For message format 0 producers compute the checksum over the magic number of the frame, too, as Kafka's first lz4
+    writer did by mistake. So it cannot be checked in this format, and is replaced.
     """
     frame = bytearray(data)
     if len(frame) > _LZ4_FLAGS_AT:
@@ -213,7 +218,7 @@ def lz4_with_right_checksum(data: Packed) -> bytes:
 
 
 def xxh32(data: bytes | bytearray) -> int:
-    """XXH32 with seed 0 of less than 16 bytes, as many as an lz4 frame header has."""
+    """Returns XXH32 with seed 0 of less than 16 bytes: an lz4 frame header is not longer."""
     value = (_XXH_PRIMES[4] + len(data)) & 0xFFFF_FFFF
     whole = len(data) & ~3
     for (word,) in struct.iter_unpack("<I", data[:whole]):
@@ -231,44 +236,46 @@ def _rotated(value: int, bits: int) -> int:
     return value << bits & 0xFFFF_FFFF | value >> 32 - bits
 
 
-class _Kept(threading.local):
-    """What a thread keeps for zstd. A context takes as long to make as a small batch to decompress (20 µs), and serves
-    one thread at a time. `room`: memory to begin with for a frame of one block. Half of what a block can hold is enough
-    for what producers write by default, and giving back the rest of more costs page faults; until it was too little.
-    """
+class _ThreadCache(threading.local):
+    """What each thread keeps for zstd."""
 
+    #: A context serves one thread at a time. To create one takes as long as to decompress a small batch (20 µs).
     context: Any = None
-    room = _ZSTD_BLOCK_BYTES // 2
+    #: The memory allocated at first for a frame of one block. Half a block is enough for the batches that producers
+    #: write by default, and to release the unused part of a whole block costs page faults. Doubled once it was too
+    #: small.
+    output_size = _ZSTD_BLOCK_BYTES // 2
 
 
-_kept = _Kept()
+_cache = _ThreadCache()
 
 
 def _unzstd(data: Packed, limit: int) -> Plain:
     zstandard = _library("zstandard")
-    context = _kept.context
+    context = _cache.context
     if context is None:
-        context = _kept.context = zstandard.ZstdDecompressor()
-    most = zstd_most(data)
-    room = _step(len(data), limit) if most > _ZSTD_BLOCK_BYTES else min(_kept.room, limit + 1)
-    if 0 < most <= room + _ZSTD_BLOCK_BYTES:  # else it is too much for sure, or not one frame
+        context = _cache.context = zstandard.ZstdDecompressor()
+    max_size = zstd_most(data)
+    output_size = _step(len(data), limit) if max_size > _ZSTD_BLOCK_BYTES else min(_cache.output_size, limit + 1)
+    if 0 < max_size <= output_size + _ZSTD_BLOCK_BYTES:  # otherwise the output is too large, or it is not one frame
         try:
-            whole: bytes = context.decompress(data, max_output_size=min(most, room))
+            whole: bytes = context.decompress(data, max_output_size=min(max_size, output_size))
         except (zstandard.ZstdError, MemoryError):
-            pass  # too much after all, or malformed: the stream will tell
+            pass  # too large, or malformed: the stream reader finds out
         else:
             return _within("zstd", whole, limit)
     try:
-        streamed = _collect("zstd", _zstd_pieces(context, data, limit), limit)
+        streamed = _collect("zstd", _zstd_parts(context, data, limit), limit)
     except zstandard.ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
-    if 0 < most <= _ZSTD_BLOCK_BYTES:
-        _kept.room = _ZSTD_BLOCK_BYTES
+    if 0 < max_size <= _ZSTD_BLOCK_BYTES:
+        _cache.output_size = _ZSTD_BLOCK_BYTES
     return streamed
 
 
-def _zstd_pieces(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
-    """All frames, read as a stream: Java writes frames that do not say how large their content is."""
+def _zstd_parts(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
+    """Yields the output of all frames, in steps. The frames that Java writes do not contain the size of their
+    content."""
     left = memoryview(data)
     while left:
         reader = context.decompressobj()
@@ -279,23 +286,23 @@ def _zstd_pieces(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
                 left = left[start + len(step) - len(reader.unused_data) :]
                 break
         else:
-            raise DecompressionError("zstd: the frame is cut short")
+            raise DecompressionError("zstd: the frame is truncated")
 
 
-def _collect(name: str, pieces: Iterator[bytes], limit: int) -> Plain:
-    """The pieces as one; stops as soon as they are more than `limit` bytes. One piece is not copied."""
-    first = next(pieces, b"")
+def _collect(name: str, parts: Iterator[bytes], limit: int) -> Plain:
+    """Returns the parts as one object. Raises as soon as they exceed `limit` bytes. A single part is not copied."""
+    first = next(parts, b"")
     if len(first) > limit:
         raise _too_large(name, limit)
     out: bytes | bytearray = first
-    for piece in pieces:
-        if not piece:
+    for part in parts:
+        if not part:
             continue
-        if len(out) + len(piece) > limit:
+        if len(out) + len(part) > limit:
             raise _too_large(name, limit)
         if not isinstance(out, bytearray):
             out = bytearray(out)
-        out += piece
+        out += part
     return out
 
 

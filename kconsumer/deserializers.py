@@ -1,7 +1,7 @@
-"""Makes one kind of callable out of the forms a deserializer may have.
+"""Turns any supported form of deserializer into a callable `(topic, headers, data) -> object`.
 
-Decides which form a user's object has; calls nothing. A null key or value never gets to a deserializer: the
-record has None, as in Java.
+Decides which form an object of the application has; does not call it. Deserializers are not called for null keys and
+values: the record has None, as in Java.
 
     callable(data)                            json.loads, bytes.decode, a class
     object.deserialize(topic, headers, data)  as in Java and kafka-python
@@ -20,7 +20,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class PlainDeserializer:
-    """A callable that wants nothing but the bytes. `plain` is the callable itself, for loops to call
+    """A callable with the data as its only argument. `plain` is the callable itself, so that loops can call it
     directly."""
 
     __slots__ = ("plain",)
@@ -29,7 +29,7 @@ class PlainDeserializer:
         self.plain = function
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """What the callable makes of the data; None stays None."""
+        """Returns the result of the callable; None for None."""
         return None if data is None else self.plain(data)
 
 
@@ -42,12 +42,12 @@ class ObjectDeserializer:
         self._deserialize = deserialize
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """What the method makes of the data; None stays None."""
+        """Returns the result of the method; None for None."""
         return None if data is None else self._deserialize(topic, headers, data)
 
 
 class ContextDeserializer:
-    """A callable that takes a context after the data, as confluent-kafka's deserializers do."""
+    """A callable with the arguments (data, context), as in confluent-kafka."""
 
     __slots__ = ("_field", "_function")
 
@@ -56,14 +56,14 @@ class ContextDeserializer:
         self._field = field
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """What the callable makes of the data; None stays None."""
+        """Returns the result of the callable; None for None."""
         if data is None:
             return None
         return self._function(data, SerializationContext(topic, self._field, list(headers)))
 
 
 class SerializationContext:
-    """Where data comes from: has the attributes of confluent-kafka's class of the same name."""
+    """Where the data come from, with the attributes of confluent-kafka's class of the same name."""
 
     __slots__ = ("field", "headers", "topic")
 
@@ -77,9 +77,9 @@ Deserializer = PlainDeserializer | ObjectDeserializer | ContextDeserializer
 
 
 def adapt(deserializer: Any, field: str) -> Deserializer:
-    """A callable `(topic, headers, data) -> object` for any form of deserializer.
+    """Returns a callable `(topic, headers, data) -> object` for a deserializer of any form.
 
-    `field`: "key" or "value". Raises ConfigError for an object that has none of the forms.
+    `field` is "key" or "value". Raises ConfigError for an object that has none of the forms.
     """
     option = f"{field}_deserializer"
     method = getattr(deserializer, "deserialize", None)
@@ -98,11 +98,10 @@ def adapt(deserializer: Any, field: str) -> Deserializer:
 
 
 def _wants_context(function: Callable[..., object]) -> bool:
-    """Whether a callable takes a second positional argument that is a context and not an option of its
-    own."""
+    """Returns whether the second positional argument of a callable is a context, and not an option of its own."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a built-in that does not say what it takes
+    except (TypeError, ValueError):  # a built-in function without a signature
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) < 2:

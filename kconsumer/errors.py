@@ -17,30 +17,31 @@ if TYPE_CHECKING:
 
 
 class KafkaError(Exception):
-    """Root of everything kconsumer raises. `retriable`: the same call may succeed if made again."""
+    """The base class of all errors that kconsumer raises. `retriable`: the same call may succeed if it is repeated."""
 
     retriable: ClassVar[bool] = False
 
 
-# --- what the client found out -------------------------------------------------------------------------------------
+# --- detected by the client ----------------------------------------------------------------------------------------
 
 
 class ConfigError(KafkaError, ValueError):
-    """An option is unknown, out of range, or does not go with another one."""
+    """An option is unknown, out of range, or contradicts another option."""
 
 
 class StateError(KafkaError, RuntimeError):
-    """The call does not fit the consumer's state (closed, not assigned, assign mixed with subscribe…)."""
+    """The call is not allowed in the consumer's state: it is closed, the partition is not assigned, assign() is mixed
+    with subscribe(), and so on."""
 
 
 class TimeoutError(KafkaError, builtins.TimeoutError):
-    """The call did not finish within its timeout; the last underlying error, if any, is the cause."""
+    """The call did not finish within its timeout. The last underlying error, if there is one, is the `__cause__`."""
 
     retriable = True
 
 
 class WakeupError(KafkaError):
-    """`wakeup()` ended a blocking call. Nothing is lost: call again, or close."""
+    """`wakeup()` ended a blocking call. No record is lost: repeat the call, or close the consumer."""
 
 
 class ConcurrentAccessError(KafkaError, RuntimeError):
@@ -48,22 +49,22 @@ class ConcurrentAccessError(KafkaError, RuntimeError):
 
 
 class ForkedConsumerError(KafkaError, RuntimeError):
-    """The process forked after the consumer was made; the child must make its own."""
+    """The process forked after the consumer was created. The child process must create its own consumer."""
 
 
 class BrokerConnectionError(KafkaError, ConnectionError):
-    """A broker could not be reached or its connection was lost; the client reconnects by itself."""
+    """A broker could not be reached, or the connection was lost. The client reconnects by itself."""
 
     retriable = True
 
 
 class ProtocolError(KafkaError):
-    """Something does not fit the protocol: a response that cannot be parsed (not a Kafka broker? a proxy in between?),
-    or a value that no request can carry."""
+    """Data that does not fit the protocol: a response that cannot be parsed (perhaps the server is not a Kafka broker,
+    or a proxy changes the data), or a value that a request cannot contain."""
 
 
 class CorruptRecordError(KafkaError):
-    """Record bytes that do not parse or whose checksum is wrong. `seek` past `offset` to skip them."""
+    """The bytes of records cannot be parsed, or their checksum is wrong. `seek` past `offset` to skip them."""
 
     def __init__(self, message: str, *, topic: str = "", partition: int = 0, offset: int = -1) -> None:
         super().__init__(message)
@@ -76,7 +77,7 @@ class CorruptRecordError(KafkaError):
 
 
 class RecordTooLargeError(KafkaError):
-    """A fetch returned bytes but not one complete batch, so the position cannot advance."""
+    """A fetch returned data but not one complete batch, so the position cannot advance."""
 
     def __init__(self, message: str, *, topic_partition: TopicPartition | None = None, offset: int = -1) -> None:
         super().__init__(message)
@@ -88,7 +89,7 @@ class RecordTooLargeError(KafkaError):
 
 
 class BatchTooLargeError(KafkaError):
-    """A compressed batch holds more than `limit` bytes, which `decompressed_batch_max_bytes` sets.
+    """A compressed batch contains more than `limit` bytes, which is set by `decompressed_batch_max_bytes`.
 
     Raise the option, or `seek` to `next_offset` to skip the batch.
     """
@@ -113,7 +114,7 @@ class BatchTooLargeError(KafkaError):
 
 
 class RecordDeserializationError(KafkaError):
-    """A deserializer failed. The record stays next in line; `seek(tp, offset + 1)` skips it (KIP-1036)."""
+    """A deserializer failed. The position stays at the record; `seek(tp, offset + 1)` skips it (KIP-1036)."""
 
     def __init__(
         self,
@@ -141,14 +142,14 @@ class RecordDeserializationError(KafkaError):
 
 
 def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
-    """Unpickle an error whose constructor takes more than its message."""
+    """Recreate a pickled error whose constructor takes more than its message."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
 
 
 class InvalidOffsetError(KafkaError):
-    """Some partitions have no usable position; `partitions` names them."""
+    """Some partitions have no usable position. `partitions` contains them."""
 
     def __init__(self, message: str, partitions: tuple[TopicPartition, ...] = ()) -> None:
         super().__init__(message)
@@ -159,11 +160,12 @@ class InvalidOffsetError(KafkaError):
 
 
 class NoOffsetForPartitionError(InvalidOffsetError):
-    """No committed offset and `auto_offset_reset="none"`."""
+    """A partition has no committed offset, and `auto_offset_reset` is "none"."""
 
 
 class OffsetOutOfRangeError(InvalidOffsetError):
-    """The position is outside the log and `auto_offset_reset="none"`; `offsets` maps partition to position."""
+    """A position is outside the log, and `auto_offset_reset` is "none". `offsets` maps each partition to its
+    position."""
 
     def __init__(self, message: str, offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(message, tuple(offsets))
@@ -171,7 +173,8 @@ class OffsetOutOfRangeError(InvalidOffsetError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log was truncated below the position (unclean leader election, KIP-320)."""
+    """The log was truncated below the position by an unclean leader election (KIP-320). `divergent_offsets` maps each
+    partition to the first offset at which the logs differ, if the leader reported it."""
 
     def __init__(
         self,
@@ -184,27 +187,27 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class CommitFailedError(KafkaError):
-    """The member is no longer part of the group, so its commit was refused; its partitions may have a new owner."""
+    """The commit was rejected because the member is no longer in the group. Its partitions may have another owner."""
 
 
 class UnknownAssignorError(ConfigError):
-    """No installed distribution offers an assignor of this name."""
+    """No installed distribution provides an assignor with this name."""
 
 
 class AssignorLoadError(ConfigError):
-    """An assignor was found but could not be loaded, or does not keep the plugin contract."""
+    """An assignor could not be loaded, or does not fulfil the plugin contract."""
 
 
 class AssignorError(KafkaError):
-    """An assignor raised, or returned an assignment that breaks the rules; the message names the plugin."""
+    """An assignor raised an error, or returned an invalid assignment. The message names the plugin."""
 
 
-# --- what a broker answered ----------------------------------------------------------------------------------------
+# --- sent by a broker -----------------------------------------------------------------------------------------------
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code. `code` is the number, `name` Kafka's name for it. When it answered a fetch,
-    `topic_partition` and `offset` say of what."""
+    """A response contains an error code. `code` is its number and `name` is Kafka's name of it. For a fetch,
+    `topic_partition` and `offset` say what was requested."""
 
     topic_partition: TopicPartition | None = None
     offset: int | None = None
@@ -221,21 +224,21 @@ class BrokerError(KafkaError):
 
 
 class RetriableBrokerError(BrokerError):
-    """Passing trouble at the broker; the client retries by itself."""
+    """A temporary error of the broker. The client retries by itself."""
 
     retriable = True
 
 
 class StaleMetadataError(RetriableBrokerError):
-    """The client's view of leaders is old; it refreshes metadata and retries."""
+    """The metadata of the client are outdated. The client requests new metadata and retries."""
 
 
 class CoordinatorError(RetriableBrokerError):
-    """The group coordinator moved or is not ready; the client looks it up and retries."""
+    """The group coordinator moved or is not ready. The client finds the coordinator again and retries."""
 
 
 class AuthorizationError(BrokerError):
-    """The principal lacks a permission. `operation` is what an ACL must allow, if that is known."""
+    """The principal lacks a permission. `operation` is the operation that an ACL must allow, or "" if it is unknown."""
 
     resource: ClassVar[str] = "resource"
 
@@ -247,7 +250,7 @@ class AuthorizationError(BrokerError):
 
 
 class TopicAuthorizationError(AuthorizationError):
-    """No permission on a topic; `topics` names those refused."""
+    """The principal lacks a permission on topics; `topics` contains their names."""
 
     resource = "topic"
 
@@ -264,7 +267,7 @@ class TopicAuthorizationError(AuthorizationError):
 
 
 class GroupAuthorizationError(AuthorizationError):
-    """No permission on the consumer group."""
+    """The principal lacks a permission on the consumer group."""
 
     resource = "group"
 
@@ -275,7 +278,8 @@ class GroupAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(BrokerError):
-    """TLS handshake or SASL login failed; raised at once from the blocking call. `code`: 0 unless a broker sent one."""
+    """The TLS handshake or SASL authentication failed. The blocking call raises it at once. `code` is 0 if the error
+    does not come from a response."""
 
     def __init__(self, message: str = "", *, code: int = 0) -> None:
         if code:
@@ -286,14 +290,14 @@ class AuthenticationError(BrokerError):
 
 
 class UnsupportedVersionError(BrokerError):
-    """Broker and client share no version of a request, or the broker is too old for an option."""
+    """Broker and client have no version of a request in common, or the broker is too old for an option."""
 
     def __init__(self, message: str = "", *, code: int = Errors.UNSUPPORTED_VERSION) -> None:
         super().__init__(message, code=code)
 
 
 class InvalidTopicError(BrokerError):
-    """The topic's name is not legal in Kafka; `topics` names those refused."""
+    """Kafka does not allow the name of a topic. `topics` contains the names."""
 
     def __init__(
         self, message: str = "", *, code: int = Errors.INVALID_TOPIC_EXCEPTION, topics: frozenset[str] = frozenset()
@@ -303,18 +307,18 @@ class InvalidTopicError(BrokerError):
 
 
 class GroupError(BrokerError):
-    """The group or this member's place in it is not what the request assumed."""
+    """The group, or the membership of this consumer, is not in the state that the request requires."""
 
 
 class RebalanceInProgressError(GroupError):
-    """The group is rebalancing; `poll()` to rejoin, then try again."""
+    """The group is rebalancing. Call `poll()` to rejoin, then try again."""
 
     def __init__(self, message: str = "", *, code: int = Errors.REBALANCE_IN_PROGRESS) -> None:
         super().__init__(message, code=code)
 
 
 class FencedInstanceIdError(GroupError):
-    """Another consumer took over this `group_instance_id`."""
+    """Another consumer joined the group with the same `group_instance_id`."""
 
     def __init__(self, message: str = "", *, code: int = Errors.FENCED_INSTANCE_ID) -> None:
         super().__init__(message, code=code)

@@ -1,5 +1,7 @@
-"""Plain values of the public surface: partitions, offsets, nodes, enums. No behaviour beyond checks and
-repr."""
+"""Plain values of the public interface: partitions, offsets, nodes, enums.
+
+They check their own fields and have a readable `repr`; they do nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by topic, then partition (Java `TopicPartition`)."""
+    """A partition of a topic (Java `TopicPartition`). Sorted by topic, then by number."""
 
     topic: str
     partition: int
@@ -34,7 +36,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What metadata says of a partition (Java `PartitionInfo`)."""
+    """The metadata of one partition (Java `PartitionInfo`)."""
 
     topic: str
     partition: int
@@ -46,14 +48,11 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """An offset to commit or seek to: the next one to read, with a note and the leader epoch when known.
+    """An offset to commit or to seek to (Java `OffsetAndMetadata`). Raises ValueError for a negative offset."""
 
-    Raises ValueError for a negative offset (Java `OffsetAndMetadata`).
-    """
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int | None = None
+    offset: int  # of the next record to read
+    metadata: str = ""  # any text of the application
+    leader_epoch: int | None = None  # of the last record that was read, if known
 
     def __post_init__(self) -> None:
         if self.offset < 0:
@@ -66,7 +65,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """The first record at or after a time: its offset and timestamp (ms) (Java `OffsetAndTimestamp`)."""
+    """Offset and timestamp (ms) of the first record at or after a time (Java `OffsetAndTimestamp`)."""
 
     offset: int
     timestamp: int
@@ -75,11 +74,11 @@ class OffsetAndTimestamp:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class GroupMetadata(bytes):
-    """This member's place in its group (Java `ConsumerGroupMetadata`).
+    """The membership of a consumer in its group (Java `ConsumerGroupMetadata`).
 
-    Pass it to a transactional producer, so that the offsets of a member that has lost its partitions are refused:
-    `send_offsets_to_transaction` of confluent-kafka and of kafka-python (3.0 and newer) take it as it is. For
-    confluent-kafka it is bytes, in librdkafka's form; two of them are equal if all fields are.
+    Pass it to `send_offsets_to_transaction` of a transactional producer of confluent-kafka or kafka-python (3.0 and
+    newer). The coordinator then rejects the offsets of a member that has lost its partitions. The class is a subclass
+    of `bytes` because confluent-kafka expects bytes in librdkafka's format. Two objects are equal if all fields are.
     """
 
     group_id: str
@@ -107,14 +106,15 @@ class GroupMetadata(bytes):
 
         @property
         def __class__(self) -> type:
-            """Return kafka-python's class while that is loaded: its producer takes only what isinstance() finds to be
-            one. It cannot be a base class: it is a tuple, and confluent-kafka's producer takes only bytes."""
+            """Returns kafka-python's class once it is loaded, because its producer checks the argument with
+            isinstance(). A common base class is not possible: kafka-python's class is a tuple, and confluent-kafka
+            needs bytes."""
             return getattr(sys.modules.get("kafka.structs"), "ConsumerGroupMetadata", GroupMetadata)
 
 
 def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> bytes:
-    """Return the bytes that librdkafka's `rd_kafka_consumer_group_metadata_write` makes: a native int, and texts that
-    end with NUL. Texts that contain NUL have no such form; librdkafka refuses the bytes returned for them."""
+    """Returns the bytes that librdkafka's `rd_kafka_consumer_group_metadata_write` would write: a native int, and texts
+    that end with NUL. Texts that contain NUL cannot be written; librdkafka rejects the bytes returned for them."""
     texts = [text.encode(errors="surrogatepass") for text in (group_id, member_id, instance_id or "")]
     if any(b"\0" in text for text in texts):
         return repr((group_id, generation_id, member_id, instance_id)).encode()
@@ -124,14 +124,14 @@ def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance
 
 
 class IsolationLevel(enum.Enum):
-    """Which records of transactions are returned; the value is the option's text."""
+    """Which records of transactions are returned. The value is the text of the option `isolation_level`."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class TimestampType(enum.IntEnum):
-    """Who set a record's timestamp (Java `TimestampType`)."""
+    """Whether the producer or the broker set a record's timestamp (Java `TimestampType`)."""
 
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
@@ -140,10 +140,9 @@ class TimestampType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Where to start when a partition has no usable position (`auto_offset_reset`, Java
-    `AutoOffsetResetStrategy`).
+    """Where to start if a partition has no usable position (`auto_offset_reset`, Java `AutoOffsetResetStrategy`).
 
-    Use the constants `LATEST`, `EARLIEST`, `NONE`, or `by_duration(ms)` (KIP-1106). `str()` gives `latest`,
+    Use the constants `LATEST`, `EARLIEST`, `NONE`, or `by_duration(ms)` (KIP-1106). `str()` returns `latest`,
     `earliest`, `none` or `by_duration:<ms>ms`.
     """
 
@@ -158,17 +157,18 @@ class OffsetReset:
         if self.kind not in ("latest", "earliest", "none", "by_duration"):
             raise ValueError(f"unknown offset reset: {self.kind!r}")
         if (self.kind == "by_duration") != (self.duration_ms is not None):
-            raise ValueError("a duration belongs to by_duration, and only to it")
+            raise ValueError("by_duration needs a duration, and no other kind of reset has one")
         if self.duration_ms is not None and self.duration_ms < 0:
             raise ValueError(f"a reset duration cannot be negative: {self.duration_ms} ms")
 
     @classmethod
     def by_duration(cls, duration_ms: int) -> OffsetReset:
-        """Start at the first record not older than this many milliseconds."""
+        """Returns the reset to the first record that is at most this many milliseconds old."""
         return cls("by_duration", duration_ms)
 
     def timestamp(self, wall_ms: int) -> int | None:
-        """What ListOffsets asks for: -1 latest, -2 earliest, a time (ms) for a duration, None for `NONE`."""
+        """Returns the timestamp for ListOffsets: -1 for latest, -2 for earliest, a time (ms) for a duration; None for
+        `NONE`."""
         if self.duration_ms is not None:
             return max(0, wall_ms - self.duration_ms)
         return {"latest": -1, "earliest": -2}.get(self.kind)
@@ -194,34 +194,31 @@ class SubscriptionPattern:
 
 
 class PartitionCondition(enum.Enum):
-    """Why an assigned partition is or is not being fetched; of several that hold, the first is told.
+    """Why an assigned partition is or is not being fetched. If several conditions hold, the first one is reported."""
 
-    READY: nothing is in the way, the next `poll` asks. AWAIT_OTHERS: other partitions of its broker have to be read on.
-    """
-
-    REVOKING = "revoking"
-    AWAIT_CALLBACK = "await_callback"
-    FAILED = "failed"
-    INITIALIZING = "initializing"
-    AWAIT_RESET = "await_reset"
-    AWAIT_VALIDATION = "await_validation"
-    PAUSED = "paused"
-    BUFFERED = "buffered"
-    IN_FLIGHT = "in_flight"
-    NO_LEADER = "no_leader"
-    BACKOFF = "backoff"
-    AWAIT_OTHERS = "await_others"
-    BUFFER_FULL = "buffer_full"
-    READY = "ready"
+    REVOKING = "revoking"  # it will be revoked, or is not subscribed any more
+    AWAIT_CALLBACK = "await_callback"  # `on_assign` has not returned yet
+    FAILED = "failed"  # each poll raises its error until the application acts
+    INITIALIZING = "initializing"  # its committed offset is being looked up
+    AWAIT_RESET = "await_reset"  # an offset is being looked up by `auto_offset_reset`
+    AWAIT_VALIDATION = "await_validation"  # its position is being compared with the log of a new leader
+    PAUSED = "paused"  # by the application
+    BUFFERED = "buffered"  # records are waiting for `poll`
+    IN_FLIGHT = "in_flight"  # a fetch was sent
+    NO_LEADER = "no_leader"  # metadata has no leader for it
+    BACKOFF = "backoff"  # a fetch failed, or its broker cannot be reached
+    BROKER_BLOCKED = "broker_blocked"  # its broker gets no fetch until `poll` has taken more of another partition
+    BUFFER_FULL = "buffer_full"  # `buffer_memory` is in use
+    READY = "ready"  # the next `poll` fetches it
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One row of `Consumer.partition_states()`. `since`: seconds in this state."""
+    """One row of `Consumer.partition_states()`."""
 
     state: PartitionCondition
     reason: str
-    since: float
+    since: float  # for how long the state has lasted, in seconds
     position: int | None
     high_watermark: int | None
     lag: int | None
@@ -230,7 +227,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A metric's name and group as in the Java client; tags make it unique."""
+    """The name and group of a metric, as in the Java client. Tags make it unique."""
 
     name: str
     group: str

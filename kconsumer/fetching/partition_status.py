@@ -257,7 +257,7 @@ STATUS_RULES: tuple[StatusRule, ...] = (
     StatusRule(C.IN_FLIGHT, lambda ctx: ctx.in_flight is not None and not ctx.unreachable, _sent_at, _in_flight),
     StatusRule(C.NO_LEADER, lambda ctx: ctx.leader.leader is None, _leaderless_since, _no_leader),
     StatusRule(C.BACKOFF, _in_backoff, _backoff_since, _backoff),
-    StatusRule(C.AWAIT_OTHERS, lambda ctx: ctx.blocked_by, _blocked_since, _blocked),
+    StatusRule(C.BROKER_BLOCKED, lambda ctx: ctx.blocked_by, _blocked_since, _blocked),
     StatusRule(C.BUFFER_FULL, lambda ctx: ctx.waits_for_memory is not None, _waits_since, _buffer_full),
     StatusRule(C.READY, lambda ctx: True, lambda ctx: ctx.idle_since, _ready),
 )

@@ -1,1 +1,1 @@
-"""Metrics of a consumer: the registry, and the reporters that users give."""
+"""Metrics of a consumer: the registry, and the metrics reporters of the application."""

@@ -1,5 +1,7 @@
-"""Tells the user's objects what happens, as interceptors and metrics reporters: they may have a method for it or not,
-and what it raises is logged and goes no further."""
+"""Calls methods of the application's objects, such as interceptors and metrics reporters.
+
+An object may lack the method. An exception that it raises is logged and not raised to the caller.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ NO_RESULT = object()
 
 
 def notify_plugin(plugin: object, method: str, *arguments: object) -> Any:
-    """Call a method of it; what that returns. NO_ANSWER if it has no such method, or raised an Exception."""
+    """Call a method of an object. Returns its result, or NO_RESULT if there is no such method or it raised an
+    Exception."""
     run: Callable[..., object] | None = getattr(plugin, method, None)
     if run is None:
         return NO_RESULT

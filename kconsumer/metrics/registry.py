@@ -1,9 +1,9 @@
 """Metrics with the Java client's names: sampled averages, extremes and rates, totals, and gauges.
 
-Decides how a value is sampled: as in Java (`SampledStat`, `Rate`) over `metrics_num_samples` windows of
-`metrics_sample_window_ms`. Knows no names: each part of the client keeps its own table of rows and gets one
-`Sensor` for a table. Recording costs a few attribute updates and happens per request or per fetch, never per
-record. No clock is read here: a value is recorded with its `now` (ms) and a snapshot is taken at a `now`.
+Decides how values are sampled: as in Java (`SampledStat`, `Rate`), over `metrics_num_samples` windows of
+`metrics_sample_window_ms`. It has no table of metrics: each component has its own, and creates one `Sensor` for it.
+Recording a value updates a few attributes, once per request or fetch, never per record. No clock is read here: values
+are recorded, and snapshots taken, at a `now` (ms).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kconsumer.types import MetricName
 
 
 class Stat(enum.Enum):
-    """What a metric tells of the values recorded by its sensor."""
+    """What a metric computes of the values recorded by its sensor."""
 
     VALUE = "the last value"
     AVG = "mean of the windows' values"
@@ -30,19 +30,19 @@ class Stat(enum.Enum):
     COUNT_RATE = "recordings per second over the windows"
     COUNT_PER_HOUR = "recordings per hour over the windows"
     COUNT = "recordings since the start"
-    RATIO = "share of the time over the windows that values in nanoseconds make up"
+    RATIO = "sum of values in nanoseconds, as a share of the time of the windows"
 
 
-# What a rate counts per second of its windows.
+# Factors of the sum, or of the number, of values per second of the windows.
 _SUM_PER_S = {Stat.RATE: 1.0, Stat.RATIO: 1e-9}
 _COUNT_PER_S = {Stat.COUNT_RATE: 1.0, Stat.COUNT_PER_HOUR: 3600.0}
 
 Row = tuple[str, Stat, str]
-"""Name, stat and description: one line of a table given to `Metrics.sensor`."""
+"""Name, stat and description of a metric: a row of a table for `Metrics.sensor`."""
 
 
 class _Window:
-    """What was recorded in one stretch of time."""
+    """The values recorded in one window of time."""
 
     __slots__ = ("count", "end", "largest", "smallest", "start", "sum")
 
@@ -55,14 +55,14 @@ class _Window:
 
 
 class Sensor:
-    """Takes values; its windows answer every `Stat`. Made by `Metrics.sensor`."""
+    """Records values in windows, from which each `Stat` is computed. Created by `Metrics.sensor`."""
 
     __slots__ = ("_current", "_samples", "_window_ms", "_windows", "count", "names", "total", "value")
 
     def __init__(self, samples: int, window_ms: float) -> None:
         self._samples = samples
         self._window_ms = window_ms
-        # One more than asked, since the oldest may still overlap the time that is watched (as in Java).
+        # One more than `samples`, because the oldest one may still overlap the sampled time (as in Java).
         self._windows: deque[_Window] = deque(maxlen=samples + 1)
         self._current: _Window | None = None
         self.names: list[MetricName] = []
@@ -71,7 +71,7 @@ class Sensor:
         self.value = nan
 
     def record(self, value: float, now: float, count: int = 1) -> None:
-        """Add one value seen at `now` (ms), or the sum of `count` values (an extreme then sees only the sum)."""
+        """Record a value at `now` (ms), or the sum of `count` values; minimum and maximum are then those of sums."""
         window = self._current
         if window is None or now - window.start >= self._window_ms:
             window = self._current = _Window(now)
@@ -88,15 +88,16 @@ class Sensor:
         self.value = value
 
     def measure(self, stat: Stat, now: float) -> float:
-        """One stat at `now`; NaN for the value, mean and extremes of nothing, as in Java."""
+        """Returns one stat at `now`; NaN for the value, mean, minimum and maximum if there are no values, as in
+        Java."""
         if stat is Stat.VALUE:
             return self.value
         if stat is Stat.TOTAL:
             return self.total
         if stat is Stat.COUNT:
             return float(self.count)
-        watched = now - self._samples * self._window_ms
-        return self._sampled(stat, [window for window in list(self._windows) if window.end > watched], now)
+        since = now - self._samples * self._window_ms
+        return self._sampled(stat, [window for window in list(self._windows) if window.end > since], now)
 
     def _sampled(self, stat: Stat, windows: list[_Window], now: float) -> float:
         if stat in _SUM_PER_S:
@@ -112,12 +113,12 @@ class Sensor:
         return min(window.smallest for window in windows)
 
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
-        """The time a rate is over: from the oldest window, but at least all windows save the one being
-        filled, so that the first second of work is not read as a high rate."""
+        """Returns the time over which a rate is computed: from the start of the oldest window, but at least the length
+        of all windows but one. Otherwise the first second of work would give a high rate."""
         elapsed = now - windows[0].start if windows else 0.0
-        full, wanted = int(elapsed / self._window_ms), self._samples - 1
-        if full < wanted:
-            elapsed += (wanted - full) * self._window_ms
+        full, required = int(elapsed / self._window_ms), self._samples - 1
+        if full < required:
+            elapsed += (required - full) * self._window_ms
         return max(elapsed, 1.0) / 1000.0
 
     def __repr__(self) -> str:
@@ -125,7 +126,7 @@ class Sensor:
 
 
 class Metrics:
-    """All metrics of one consumer. `tags` (such as client-id) are on every name."""
+    """All metrics of one consumer. `tags`, such as client-id, are part of every name."""
 
     def __init__(
         self, *, samples: int = 2, window_ms: float = 30_000.0, tags: tuple[tuple[str, str], ...] = ()
@@ -137,33 +138,33 @@ class Metrics:
         self._reporters: Reporters | None = None
 
     def report_to(self, reporters: Reporters) -> None:
-        """Have the user's reporters told of what is there, and of every change."""
+        """Notify reporters of the metrics that exist, and of every change from now on."""
         reporters.begin(self._measures.items())
         self._reporters = reporters
 
     def name(self, name: str, group: str, description: str = "", *tags: tuple[str, str]) -> MetricName:
-        """A full name: the common tags, then these."""
+        """Returns the name of a metric with the common tags and these."""
         return MetricName(name, group, description, self._tags + tags)
 
     def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> Sensor:
-        """A sensor answering for the metrics of a table; a name that exists already is replaced."""
+        """Returns a new sensor for the metrics of a table. Metrics with the same names are replaced."""
         sensor = Sensor(self._samples, self._window_ms)
         self.publish(sensor, group, rows, *tags)
         return sensor
 
     def publish(self, sensor: Sensor, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> None:
-        """Let a sensor answer for further names."""
+        """Add further metrics to a sensor."""
         for name, stat, description in rows:
             metric = self.name(name, group, description, *tags)
             sensor.names.append(metric)
             self._add(metric, partial(sensor.measure, stat))
 
     def gauge(self, name: MetricName, read: Callable[[float], float]) -> None:
-        """A metric read when asked: `read(now)`."""
+        """Add a metric whose value is computed on each request by `read(now)`."""
         self._add(name, read)
 
     def seconds_since(self, name: MetricName, moment: Callable[[], float | None]) -> None:
-        """Whole seconds since `moment()` (ms) as Java shows them; -1 while that is None."""
+        """Add a metric of the whole seconds since `moment()` (ms), as in Java; its value is -1 while that is None."""
 
         def read(now: float) -> float:
             at = moment()
@@ -176,20 +177,20 @@ class Metrics:
         if self._reporters is not None:
             self._reporters.added(name, measure)
 
-    def remove(self, *gone: Sensor | MetricName) -> None:
-        """Forget sensors with all their names, or single names; unknown ones are ignored."""
-        for item in gone:
+    def remove(self, *removed: Sensor | MetricName) -> None:
+        """Remove sensors with all their metrics, or single metrics; unknown ones are ignored."""
+        for item in removed:
             for name in item.names if isinstance(item, Sensor) else (item,):
                 if self._measures.pop(name, None) is not None and self._reporters is not None:
                     self._reporters.removed(name)
 
     def close(self) -> None:
-        """Tell reporters that this is the end."""
+        """Close the reporters."""
         if self._reporters is not None:
             self._reporters.close()
 
     def snapshot(self, now: float) -> dict[MetricName, float]:
-        """Every metric's value at `now`."""
+        """Returns the values of all metrics at `now`."""
         return {name: measure(now) for name, measure in list(self._measures.items())}
 
     def __len__(self) -> int:

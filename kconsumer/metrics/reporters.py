@@ -1,6 +1,6 @@
-"""The `metrics_reporters` option: the user's objects that are told which metrics there are (Java `MetricsReporter`).
+"""The option `metrics_reporters`: objects of the application that are notified of metrics (Java `MetricsReporter`).
 
-Decides who is told. What a metric tells is decided in `metrics.py`.
+Decides when reporters are notified. The values of metrics are computed in `metrics/registry.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kconsumer.types import MetricName
 
 
 class Metric:
-    """One metric of a consumer, from when it was made on (Java `KafkaMetric`)."""
+    """One metric of a consumer (Java `KafkaMetric`)."""
 
     __slots__ = ("_measure", "_now", "name")
 
@@ -23,8 +23,11 @@ class Metric:
         self._now = now
 
     def value(self) -> float:
-        """What it is now, as `Consumer.metrics()` has it; NaN for the average of nothing. From any thread: what polls
-        have done since is counted 50 ms later at most while the consumer polls."""
+        """Returns the present value, as in `Consumer.metrics()`; NaN for the average of no values.
+
+        May be called from any thread. While the consumer polls, the value includes the work of polls with a delay of at
+        most 50 ms.
+        """
         return self._measure(self._now())
 
     def __repr__(self) -> str:
@@ -32,27 +35,28 @@ class Metric:
 
 
 class MetricsReporter:
-    """For `metrics_reporters=[…]`: override what you need. Any object with `metric_change` will do.
+    """A base class of objects for `metrics_reporters=[…]`: override the methods you need.
 
-    Methods are called as metrics come and go, by any thread of the consumer, which waits: keep the metrics, and read
-    their values elsewhere. What a method raises is logged and goes no further.
+    Any other object with a method `metric_change` is accepted, too. The methods are called when metrics are added and
+    removed, on any thread of the consumer, which waits for them: store the metrics, and read their values elsewhere. An
+    exception is logged, and has no other effect.
     """
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        """The metrics that a consumer begins with, before the constructor returns."""
+        """Called with the first metrics of a consumer, before its constructor returns."""
 
     def metric_change(self, metric: Metric) -> None:
-        """There is a new metric, or another one of a name that was there."""
+        """Called for a new metric, or one that replaces a metric with the same name."""
 
     def metric_removal(self, metric: Metric) -> None:
-        """A metric is gone, as that of a partition that is no longer assigned."""
+        """Called for a metric that was removed, such as one of a partition that is no longer assigned."""
 
     def close(self) -> None:
-        """The consumer is closed."""
+        """Called when the consumer is closed."""
 
 
 class Reporters:
-    """All reporters of a consumer, and the metrics they know."""
+    """All reporters of a consumer, and the metrics that they were notified of."""
 
     def __init__(
         self,
@@ -60,30 +64,30 @@ class Reporters:
         now: Callable[[], float],
         call: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
-        """`call` decides when a reporter's method is called: metrics come and go while a lock is held."""
+        """`call` calls a reporter's method, perhaps later: metrics are added and removed while a lock is held."""
         self._reporters = tuple(reporters)
         self._now = now
         self._call = call
         self._known: dict[MetricName, Metric] = {}
 
     def begin(self, measures: Iterable[tuple[MetricName, Callable[[float], float]]]) -> None:
-        """These are there already."""
+        """Notify the reporters of the metrics that exist when reporting starts."""
         self._known = {name: Metric(name, measure, self._now) for name, measure in measures}
         self._notify("init", list(self._known.values()))
 
     def added(self, name: MetricName, measure: Callable[[float], float]) -> None:
-        """There is one more, or another one of its name."""
+        """Notify the reporters of a metric that was added, or replaced."""
         metric = self._known[name] = Metric(name, measure, self._now)
         self._notify("metric_change", metric)
 
     def removed(self, name: MetricName) -> None:
-        """One is gone."""
+        """Notify the reporters of a metric that was removed."""
         metric = self._known.pop(name, None)
         if metric is not None:
             self._notify("metric_removal", metric)
 
     def close(self) -> None:
-        """The consumer is closed."""
+        """Close the reporters."""
         self._notify("close")
 
     def _notify(self, method: str, *arguments: object) -> None:

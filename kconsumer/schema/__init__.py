@@ -1,5 +1,8 @@
-"""Wire facts as tables; imports nothing of ours. `APIS` maps each key to its API; versions are what Kafka 2.1
-to 4.4 brokers may negotiate. A table is loaded when the first of its APIs is asked for: no program needs all."""
+"""The protocol as tables: the messages of each API, in all versions that brokers of Kafka 2.1 to 4.4 may negotiate.
+
+`APIS` maps each key to its API. A module of tables is imported when one of its APIs is first used, because no program
+needs all of them. The tables import nothing but their language, `dsl.py`.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """An API from its table, or all of them."""
+    """Returns an API, importing its table, or all of them."""
     found: object
     if name == "APIS":
         found = {api.key: api for api in map(_load, _HOMES)}

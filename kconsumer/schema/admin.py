@@ -1,4 +1,4 @@
-"""Looking at groups from outside: ListGroups, DescribeGroups, ConsumerGroupDescribe."""
+"""Requests about groups of which the client is not a member: ListGroups, DescribeGroups, ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kconsumer.schema.dsl import BOOL, BYTES, INT8, INT16, INT32, STRING, UUID, 
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- ListGroups ---------------------------------------------------------------------------------------------
-# Each broker lists the groups it coordinates. v4 states (KIP-518), v5 types (KIP-848).
+# Each broker lists the groups that it coordinates. v4 adds states (KIP-518), v5 types (KIP-848).
 
 ListGroupsRequest = struct(
     "ListGroupsRequest",
@@ -40,8 +40,8 @@ LIST_GROUPS = api(
 )
 
 # --- DescribeGroups -----------------------------------------------------------------------------------------
-# Classic groups. v3 authorized operations (KIP-430), v4 static members (KIP-345), v6 an unknown group is an
-# error with a message (KIP-1043).
+# Classic groups. v3 adds authorized operations (KIP-430), v4 static members (KIP-345), v6 an error and a message for
+# a group that does not exist (KIP-1043).
 
 DescribeGroupsRequest = struct(
     "DescribeGroupsRequest",
@@ -88,7 +88,7 @@ DESCRIBE_GROUPS = api(
 )
 
 # --- ConsumerGroupDescribe ----------------------------------------------------------------------------------
-# Groups of KIP-848. v1 tells which members still speak the classic protocol (KIP-1099).
+# Groups of KIP-848. v1 says which members still use the classic protocol (KIP-1099).
 
 ConsumerGroupDescribeRequest = struct(
     "ConsumerGroupDescribeRequest",

@@ -1,6 +1,6 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Static membership (KIP-345) is `group_instance_id`, from the same Kafka 2.3 in all four.
+Static membership (KIP-345) is the field `group_instance_id`, which all four requests have since Kafka 2.3.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, F, api, array, struct
 
 # --- JoinGroup ----------------------------------------------------------------------------------------------
-# v1 rebalance timeout; v4 a new member is first told its id (KIP-394); v7 protocol type in the answer; v8 the
-# reason for joining (KIP-800); v9 the leader may be told to skip the assignment (KIP-814).
+# v1 adds the rebalance timeout; v4: a new member first receives its id (KIP-394); v7 adds the protocol type to the
+# response; v8 the reason for joining (KIP-800); v9: the response may let the leader skip the assignment (KIP-814).
 
 JoinGroupRequestProtocol = struct(
     "JoinGroupRequestProtocol",
@@ -60,7 +60,7 @@ JOIN_GROUP = api(
 )
 
 # --- SyncGroup ----------------------------------------------------------------------------------------------
-# v5 names the protocol both ways, so that a broker can refuse a mismatch.
+# v5 adds the protocol to request and response, so that a mismatch is an error.
 
 SyncGroupRequestAssignment = struct(
     "SyncGroupRequestAssignment",
@@ -125,7 +125,7 @@ HEARTBEAT = api(
 )
 
 # --- LeaveGroup ---------------------------------------------------------------------------------------------
-# From v3 members leave in lists, with an error each; v5 the reason (KIP-800).
+# Since v3 the request is a list of members, each with its own error; v5 adds the reason (KIP-800).
 
 MemberIdentity = struct(
     "MemberIdentity",

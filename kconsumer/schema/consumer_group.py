@@ -1,8 +1,8 @@
 """The consumer group protocol of KIP-848: ConsumerGroupHeartbeat.
 
-One request joins, keeps, changes and leaves a membership. Null means "as before" both ways: fields of the
-request after the first, and the assignment in the answer. v1: regular expressions resolved by the broker, and
-member ids made by the client (KIP-1082).
+One request joins the group, keeps the membership, changes it and leaves the group. Null means "unchanged" in both
+messages: for fields of a request after the first one, and for the assignment in a response. v1 adds regular expressions
+that the broker evaluates, and member ids that the client generates (KIP-1082).
 """
 
 from __future__ import annotations

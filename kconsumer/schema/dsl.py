@@ -1,11 +1,11 @@
-"""The language of the wire tables: fields, structs, version ranges, APIs, and the plans made of them.
+"""The language of the protocol tables: fields, structs, version ranges, APIs, and the plans computed from them.
 
-`struct` turns a table of fields into a message class; `api` ties a request and a response together; `plan`
-flattens a class at one version into a tuple that `kconsumer._core.codec` runs. This module decides nothing
-about bytes: it says which field is there, of which kind, in which version.
+`struct` creates a message class from a table of fields; `api` combines a request and a response; `plan` flattens a
+class at one version into a tuple that `kconsumer._core.codec` interprets. This module does not encode or decode: it
+says which fields exist in which version, and of which kind they are.
 
-Every consumer imports this on its way to the first record, so its few classes are written out: `@dataclass` compiles
-their methods anew in each process.
+Its classes are written without `@dataclass`, which would compile their methods in each process, because every consumer
+imports this module before its first record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEWEST = 32767
 
 
 class Versions:
-    """An inclusive range of versions; `Versions(1, 0)` holds none."""
+    """An inclusive range of versions; `Versions(1, 0)` is empty."""
 
     __slots__ = ("first", "last")
 
@@ -29,7 +29,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Read "3", "3+", "3-7", or "" for none."""
+        """Returns the range written as "3", "3+", "3-7", or "" for an empty one."""
         if not text:
             return cls(1, 0)
         if text.endswith("+"):
@@ -45,7 +45,7 @@ class Versions:
 
 
 class Scalar:
-    """A kind of value without parts: its name in plans, its default, and its Python type for the stubs."""
+    """A kind of scalar value: its name in plans, its default, and its Python type for the stubs."""
 
     __slots__ = ("default", "name", "python")
 
@@ -56,7 +56,7 @@ class Scalar:
 
 
 class Array:
-    """A list of one kind of element, a scalar or a message class."""
+    """A list of elements of one kind, a scalar or a message class."""
 
     __slots__ = ("element",)
 
@@ -81,8 +81,11 @@ array = Array
 
 
 class Field:
-    """One row of a struct's table. A message has `default`, or a new `fresh()`, where a field is not set or
-    not on the wire; `fresh` is for lists and structs, which messages must not share."""
+    """One row of a struct's table.
+
+    A message has `default`, or the result of `fresh()`, for a field that is not set or not in the encoded message.
+    `fresh` is for lists and structs, which messages must not share.
+    """
 
     __slots__ = ("default", "fresh", "kind", "name", "null", "secret", "tag", "versions")
 
@@ -110,7 +113,7 @@ class Field:
 _UNSET: Any = object()
 
 
-def F(  # noqa: N802  short and capital so that tables read as tables
+def F(  # noqa: N802  short and upper-case for readable tables
     name: str,
     kind: Scalar | Array | type[Message],
     versions: str = "0+",
@@ -120,10 +123,10 @@ def F(  # noqa: N802  short and capital so that tables read as tables
     tag: int | None = None,
     secret: bool = False,
 ) -> Field:
-    """One field: where it exists (`versions`) and where it may be null, both like "3", "3+" or "3-7".
+    """Returns a field that exists in `versions` and may be null in the versions `null`, both like "3", "3+" or "3-7".
 
-    A field with a `tag` is optional on the wire: it is left out when it equals its default, and a tagged
-    struct that was left out is None. `secret` keeps the value out of `repr`.
+    A field with a `tag` is optional in the encoded message: it is omitted if it equals its default, and a tagged struct
+    that was omitted is None. The value of a `secret` field is not in `repr`.
     """
     fresh: Callable[[], Any] | None = None
     if default is _UNSET:
@@ -136,10 +139,10 @@ def F(  # noqa: N802  short and capital so that tables read as tables
 
 
 class Message:
-    """Base of all message classes: one per struct for all versions, with a slot per field.
+    """Base of all message classes: one class per struct for all versions, with a slot per field.
 
-    The constructor takes fields as keywords; the rest have their defaults. Fields that a version does not
-    carry are ignored when encoding at it, and have their default after decoding.
+    The constructor takes fields as keywords; all others have their defaults. A field that does not exist in a version
+    is ignored when a message is encoded in this version, and has its default after decoding.
     """
 
     __slots__ = ()
@@ -165,7 +168,7 @@ class Message:
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
 
     def __repr__(self) -> str:
-        """The fields that differ from their defaults."""
+        """Returns the fields that differ from their defaults."""
         shown = []
         for field in self.FIELDS:
             value = getattr(self, field.name)
@@ -175,7 +178,7 @@ class Message:
 
 
 def struct(name: str, *fields: Field) -> type[Message]:
-    """A message class with these fields, in the order they have on the wire."""
+    """Returns a message class with these fields, in the order in which they are encoded."""
     return type(
         name,
         (Message,),
@@ -197,12 +200,12 @@ _PLANS: dict[tuple[type[Message], int, bool], Plan] = {}
 
 
 def plan(cls: type[Message], version: int, flexible: bool) -> Plan:
-    """What to do, in order, to read or write a `cls` at `version`; made on first use and kept.
+    """Returns how a `cls` is decoded or encoded at `version`; computed on first use and cached.
 
-    `(cls, flexible, row, ...)` with one row per field of the class: `(name, kind, inner, nullable, tag,
-    default, fresh)`. `kind` is a scalar's name, "array", "struct", or "absent" for a field this version does
-    not carry; `inner` is an array's element (a scalar's name or a plan) or a struct's plan; `tag` is -1 for
-    an ordinary field.
+    The plan is `(cls, flexible, row, ...)` with one row per field of the class: `(name, kind, inner, nullable, tag,
+    default, fresh)`. `kind` is a scalar's name, "array", "struct", or "absent" for a field that this version does not
+    have; `inner` is an array's element (a scalar's name or a plan) or a struct's plan; `tag` is -1 for a field without
+    one.
     """
     key = (cls, version, flexible)
     found = _PLANS.get(key)
@@ -233,10 +236,10 @@ def _row(field: Field, version: int, flexible: bool) -> Plan:
 
 
 class Api:
-    """A kind of request: its key, the versions known here, and the classes of its two messages.
+    """A kind of request: its key, the supported versions, and the classes of request and response.
 
-    `flexible_from` is the first version with compact lengths and tagged fields (KIP-482), None for never.
-    `throttle_from` is the first version whose throttle time the client has to sit out by itself (KIP-219).
+    `flexible_from` is the first version with compact lengths and tagged fields (KIP-482), or None if there is none.
+    `throttle_from` is the first version whose throttle time the client itself must wait for (KIP-219).
     """
 
     __slots__ = (
@@ -254,7 +257,7 @@ class Api:
         self,
         name: str,
         key: int,
-        known: Versions,
+        supported: Versions,
         flexible_from: int | None,
         throttle_from: int | None,
         request: type[Message],
@@ -262,8 +265,8 @@ class Api:
     ) -> None:
         self.name: Final = name
         self.key: Final = key
-        self.min_version: Final = known.first
-        self.max_version: Final = known.last
+        self.min_version: Final = supported.first
+        self.max_version: Final = supported.last
         self.flexible_from: Final = flexible_from
         self.throttle_from: Final = throttle_from
         self.request: Final = request
@@ -274,24 +277,25 @@ class Api:
         return self.flexible_from is not None and version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """2 with tagged fields, 1 without."""
+        """Returns 2 with tagged fields, 1 without."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, else 0; always 0 for ApiVersions: its reader does not know the broker yet."""
+        """Returns 1 with tagged fields, otherwise 0; always 0 for ApiVersions, whose response comes before the versions
+        of the broker are known."""
         return 1 if self.is_flexible(version) and self.name != "ApiVersions" else 0
 
     def request_plan(self, version: int) -> Plan:
-        """The plan of the request; ValueError for a version not known here."""
-        return plan(self.request, self._known(version), self.is_flexible(version))
+        """Returns the plan of the request. Raises ValueError for a version that is not supported."""
+        return plan(self.request, self._supported(version), self.is_flexible(version))
 
     def response_plan(self, version: int) -> Plan:
-        """The plan of the response; ValueError for a version not known here."""
-        return plan(self.response, self._known(version), self.is_flexible(version))
+        """Returns the plan of the response. Raises ValueError for a version that is not supported."""
+        return plan(self.response, self._supported(version), self.is_flexible(version))
 
-    def _known(self, version: int) -> int:
+    def _supported(self, version: int) -> int:
         if not self.min_version <= version <= self.max_version:
-            raise ValueError(f"{self.name} v{version}: only {self.min_version}-{self.max_version} are known")
+            raise ValueError(f"{self.name} v{version}: only {self.min_version}-{self.max_version} are supported")
         return version
 
     def __repr__(self) -> str:
@@ -308,15 +312,15 @@ def api(
     request: type[Message],
     response: type[Message],
 ) -> Api:
-    """Declare an API; `versions` like "4-18"."""
+    """Returns an API; `versions` are written like "4-18"."""
     return Api(name, key, Versions.parse(versions), flexible, throttle, request, response)
 
 
 def request_plan(api: Api, version: int) -> Plan:
-    """The plan of the API's request at `version`."""
+    """Returns the plan of the API's request at `version`."""
     return api.request_plan(version)
 
 
 def response_plan(api: Api, version: int) -> Plan:
-    """The plan of the API's response at `version`."""
+    """Returns the plan of the API's response at `version`."""
     return api.response_plan(version)

@@ -1,8 +1,8 @@
-"""What members of a classic "consumer" group tell each other inside JoinGroup and SyncGroup bytes.
+"""What members of a classic "consumer" group exchange in the bytes fields of JoinGroup and SyncGroup.
 
-An int16 version, then one of these; never flexible. v1 of the subscription: partitions still owned (KIP-429);
-v2: the generation they were owned in (KIP-792); v3: the rack (KIP-881). The assignment is the same in all
-four versions.
+An int16 with the version is followed by one of these structs, never in a flexible version. v1 of the subscription adds
+the partitions still owned (KIP-429), v2 the generation in which they were owned (KIP-792), v3 the rack (KIP-881). The
+assignment is the same in all four versions.
 """
 
 from __future__ import annotations

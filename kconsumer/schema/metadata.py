@@ -1,12 +1,12 @@
-"""Who is there and what they speak: ApiVersions, Metadata, FindCoordinator."""
+"""Brokers, topics and coordinators, and the versions of requests: ApiVersions, Metadata, FindCoordinator."""
 
 from __future__ import annotations
 
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
 
 # --- ApiVersions --------------------------------------------------------------------------------------------
-# First on every connection. v3: client name and features (KIP-511, KIP-584). v4 tells features whose lowest
-# level is 0. v5 names the broker the client believes it talks to (KIP-1242).
+# The first request on every connection. v3 adds the client's name and features (KIP-511, KIP-584); v4 features whose
+# lowest level is 0; v5 the id of the broker that the client expects (KIP-1242).
 
 ApiVersionsRequest = struct(
     "ApiVersionsRequest",
@@ -59,11 +59,11 @@ API_VERSIONS = api(
 )
 
 # --- Metadata -----------------------------------------------------------------------------------------------
-# Asking for all topics: empty list in v0, null from v1; an empty list then asks for none. Leader epochs are
-# there from v7 but reliable only from v9 (Kafka 2.4). v8: authorized operations (KIP-430). Topic ids come
-# back from v10 and can be asked for from v12 (KIP-516). v13: REBOOTSTRAP_REQUIRED (KIP-1102).
+# A request for all topics has an empty list in v0, and null since v1; an empty list then means no topics. Leader epochs
+# exist since v7 but are reliable only since v9 (Kafka 2.4). v8 adds authorized operations (KIP-430), v10 topic ids in
+# responses and v12 in requests (KIP-516), v13 the error REBOOTSTRAP_REQUIRED (KIP-1102).
 
-NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # what a broker sends when it was not asked
+NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # sent by a broker if they were not requested
 
 MetadataRequestTopic = struct(
     "MetadataRequestTopic",
@@ -130,8 +130,8 @@ METADATA = api(
 )
 
 # --- FindCoordinator ----------------------------------------------------------------------------------------
-# key_type 0 is a group, 1 a transactional id, 2 a share partition (v6). From v4 keys and answers come in
-# lists (KIP-699), each answer with its own error. v5 adds an error for transactions.
+# key_type 0 is a group, 1 a transactional id, 2 a share partition (v6). Since v4 the messages contain lists of keys and
+# of coordinators, each with its own error (KIP-699). v5 adds an error for transactions.
 
 FindCoordinatorRequest = struct(
     "FindCoordinatorRequest",

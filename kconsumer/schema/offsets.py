@@ -5,9 +5,9 @@ from __future__ import annotations
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
 
 # --- OffsetCommit -------------------------------------------------------------------------------------------
-# retention_time_ms was the client's until v4 (send -1). v6 leader epoch (KIP-320); v7 static members
-# (KIP-345); v9 serves members of both protocols, hence the field's two-headed name (KIP-848); v10 topic ids
-# in place of names.
+# Until v4 the client could set retention_time_ms (-1 for the broker's setting). v6 adds the leader epoch (KIP-320), v7
+# static members (KIP-345). Since v9 members of both protocols use it, hence the field's double name (KIP-848). v10 has
+# topic ids in place of names.
 
 OffsetCommitRequestPartition = struct(
     "OffsetCommitRequestPartition",
@@ -64,8 +64,9 @@ OFFSET_COMMIT = api(
 )
 
 # --- OffsetFetch --------------------------------------------------------------------------------------------
-# Null topics ask for all (v2). v5 leader epoch; v7 wait for open transactions (KIP-447); from v8 groups come
-# in lists (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids in place of names.
+# Null in place of topics means all topics (v2). v5 adds the leader epoch; v7 a flag to wait for open transactions
+# (KIP-447). Since v8 the messages contain lists of groups (KIP-709). v9 adds member id and member epoch (KIP-848); v10
+# has topic ids in place of names.
 
 OffsetFetchRequestTopic = struct(
     "OffsetFetchRequestTopic",
@@ -154,8 +155,8 @@ OFFSET_FETCH = api(
 
 # --- ListOffsets --------------------------------------------------------------------------------------------
 # Special timestamps: -1 latest, -2 earliest, -3 (v7) maximum timestamp, -4 (v8) earliest local, -5 (v9)
-# latest tiered, -6 (v11) earliest not yet tiered. v2 isolation level; v4 leader epoch both ways (KIP-320);
-# v10 a timeout for brokers that look into tiered storage (KIP-1075).
+# latest tiered, -6 (v11) earliest not yet tiered. v2 adds the isolation level; v4 the leader epoch to both messages
+# (KIP-320); v10 a timeout for lookups in tiered storage (KIP-1075).
 
 ListOffsetsPartition = struct(
     "ListOffsetsPartition",
@@ -210,8 +211,8 @@ LIST_OFFSETS = api(
 )
 
 # --- OffsetForLeaderEpoch -----------------------------------------------------------------------------------
-# Where a leader epoch ended, to find out whether the log was cut below a position (KIP-320). v2 needs a
-# permission on the cluster, so consumers ask only from v3.
+# The end offset of a leader epoch, by which consumers detect that the log was truncated below a position (KIP-320). v2
+# requires a permission on the cluster, so consumers use v3 and newer.
 
 OffsetForLeaderPartition = struct(
     "OffsetForLeaderPartition",

@@ -1,6 +1,6 @@
-"""Logging in: SaslHandshake names a mechanism, SaslAuthenticate carries its tokens (KIP-152).
+"""Authentication: SaslHandshake selects a mechanism, SaslAuthenticate contains its tokens (KIP-152).
 
-SaslHandshake never becomes flexible. SaslAuthenticate v1 tells how long the session lasts (KIP-368).
+SaslHandshake has no flexible version. SaslAuthenticate v1 adds the lifetime of the session (KIP-368).
 """
 
 from __future__ import annotations

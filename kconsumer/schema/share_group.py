@@ -1,4 +1,4 @@
-"""Looking at share groups (KIP-932) from outside: ShareGroupDescribe, DescribeShareGroupOffsets."""
+"""Requests about share groups (KIP-932): ShareGroupDescribe, DescribeShareGroupOffsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kconsumer.schema.dsl import BOOL, INT16, INT32, INT64, STRING, UUID, F, api
 from kconsumer.schema.metadata import NO_AUTHORIZED_OPERATIONS
 
 # --- ShareGroupDescribe -------------------------------------------------------------------------------------
-# v0 was an early access version of 4.0 and is gone.
+# v0 was an early access version of Kafka 4.0 and was removed.
 
 ShareGroupDescribeRequest = struct(
     "ShareGroupDescribeRequest",
@@ -67,7 +67,8 @@ SHARE_GROUP_DESCRIBE = api(
 )
 
 # --- DescribeShareGroupOffsets ------------------------------------------------------------------------------
-# Where the records not yet delivered to everybody begin. v1 how many there are (KIP-1226). Null topics ask for all.
+# The start offset of the records that are not yet processed. v1 adds their number (KIP-1226). Null in place of topics
+# means all topics.
 
 DescribeShareGroupOffsetsRequestTopic = struct(
     "DescribeShareGroupOffsetsRequestTopic",

@@ -1,7 +1,6 @@
-"""Writes the `.pyi` beside each table module, so that type checkers see the fields of message classes.
+"""Writes the `.pyi` of each module of tables, so that type checkers see the fields of message classes.
 
-`python -m kconsumer.schema.stubs` writes them; with `--check` it only fails if one is not what its tables
-say.
+`python -m kconsumer.schema.stubs` writes them. With `--check` it writes nothing, and fails if one of them is outdated.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HEAD = "# Written by `python -m kconsumer.schema.stubs`; the tables are in {nam
 
 
 def stub(module: ModuleType) -> str:
-    """The stub of one table module: its message classes, APIs and constants, in their order there."""
+    """Returns the stub of one module of tables: its message classes, APIs and constants, in the order of the module."""
     body = []
     for name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module.__name__:
@@ -68,7 +67,7 @@ def _kind_name(kind: Scalar | Array | type[Message]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the stubs; the number of stale ones is the exit status of a check."""
+    """Write or check the stubs. Returns 1 if a check finds an outdated one."""
     stale = []
     for name in TABLES:
         module = importlib.import_module(f"kconsumer.schema.{name}")
@@ -79,7 +78,7 @@ def main(arguments: list[str]) -> int:
             if "--check" not in arguments:
                 path.write_text(text)
     if stale and "--check" in arguments:
-        sys.stderr.write(f"stale: {', '.join(stale)}; run python -m kconsumer.schema.stubs\n")
+        sys.stderr.write(f"outdated: {', '.join(stale)}; to repair it: python -m kconsumer.schema.stubs\n")
         return 1
     return 0
 

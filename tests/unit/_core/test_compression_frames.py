@@ -30,7 +30,7 @@ TEXT = b"a record of text, and another record of text; " * 50
 NOISE = Random(5).randbytes(2000)
 ZSTD_UNSIZED = zstandard.ZstdCompressor(write_content_size=False)
 ZSTD_SIZED = zstandard.ZstdCompressor(write_content_size=True)
-STREAMS = ("_lz4_pieces", "_zstd_pieces", "_xerial_pieces", "_unlz4_frame")
+STREAMS = ("_lz4_parts", "_zstd_parts", "_xerial_parts", "_unlz4_frame")
 
 
 @pytest.fixture
@@ -236,13 +236,13 @@ def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
 def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that met a block of more than 64 KB has room for the next one, which is not read as a stream."""
     streams: list[bytes] = []
-    pieces = compression._zstd_pieces
+    parts = compression._zstd_parts
 
     def counted(context: Any, data: bytes, limit: int) -> Iterator[bytes]:
         streams.append(data)
-        return pieces(context, data, limit)
+        return parts(context, data, limit)
 
-    monkeypatch.setattr(compression, "_zstd_pieces", counted)
+    monkeypatch.setattr(compression, "_zstd_parts", counted)
     large, small = ZSTD_UNSIZED.compress(bytes(100_000)), ZSTD_UNSIZED.compress(bytes(1000))
     with ThreadPoolExecutor(1) as new_thread:
         for packed, size in ((small, 1000), (large, 100_000), (large, 100_000), (small, 1000)):

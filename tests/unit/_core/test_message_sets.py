@@ -10,7 +10,7 @@ import lz4.frame
 import pytest
 
 from kconsumer._core.fetch import PartitionFetch
-from kconsumer.compression import lz4_with_right_checksum, xxh32
+from kconsumer.compression import with_correct_lz4_checksum, xxh32
 from kconsumer.decode import decode_batches
 from kconsumer.errors import CorruptRecordError
 from kconsumer.testing.batches import Rec, build_batch, build_message, build_message_set
@@ -210,7 +210,7 @@ def test_a_right_lz4_header_stays_as_it_is(store_size: bool) -> None:
     """The checksum put into a frame's header is the one the lz4 library writes, for short and long headers."""
     frame = lz4.frame.compress(b"a" * 1000, store_size=store_size)
     at = 14 if store_size else 6
-    assert frame == lz4_with_right_checksum(frame[:at] + b"?" + frame[at + 1 :])
+    assert frame == with_correct_lz4_checksum(frame[:at] + b"?" + frame[at + 1 :])
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -321,7 +321,7 @@ def test_broker_left_alone_for_another_partition() -> None:
     world.fetch()
     world.wait(300)
     world.poll()
-    assert (Condition.AWAIT_OTHERS, 0.3) == told(world, 1)
+    assert (Condition.BROKER_BLOCKED, 0.3) == told(world, 1)
     assert "nothing is fetched from b0:9092 (id 0) until poll() has taken more of t-0" in reason(world, 1)
     assert "more is fetched when some of them have been taken" in reason(world, 0)
     world.collect(1)

@@ -123,7 +123,7 @@ def test_api_knows_its_versions() -> None:
     assert plan(Outer, 1, False) is request_plan(some, 1)
     assert plan(Inner, 2, True) is response_plan(some, 2)
     for version in (0, 4):
-        with pytest.raises(ValueError, match=r"Some v.: only 1-3 are known"):
+        with pytest.raises(ValueError, match=r"Some v.: only 1-3 are supported"):
             some.request_plan(version)
     assert "<Api Some v1-3>" == repr(some)
 
