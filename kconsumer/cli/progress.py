@@ -27,7 +27,7 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """Whether the line is to be redrawn now. The caller determines the lag only then."""
+        """Whether to redraw the line now. The caller determines the lag only then."""
         return self.visible and self._clock.now() - self._drawn_at >= REDRAW_MS
 
     def draw(self, lag: int | None) -> None:

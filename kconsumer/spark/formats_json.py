@@ -290,7 +290,7 @@ def _parse(value: bytes) -> Any:
 def _match(given: Any, kind: SparkType, where: str) -> Any:
     """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
 
-    Null matches every type, except as the whole value: the row could not be told from a record without a value.
+    Null matches every type, except as the whole value: the row would look like that of a record without a value.
     """
     if given is None and where:
         return None

@@ -167,7 +167,7 @@ class StreamProgress:
         """Report partitions that end before they begin, unless a restart explains it.
 
         A query that was stopped during its first micro-batch has the end of that batch in its checkpoint, but no
-        start. The restarted query resolves LATEST to a later start. Then no records are lost, and none are to be read.
+        start. The restarted query resolves LATEST to a later start. Then no records are lost, and none must be read.
         """
         if not decreased:
             return

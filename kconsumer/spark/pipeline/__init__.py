@@ -1,12 +1,12 @@
-"""From a topic to a table on Spark, told by one TOML file: `python -m kconsumer.spark.pipeline CONF.toml`, or `run`.
+"""Streams a topic to a table with Spark, as a TOML file describes: `python -m kconsumer.spark.pipeline CONF.toml`.
 
     from kconsumer.spark.pipeline import load, run
 
     run(load("orders.toml"))
 
-docs/pipeline.md has the keys and what is guaranteed. `settings.py` reads the file, `frames.py` says what becomes of a
-record, `sinks.py` how a micro-batch is written exactly once, `checks.py` what is looked at before the start,
-`runner.py` starts and stops it all.
+docs/pipeline.md lists the keys of the file and the guarantees. `settings.py` reads the file, `frames.py` turns records
+into rows, `sinks.py` writes a micro-batch exactly once, `checks.py` checks everything before the start, `runner.py`
+starts and stops the queries.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["PipelineConfig", "dry_run", "load", "parse", "run"]
 
 
 def run(config: PipelineConfig, spark: Any = None) -> Outcome:
-    """Run a pipeline until its trigger has done all there is, or it is told to stop (SIGTERM, Ctrl-C).
+    """Run a pipeline until an `available_now` trigger has read everything, or until SIGTERM or Ctrl-C.
 
-    With a session of the caller's nothing of it is changed but a listener added for the time, and it is left running.
+    A session that the caller passes is not stopped. Only a listener is added to it during the run.
     """
     from kconsumer.spark.pipeline.runner import run
 
@@ -33,7 +33,7 @@ def run(config: PipelineConfig, spark: Any = None) -> Outcome:
 
 
 def dry_run(config: PipelineConfig, spark: Any = None) -> list[Check]:
-    """Look at everything that `run` needs and write nothing; the findings."""
+    """Check everything that `run` needs without writing anything. Returns the findings."""
     from kconsumer.spark.pipeline.runner import dry_run
 
     return dry_run(config, spark)

@@ -1,6 +1,7 @@
-"""`python -m kconsumer.spark.pipeline CONF.toml`; this file can be given to spark-submit as well.
+"""`python -m kconsumer.spark.pipeline CONF.toml`. This file can also be passed to spark-submit.
 
-Exit codes: 0 done or stopped as told, 1 it failed and may be started again, 2 the file has to be changed.
+Exit codes: 0 finished or stopped by a signal; 1 failed, may be started again; 2 the configuration is wrong; 130 ended
+by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from kconsumer.spark.pipeline import dry_run, load, run
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m kconsumer.spark.pipeline", description="From a topic to a table.")
-    parser.add_argument(
-        "config", metavar="CONF.toml", help="what to run: where rows come from, what a good one is, where they go"
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kconsumer.spark.pipeline", description="Stream a Kafka topic to a table with Spark."
     )
-    parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing, show the plan")
+    parser.add_argument("config", metavar="CONF.toml", help="file with source, valid rows, and sink of the pipeline")
+    parser.add_argument("--dry-run", action="store_true", help="check everything and show the plan; write nothing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="a key of the file with another value, such as run.trigger='10 seconds'")  # fmt: skip
+                        help="override a key of the file, such as run.trigger='10 seconds'; may be repeated"
+                        )  # fmt: skip
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run it; the exit code."""
+    """Run a pipeline. Returns the exit code."""
     given = arguments().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     except (KafkaError, OSError) as error:
         sys.stderr.write(f"failed: {error}\n")
         return 1
-    how = "stopped" if outcome.stopped else "done"
+    how = "stopped" if outcome.stopped else "finished"
     sys.stderr.write(
         f"{how}: {outcome.rows:,} records in {outcome.batches} micro-batches, {outcome.invalid:,} of them invalid\n"
     )

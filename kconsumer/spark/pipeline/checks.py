@@ -1,7 +1,7 @@
-"""What is looked at before a pipeline starts: topics, checkpoint, outputs, executors, packages.
+"""Checks before a pipeline starts: topics, checkpoint, outputs, executors, packages.
 
-Each check is one function that gives findings and changes nothing. What a finding is worth is decided here, what is
-done about it by the runner.
+Each check is one function that yields findings and changes nothing. The checks decide the level of a finding; the
+runner decides how to react.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from kconsumer.spark.pipeline.sinks import Folder
 __all__ = ["Check", "before_start", "broker", "everything"]
 
 Level = Literal["ok", "warn", "fail"]
-# A class that is there when the package for a format is.
+# A class of each package, whose presence shows that the package is loaded.
 PACKAGES = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "org.apache.iceberg.spark.SparkCatalog"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """A finding."""
+    """A finding of a check."""
 
     what: str
     level: Level
     text: str
 
     def line(self) -> str:
-        """For the terminal."""
+        """Return the finding as a line for the terminal."""
         return f"{self.level:<5} {self.what:<11} {self.text}"
 
 
 def broker(config: PipelineConfig) -> Iterator[Check]:
-    """Whether the topics can be reached, and how much is in them."""
+    """Check that the topics can be reached, and report their sizes."""
     try:
         with Admin(options.parse(config.source, "stream")) as admin:
             partitions = admin.partitions()
@@ -48,7 +48,7 @@ def broker(config: PipelineConfig) -> Iterator[Check]:
         yield Check("broker", "fail", str(error))
         return
     if not partitions:
-        yield Check("topics", "warn", "no topic fits yet")
+        yield Check("topics", "warn", "no topic matches yet")
     for topic in sorted({tp.topic for tp in partitions}):
         own = [tp for tp in partitions if tp.topic == topic]
         records = sum(end[tp] - begin[tp] for tp in own)
@@ -56,33 +56,33 @@ def broker(config: PipelineConfig) -> Iterator[Check]:
 
 
 def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Where it will start, and whether the outputs are those of this checkpoint."""
+    """Report where the queries start, and warn of output that this checkpoint did not write."""
     outputs: list[tuple[str, str, str | None]] = [("rows", "sink.path", config.sink.path)]
     if config.aggregate is not None:
         outputs.append(("windows", "aggregate.path", config.aggregate.path))
     for query, key, path in outputs:
         numbers = batches(spark, f"{config.run.checkpoint}/{query}")
         if numbers:
-            text = f"{query}: goes on after micro-batch {max(numbers)}"
+            text = f"{query}: continues after micro-batch {max(numbers)}"
             starting = sorted(name for name in config.source if name.lower().startswith("starting"))
             level: Level = "warn" if starting else "ok"
             ignored = f"; source.{starting[0]} = {config.source[starting[0]]!r} has no effect" if starting else ""
             yield Check("checkpoint", level, text + ignored)
             continue
-        yield Check("checkpoint", "ok", f"{query}: none yet, starts anew")
+        yield Check("checkpoint", "ok", f"{query}: no checkpoint yet, starts from source.startingOffsets")
         if config.sink.format == "parquet" and path is not None and Folder(spark, path).files():
-            text = f"{key} = {path!r} has files, but not of this checkpoint: records may be in it twice"
+            text = f"{key} = {path!r} has files from another checkpoint: records may be repeated in it"
             yield Check("output", "warn", text)
 
 
 def batches(spark: Any, path: str) -> list[int]:
-    """The micro-batches that a checkpoint knows to be done."""
+    """Return the numbers of the finished micro-batches of a checkpoint."""
     names = [path.getName() for path in Folder(spark, f"{path}/commits").matching("*")]
     return [int(name) for name in names if name.isdigit()]
 
 
 def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Whether an executor has this kconsumer, by a task."""
+    """Run a task to check that an executor has this version of kconsumer."""
 
     def probe(_: int) -> str:
         import json
@@ -103,36 +103,37 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
         yield Check(
             "executors",
             "fail",
-            f"kconsumer cannot be imported there ({where}); install it for PYSPARK_PYTHON",
+            f"kconsumer cannot be imported on an executor ({where}); install it for PYSPARK_PYTHON",
         )
     elif found != __version__:
-        yield Check("executors", "fail", f"kconsumer {found} on {where}, but {__version__} here; install the same")
+        text = f"kconsumer {found} on {where}, but {__version__} on the driver; install the same version"
+        yield Check("executors", "fail", text)
     else:
         yield Check("executors", "ok", f"kconsumer {found}, Python {python} on {where}")
 
 
 def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Whether the session has the package of the sink's format."""
+    """Check that the session has the package of the sink's format."""
     name = PACKAGES.get(config.sink.format)
     if name is None:
         return
     try:
         spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-        yield Check("sink", "ok", f"the package for {config.sink.format} is there")
+        yield Check("sink", "ok", f"the package for {config.sink.format} is loaded")
     except Exception:
         yield Check("sink", "fail", f"sink.format = {config.sink.format!r}, but its package is not in the session;"
-                                    " name it in spark.jars.packages")  # fmt: skip
+                                    " add it to spark.jars.packages")  # fmt: skip
 
 
-Look = Callable[[PipelineConfig, Any], Iterator[Check]]
-IN_SESSION: tuple[Look, ...] = (checkpoint, packages, executors)
+SessionCheck = Callable[[PipelineConfig, Any], Iterator[Check]]
+IN_SESSION: tuple[SessionCheck, ...] = (checkpoint, packages, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
-    """What is looked at on every start; brokers are asked soon enough."""
-    return [check for look in IN_SESSION for check in look(config, spark)]
+    """Return the findings of the checks at every start. Brokers are not among them: the query contacts them anyway."""
+    return [found for check in IN_SESSION for found in check(config, spark)]
 
 
 def everything(config: PipelineConfig, spark: Any) -> list[Check]:
-    """What a dry run looks at."""
+    """Return the findings of all checks, for a dry run."""
     return [*broker(config), *before_start(config, spark)]

@@ -1,7 +1,7 @@
-"""What becomes of a record: fields or a reason why not, good rows, dead letters, windows.
+"""Turns records into rows: decoded fields or a reason why they are invalid, valid rows, dead letters, windows.
 
-These are plans only, nothing runs here. A record is judged once, in one chain of conditions whose first true one is its
-`reason`; rows without one are good.
+These functions build plans and run nothing. One chain of conditions checks a record; the first condition that holds is
+its `reason`. Rows without a reason are valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline.settings import EVENT_TIME, METADATA, Aggregate, Decode, PipelineConfig, Sink
 
-__all__ = ["dead_letters", "decoded", "good", "parted", "read", "windows"]
+__all__ = ["dead_letters", "decoded", "partitioned", "read", "valid", "windows"]
 
 RECORD = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 REASON = "_reason"
@@ -22,7 +22,7 @@ _JSON, _RECORD = "_json", "_record"
 
 
 def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
-    """The stream of records; one of several streams of a pipeline commits its offsets."""
+    """Return the stream of records. `commit` is true for the one stream of a pipeline that commits its offsets."""
     reader = spark.readStream.format("kconsumer").schema(RECORD)
     for name, value in config.source.items():
         if commit or name.lower() != "commitgroupid":
@@ -31,7 +31,7 @@ def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
 
 
 def decoded(records: Any, decode: Decode) -> Any:
-    """Every record as `_record` (as it came), fields, metadata, `event_time` and `_reason`, null if it is good."""
+    """Return each record unchanged in `_record`, its fields, metadata, `event_time`, and `_reason` (null: valid)."""
     metadata = (F.col(name.removeprefix("kafka_")).alias(name) for name in METADATA)
     frame = records.select(F.struct(*records.columns).alias(_RECORD), *metadata)
     frame = _fields(frame, decode) if decode.format == "json" else frame.withColumn("value", F.col(f"{_RECORD}.value"))
@@ -40,17 +40,17 @@ def decoded(records: Any, decode: Decode) -> Any:
     except Exception as error:
         raise _expression("decode.event_time", error) from None
     if frame.schema[EVENT_TIME].dataType.typeName() != "timestamp":
-        raise ConfigError(f"decode.event_time = {decode.event_time!r} gives no timestamp; try timestamp_millis(...)")
-    judged = frame.withColumn(REASON, _reason(frame, decode))
+        raise ConfigError(f"decode.event_time = {decode.event_time!r} is not a timestamp; try timestamp_millis(...)")
+    checked = frame.withColumn(REASON, _reason(frame, decode))
     if decode.on_invalid == "fail":
         where = F.concat_ws(" ", F.col(REASON), F.lit("at offset"), "kafka_offset", F.lit("of"), "kafka_topic")
         where = F.concat_ws("-", where, "kafka_partition")
-        judged = judged.withColumn(REASON, F.when(F.col(REASON).isNotNull(), F.raise_error(where).cast("string")))
-    return judged.drop(_JSON)
+        checked = checked.withColumn(REASON, F.when(F.col(REASON).isNotNull(), F.raise_error(where).cast("string")))
+    return checked.drop(_JSON)
 
 
 def _fields(frame: Any, decode: Decode) -> Any:
-    """The JSON object's fields as columns."""
+    """Add the fields of the JSON object as columns."""
     assert decode.schema is not None
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     text = F.col(f"{_RECORD}.value").cast("string")
@@ -61,15 +61,15 @@ def _fields(frame: Any, decode: Decode) -> Any:
     names = [name for name in found.schema[_JSON].dataType.fieldNames() if name != CORRUPT]
     for name in names:
         if name in (*METADATA, EVENT_TIME):
-            raise ConfigError(f"decode.schema has {name!r}, which is a name of the pipeline's own")
+            raise ConfigError(f"decode.schema has {name!r}, which is reserved for the pipeline")
     for name in decode.required:
         if name not in names:
-            raise ConfigError(f"decode.required has {name!r}, which decode.schema has not")
+            raise ConfigError(f"decode.required has {name!r}, which is not in decode.schema")
     return found.select("*", *(F.col(f"{_JSON}.`{name}`").alias(name) for name in names))
 
 
 def _reason(frame: Any, decode: Decode) -> Any:
-    """Why a record is invalid, by the first condition that holds; null if none does."""
+    """Return an expression for why a record is invalid: the first condition that holds, or null."""
     value = F.col(f"{_RECORD}.value")
     tests: list[tuple[Any, str]] = []
     if decode.format == "json":
@@ -95,19 +95,19 @@ def _reason(frame: Any, decode: Decode) -> Any:
     return chain
 
 
-def good(frame: Any, decode: Decode) -> Any:
-    """The rows without a reason: fields, the metadata asked for, `event_time`."""
+def valid(frame: Any, decode: Decode) -> Any:
+    """Return the rows without a reason: fields, the configured metadata, `event_time`."""
     hidden = {REASON, _RECORD, *(set(METADATA) - set(decode.metadata))}
     return frame.where(F.col(REASON).isNull()).select(*(f"`{name}`" for name in frame.columns if name not in hidden))
 
 
 def dead_letters(frame: Any) -> Any:
-    """The others: the reason and the record as it came."""
+    """Return the invalid rows: the reason and the unchanged record."""
     return frame.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), f"{_RECORD}.*")
 
 
 def windows(frame: Any, aggregate: Aggregate) -> Any:
-    """Good rows counted by window and columns; appended when the watermark has passed a window's end."""
+    """Aggregate valid rows by window and columns. A window is appended when the watermark has passed its end."""
     timed = frame.withWatermark(EVENT_TIME, aggregate.watermark)
     columns = []
     for name, text in aggregate.columns.items():
@@ -124,18 +124,18 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
     )
 
 
-def parted(frame: Any, sink: Sink, time: str) -> Any:
-    """The frame with the columns that its folders are named after."""
-    forms = {"date": "yyyy-MM-dd", "hour": "HH"}
+def partitioned(frame: Any, sink: Sink, time: str) -> Any:
+    """Add the derived columns that the output is partitioned by."""
+    derived = {"date": "yyyy-MM-dd", "hour": "HH"}
     for name in sink.partition_by:
         if name in frame.columns:
             continue
-        if name not in forms:
-            raise ConfigError(f"partition_by has {name!r}; there are {', '.join([*forms, *frame.columns])}")
-        frame = frame.withColumn(name, F.date_format(time, forms[name]))
+        if name not in derived:
+            raise ConfigError(f"partition_by has {name!r}; the columns are {', '.join([*derived, *frame.columns])}")
+        frame = frame.withColumn(name, F.date_format(time, derived[name]))
     return frame
 
 
 def _expression(key: str, error: Exception) -> ConfigError:
-    """Spark's own words without its stack."""
+    """Return an error with Spark's message for an expression, without the stack trace."""
     return ConfigError(f"{key}: {str(error).strip().splitlines()[0]}")

@@ -1,6 +1,6 @@
-"""What a pipeline tells while it runs: a line and a JSON object for each micro-batch, made from Spark's own report.
+"""Reports the progress of a pipeline: a line and a JSON object for each micro-batch, from Spark's own reports.
 
-Decides what is told and how it reads; when, is Spark's listener's business.
+Decides the content and the format of a report. Spark's listener decides when one is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A micro-batch of one query, done."""
+    """A finished micro-batch of one query."""
 
     query: str
     batch: int
@@ -34,11 +34,11 @@ class BatchReport:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Rows per second."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     def line(self) -> str:
-        """For the terminal."""
+        """Return the report as a line for the terminal."""
         parts = [
             f"{self.query}  batch {self.batch}  {self.rows:,} rows in {self.seconds:.1f} s  {self.rate:,.0f} rows/s"
         ]
@@ -48,7 +48,7 @@ class BatchReport:
         return "  ".join(parts)
 
     def document(self, wall_ms: int) -> dict[str, Any]:
-        """For the log."""
+        """Return the report as a JSON document for the progress log."""
         return {
             "time_ms": wall_ms, "query": self.query, "batch": self.batch, "rows": self.rows, "invalid": self.invalid,
             "seconds": round(self.seconds, 3), "rows_per_second": round(self.rate, 1), "lag": dict(self.lag),
@@ -56,7 +56,7 @@ class BatchReport:
 
 
 def lags(progress: Mapping[str, Any]) -> dict[str, int]:
-    """How many offsets of each topic were left after a micro-batch, from Spark's report."""
+    """Return the lag of each topic after a micro-batch, in offsets, from Spark's report."""
     found: dict[str, int] = {}
     for source in progress.get("sources", ()):
         try:
@@ -73,7 +73,7 @@ def _offsets(value: Any) -> Any:
 
 
 class Reporter:
-    """Takes Spark's reports, from its listener's thread, and what sinks counted; writes lines and the log."""
+    """Combines Spark's reports, from the thread of its listener, with the counts of sinks; writes lines and the log."""
 
     def __init__(self, write: Callable[[str], object], progress_log: str | None, clock: Clock) -> None:
         self._write, self._clock = write, clock
@@ -82,18 +82,21 @@ class Reporter:
             self._log.parent.mkdir(parents=True, exist_ok=True)
         self._counts: dict[tuple[str, int], tuple[int, int]] = {}
         self._changed = threading.Condition()
-        self.done: dict[str, int] = {}  # query -> micro-batches
-        self.rows: dict[str, int] = {}
+        self.done: dict[str, int] = {}  # query -> number of finished micro-batches
+        self.rows: dict[str, int] = {}  # query -> number of rows
         self.invalid = 0
-        self.ended: set[str] = set()
+        self.ended: set[str] = set()  # run ids of terminated queries
 
     def counted(self, query: str, batch: int, records: int, invalid: int) -> None:
-        """A sink tells of a batch before Spark does, whose own count has records twice that are read twice."""
+        """Store the counts of a batch by its sink, before Spark reports the batch.
+
+        Spark's own count contains records twice if the plan reads them twice.
+        """
         with self._changed:
             self._counts[query, batch] = records, invalid
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """A micro-batch is done, or there was nothing to do."""
+        """Report a finished micro-batch. One without rows is counted but not written."""
         name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
         with self._changed:
             rows, invalid = self._counts.pop((name, batch), (int(progress["numInputRows"]), 0))
@@ -110,7 +113,7 @@ class Reporter:
             self._note(report)
 
     def _note(self, report: BatchReport) -> None:
-        """A log that cannot be written is no reason to stop."""
+        """Append to the progress log. A failure is logged and does not end the pipeline."""
         if self._log is None:
             return
         try:
@@ -120,12 +123,12 @@ class Reporter:
             log.warning("cannot write to %s: %s", self._log, error)
 
     def terminated(self, run_id: str) -> None:
-        """No report of this run comes any more."""
+        """Record that a run has ended: Spark sends no more reports of it."""
         with self._changed:
             self.ended.add(run_id)
             self._changed.notify_all()
 
     def wait(self, holds: Callable[[Reporter], bool], seconds: float) -> bool:
-        """Wait until something holds of what was reported."""
+        """Wait until a condition on the reports holds. Returns False after `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), seconds)

@@ -1,7 +1,7 @@
-"""Starts a pipeline's queries, reports while they run, and ends them cleanly.
+"""Starts the queries of a pipeline, reports their progress, and stops them cleanly.
 
-Two queries at most, each with a checkpoint of its own below `run.checkpoint`: `rows` writes good rows and dead letters,
-`windows` the aggregate. What a micro-batch becomes is decided in `frames.py` and `sinks.py`.
+There are at most two queries, each with its own checkpoint below `run.checkpoint`: `rows` writes valid rows and dead
+letters, `windows` writes the aggregate. `frames.py` and `sinks.py` decide what is written of a micro-batch.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from kconsumer.spark.pipeline.sinks import Batch
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "run"]
 
-# What a file may have otherwise. Timestamps that other readers know as such, where Spark's default is the old INT96.
+# Defaults, which the file may override. Spark's own default for timestamps in Parquet is the deprecated INT96.
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.showConsoleProgress": "false",
 }
-LAST_REPORT_S = 10  # a query's last report comes after its end
+LAST_REPORT_TIMEOUT_S = 10  # the last report of a query arrives after the query has ended
 
 
 class PipelineError(KafkaError):
-    """A pipeline could not start or did not go on; it can be started again."""
+    """A pipeline could not start, or failed. It can be started again."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     rows: int
     invalid: int
     batches: int
-    stopped: bool
+    stopped: bool  # by a signal, or by the caller
     findings: list[checks.Check] = field(default_factory=list)
 
 
 def session(config: PipelineConfig) -> Any:
-    """A session with the file's settings; executors on this machine use this Python."""
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which may have been told of a cluster
+    """Create a session with the settings of the file. Executors on this machine use this Python."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, whose own arguments may name a cluster
     if config.spark.get("spark.master", "cluster" if submitted else "local").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(config.run.name)
@@ -77,7 +77,7 @@ def _session(config: PipelineConfig, given: Any) -> Iterator[Any]:
             spark.stop()
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -86,8 +86,10 @@ def _say(text: str) -> None:
 
 
 class Writer(ABC):
-    """What Spark calls for each micro-batch of a query, once or more. After `close` nothing is written any more:
-    a call that Spark has given up may still be under way in its own thread."""
+    """Writes the micro-batches of a query. Spark calls it once or more for each of them.
+
+    Nothing is written after `close`: when Spark stops a query, a call may still be running in a thread of its own.
+    """
 
     def __init__(self, query: QueryId) -> None:
         self._query, self._lock, self._closed = query, threading.Lock(), False
@@ -103,52 +105,52 @@ class Writer(ABC):
         """Write a micro-batch."""
 
     def close(self) -> None:
-        """Wait for a call that is under way; its jobs are cancelled by now."""
+        """Wait for a running call, whose jobs are cancelled already, and reject further calls."""
         self._closed = True
         with self._lock:
             pass
 
 
 class RowsWriter(Writer):
-    """Writes decoded records: good rows, then dead letters if there are any."""
+    """Writes decoded records: valid rows, then dead letters if there are any."""
 
     def __init__(self, spark: Any, config: PipelineConfig, reporter: Reporter, query: QueryId) -> None:
         super().__init__(query)
         self._config, self._reporter = config, reporter
-        self._good = sinks.make(spark, config.sink)
+        self._valid = sinks.make(spark, config.sink)
         path = config.dead_letters.path
-        letters = Sink("parquet", path, None, (), 0, None, {})
-        self._letters = sinks.make(spark, letters) if path and config.decode.on_invalid == "deadletter" else None
+        sink = Sink("parquet", path, None, (), 0, None, {})
+        self._invalid = sinks.make(spark, sink) if path and config.decode.on_invalid == "deadletter" else None
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Both kinds, and tell how many."""
+        """Write valid rows and dead letters, and pass their counts to the reporter."""
         numbers = (F.count("*").alias("records"), F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid"))
-        if self._good.runs_all:
+        if self._valid.runs_all:
             seen = Observation()
-            self._write_good(frame.observe(seen, *numbers), batch)
-            # The records are read once more only for the few micro-batches that have letters.
-            self._write_letters(frame, seen.get, batch)
+            self._write_valid(frame.observe(seen, *numbers), batch)
+            # The records are read a second time only for the few micro-batches that have dead letters.
+            self._write_dead_letters(frame, seen.get, batch)
             return
         kept = frame.persist()
         try:
             counts = kept.agg(*numbers).first().asDict()
-            self._write_good(kept, batch)
-            self._write_letters(kept, counts, batch)
+            self._write_valid(kept, batch)
+            self._write_dead_letters(kept, counts, batch)
         finally:
             kept.unpersist()
 
-    def _write_good(self, frame: Any, batch: Batch) -> None:
-        rows = frames.good(frame, self._config.decode)
-        self._good.write(frames.parted(rows, self._config.sink, EVENT_TIME), batch)
+    def _write_valid(self, frame: Any, batch: Batch) -> None:
+        rows = frames.valid(frame, self._config.decode)
+        self._valid.write(frames.partitioned(rows, self._config.sink, EVENT_TIME), batch)
 
-    def _write_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
-        if self._letters is not None and counts["invalid"]:
-            self._letters.write(frames.dead_letters(frame).repartition(1), batch)
+    def _write_dead_letters(self, frame: Any, counts: dict[str, int], batch: Batch) -> None:
+        if self._invalid is not None and counts["invalid"]:
+            self._invalid.write(frames.dead_letters(frame).repartition(1), batch)
         self._reporter.counted(self._query.name, batch.number, int(counts["records"]), int(counts["invalid"]))
 
 
 class WindowsWriter(Writer):
-    """Writes the windows that a micro-batch closed; they are few, and counted by many tasks."""
+    """Writes the windows that a micro-batch completed. They are few, but spread over many tasks."""
 
     def __init__(self, spark: Any, config: PipelineConfig, query: QueryId) -> None:
         super().__init__(query)
@@ -156,38 +158,38 @@ class WindowsWriter(Writer):
         self._writer = sinks.make(spark, self._sink)
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """One file, or one for each folder."""
-        self._writer.write(frames.parted(frame.repartition(1), self._sink, "window_start"), batch)
+        """Write one file, or one for each folder."""
+        self._writer.write(frames.partitioned(frame.repartition(1), self._sink, "window_start"), batch)
 
 
 class QueryId:
-    """The id of a query that is being started: its first micro-batch may be there before the id is."""
+    """The id of a query that is being started. Its first micro-batch may be written before the id is known."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._known, self._id = threading.Event(), ""
 
     def set(self, value: str) -> None:
-        """Once."""
+        """Set the id."""
         self._id = value
         self._known.set()
 
     def get(self) -> str:
-        """Waits for it."""
+        """Wait for the id and return it."""
         if not self._known.wait(60):
             raise PipelineError(f"query {self.name} did not start")
         return self._id
 
 
 def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
-    """The streams of a pipeline by the names of their queries. ConfigError for what Spark cannot read."""
+    """Return the streams of a pipeline by the names of their queries. Raises ConfigError for a wrong expression."""
     rows = frames.decoded(frames.read(spark, config, commit=True), config.decode)
-    frames.parted(frames.good(rows, config.decode), config.sink, EVENT_TIME)
+    frames.partitioned(frames.valid(rows, config.decode), config.sink, EVENT_TIME)
     found = {"rows": rows}
     if config.aggregate is not None:
-        again = frames.decoded(frames.read(spark, config, commit=False), config.decode)
-        found["windows"] = frames.windows(again.where(F.col(frames.REASON).isNull()), config.aggregate)
-        frames.parted(found["windows"], config.aggregate_sink, "window_start")
+        second = frames.decoded(frames.read(spark, config, commit=False), config.decode)
+        found["windows"] = frames.windows(second.where(F.col(frames.REASON).isNull()), config.aggregate)
+        frames.partitioned(found["windows"], config.aggregate_sink, "window_start")
     return found
 
 
@@ -205,19 +207,19 @@ def _start(stream: Any, config: PipelineConfig, query: QueryId, write: Callable[
 
 
 class Listener(StreamingQueryListener):
-    """Hands Spark's reports on; those of the rows also to the group that lag tools look at."""
+    """Passes Spark's reports to reporters, and those of the query `rows` to the listener that commits offsets."""
 
     def __init__(self, names: dict[str, Reporter], lag: LagListener | None, rows: str) -> None:
         self._names, self._lag, self._rows = names, lag, rows
         self._runs: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name, as those below
-        """Other queries of the session are none of our business."""
+        """Store the name of a run of this pipeline, and ignore other queries of the session."""
         if event.name in self._names:
             self._runs[str(event.runId)] = event.name
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """A micro-batch is done."""
+        """Report a finished micro-batch."""
         name = event.progress.name
         if name in self._names:
             self._names[name].progress(json.loads(event.progress.json))
@@ -225,10 +227,10 @@ class Listener(StreamingQueryListener):
             self._lag.onQueryProgress(event)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Nothing new."""
+        """Do nothing: there are no new records."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """The last report of a query."""
+        """Report the end of a query."""
         name = self._runs.get(str(event.runId))
         if name is not None:
             self._names[name].terminated(str(event.runId))
@@ -238,18 +240,18 @@ class Listener(StreamingQueryListener):
 
 @contextlib.contextmanager
 def _stop_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set `stop`; a second one ends at once."""
+    """Let SIGTERM and Ctrl-C set `stop`. A second signal raises KeyboardInterrupt."""
 
-    def told(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        _say(f"{signal.Signals(number).name}: stopping after this micro-batch\n")
+        _write(f"{signal.Signals(number).name}: stopping after this micro-batch\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -258,12 +260,12 @@ def _stop_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | None = None) -> Outcome:
-    """See `kconsumer.spark.pipeline.run`. `stop` ends it from another thread."""
+    """See `kconsumer.spark.pipeline.run`. Another thread can set `stop` to end the run."""
     stop = stop or threading.Event()
     with _stop_signals(stop), _session(config, given) as spark, _stop_signals(stop):
         findings = checks.before_start(config, spark)
-        _complain(findings)
-        reporter = Reporter(_say, config.run.progress_log, Clock())
+        _report_findings(findings)
+        reporter = Reporter(_write, config.run.progress_log, Clock())
         streams = plans(spark, config)
         queries = {name: QueryId(f"{config.run.name} {name}") for name in streams}
         rows = queries["rows"].name
@@ -301,7 +303,7 @@ def _run(
         for writer in writers.values():
             writer.close()
         runs = {str(query.runId) for query in started}
-        reporter.wait(lambda told: runs <= told.ended, LAST_REPORT_S)
+        reporter.wait(lambda reported: runs <= reported.ended, LAST_REPORT_TIMEOUT_S)
     _raise_failure(started)
     rows = queries["rows"].name
     return Outcome(reporter.rows.get(rows, 0), reporter.invalid, reporter.done.get(rows, 0), stop.is_set(), findings)
@@ -314,10 +316,10 @@ def _lag(config: PipelineConfig) -> LagListener | None:
 
 
 def _finish_batch(reporter: Reporter, started: list[Any], seconds: float) -> None:
-    """Let the micro-batches that are under way end; what is broken off is only done again at the next start."""
+    """Wait for running micro-batches to finish. One that is stopped instead is repeated at the next start."""
     names = [query.name for query in started if query.isActive and query.status["isTriggerActive"]]
     before = dict(reporter.done)
-    reporter.wait(lambda told: all(told.done.get(name, 0) > before.get(name, 0) for name in names), seconds)
+    reporter.wait(lambda reported: all(reported.done.get(name, 0) > before.get(name, 0) for name in names), seconds)
 
 
 def _raise_failure(started: list[Any]) -> None:
@@ -327,10 +329,10 @@ def _raise_failure(started: list[Any]) -> None:
             raise PipelineError(f"{query.name} failed: {error}")
 
 
-def _complain(findings: list[checks.Check]) -> None:
+def _report_findings(findings: list[checks.Check]) -> None:
     for check in findings:
         if check.level == "warn":
-            _say(check.line() + "\n")
+            _write(check.line() + "\n")
     failed = [check for check in findings if check.level == "fail"]
     if failed:
         raise PipelineError("; ".join(f"{check.what}: {check.text}" for check in failed))
@@ -344,20 +346,20 @@ def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
             streams = plans(spark, config)
         except ConfigError as error:
             return [*found, checks.Check("plan", "fail", str(error))]
-        rows = frames.parted(frames.good(streams["rows"], config.decode), config.sink, EVENT_TIME)
+        rows = frames.partitioned(frames.valid(streams["rows"], config.decode), config.sink, EVENT_TIME)
         found.append(_planned("rows", config.sink, rows))
         if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
-            letters = frames.dead_letters(streams["rows"])
-            found.append(checks.Check("plan", "ok", f"invalid -> {config.dead_letters.path}: {_columns(letters)}"))
+            invalid = frames.dead_letters(streams["rows"])
+            found.append(checks.Check("plan", "ok", f"invalid -> {config.dead_letters.path}: {_columns(invalid)}"))
         if "windows" in streams:
-            windows = frames.parted(streams["windows"], config.aggregate_sink, "window_start")
+            windows = frames.partitioned(streams["windows"], config.aggregate_sink, "window_start")
             found.append(_planned("windows", config.aggregate_sink, windows))
     return found
 
 
 def _planned(name: str, sink: Sink, frame: Any) -> checks.Check:
-    parts = f" by {', '.join(sink.partition_by)}" if sink.partition_by else ""
-    return checks.Check("plan", "ok", f"{name} -> {sink.format} {sink.place}{parts}: {_columns(frame)}")
+    by = f" by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+    return checks.Check("plan", "ok", f"{name} -> {sink.format} {sink.place}{by}: {_columns(frame)}")
 
 
 def _columns(frame: Any) -> str:

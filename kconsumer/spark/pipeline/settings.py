@@ -1,7 +1,7 @@
-"""The keys of a pipeline's file in one table, and the checked, frozen result of reading one.
+"""The keys of a pipeline's file in one table, and their checked, immutable values.
 
-Decides names, defaults and what is refused; every error names the key. Neither Spark nor a broker plays a part: whether
-an SQL expression is one is found when the plan is made (`frames.py`), whether a topic exists by `checks.py`.
+Decides names, defaults and which values are rejected; every error names the key. Needs neither Spark nor a broker:
+`frames.py` checks SQL expressions when it builds the plan, `checks.py` checks that topics exist.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = [
 
 Text = Mapping[str, str]
 
-# Names that decoded rows have besides their fields, so a field cannot have them.
+# Columns of decoded rows in addition to the fields. A field cannot have these names.
 METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
 EVENT_TIME = "event_time"
 DERIVED = ("date", "hour")
-# The pipeline reads the columns it needs, as they are in the topic.
-NOT_OURS = ("columns", "valueformat", "headers", "includeheaders")
+# Options of the source that the pipeline sets itself: it reads the columns that it needs, undecoded.
+RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "headers", "includeheaders")
 RECORDS_PER_TRIGGER = 1_000_000
 
 
 @dataclass(frozen=True)
 class Decode:
-    """What a value is, and which rows are good."""
+    """How values are decoded, and which rows are valid."""
 
     format: str
     schema: str | None  # DDL
@@ -56,14 +56,14 @@ class Decode:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Where invalid records go."""
+    """The output for invalid records."""
 
     path: str | None
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where good rows go: a folder of files or a table, and how it is cut."""
+    """The output for valid rows: a folder of files or a table, and how it is partitioned."""
 
     format: str
     path: str | None
@@ -81,7 +81,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A table of windows beside the rows; `columns` is what tells whether there is one."""
+    """A table of windows, in addition to the rows."""
 
     window: str
     slide: str | None
@@ -95,7 +95,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Run:
-    """How it is run and what is told of it."""
+    """How the queries are run and reported."""
 
     name: str
     checkpoint: str
@@ -105,25 +105,25 @@ class Run:
 
     @property
     def interval(self) -> str | None:
-        """The time between two micro-batches; None: read what is there, then end."""
+        """The time between two micro-batches. None: read everything available, then end."""
         return None if self.trigger == AVAILABLE_NOW else self.trigger
 
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """All of it. `source` holds options of the source by their own names, `spark` those of the session."""
+    """The whole file."""
 
-    source: Text
+    source: Text  # options of the Spark source
     decode: Decode
     dead_letters: DeadLetters
     sink: Sink
     aggregate: Aggregate | None
     run: Run
-    spark: Text = field(default_factory=dict)
+    spark: Text = field(default_factory=dict)  # settings of the session
 
     @property
     def aggregate_sink(self) -> Sink:
-        """Where windows go; files of windows are small and are not cut."""
+        """The output for windows. Their files are small and have no maximum size."""
         assert self.aggregate is not None
         at = self.aggregate
         return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, None, self.sink.options)
@@ -131,16 +131,16 @@ class PipelineConfig:
 
 # --- the table ------------------------------------------------------------------------------------
 
-Reader = Callable[[str, Any], Any]  # (key, value of the file) -> value; ConfigError
+Reader = Callable[[str, Any], Any]  # (key, value of the file) -> value; raises ConfigError
 REQUIRED = object()
 AVAILABLE_NOW = "available_now"
 DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
 
 
 class Key(NamedTuple):
-    """One row: section and name as users write them, how the value is read, default, meaning, what it takes."""
+    """One row of the table."""
 
-    section: str
+    section: str  # as users write it, as is `name`
     name: str
     read: Reader
     default: Any
@@ -153,21 +153,21 @@ class Key(NamedTuple):
         return f"{self.section}.{self.name}"
 
 
-def _refuse(key: str, value: Any, takes: str) -> ConfigError:
+def _not_allowed(key: str, value: Any, takes: str) -> ConfigError:
     return ConfigError(f"{key} = {value!r} is not allowed: it takes {takes}")
 
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _refuse(key, value, "text that is not empty")
+        raise _not_allowed(key, value, "text that is not empty")
     return value
 
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) and name.strip() for name in value):
-        raise _refuse(key, value, "a list of names")
+        raise _not_allowed(key, value, "a list of names")
     if len(set(value)) != len(value):
-        raise ConfigError(f"{key} = {value!r} names something twice")
+        raise ConfigError(f"{key} = {value!r} contains a name twice")
     return tuple(value)
 
 
@@ -190,10 +190,10 @@ def _one_of(*words: str) -> Reader:
     return read
 
 
-def _at_least(least: int) -> Reader:
+def _at_least(minimum: int) -> Reader:
     def read(key: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _refuse(key, value, f"a whole number, at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise _not_allowed(key, value, f"a whole number, at least {minimum}")
         return value
 
     return read
@@ -201,7 +201,7 @@ def _at_least(least: int) -> Reader:
 
 def _duration(key: str, value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(DURATION, value):
-        raise _refuse(key, value, "a time such as '30 seconds' or '1 minute'")
+        raise _not_allowed(key, value, "a time such as '30 seconds' or '1 minute'")
     return value
 
 
@@ -209,13 +209,13 @@ def _trigger(key: str, value: Any) -> str:
     if value == AVAILABLE_NOW:
         return AVAILABLE_NOW
     if not isinstance(value, str) or not re.fullmatch(DURATION, value):
-        raise _refuse(key, value, f"{AVAILABLE_NOW!r}, or a time such as '10 seconds'")
+        raise _not_allowed(key, value, f"{AVAILABLE_NOW!r}, or a time such as '10 seconds'")
     return value
 
 
 def _table(key: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise _refuse(key, value, "a table of name = text")
+        raise _not_allowed(key, value, "a table of name = text")
     return flatten(key, value)
 
 
@@ -224,64 +224,66 @@ def _schema(key: str, value: Any) -> str:
         return _text(key, value)
     fields = _table(key, value)
     if not fields:
-        raise ConfigError(f"{key} names no field")
+        raise ConfigError(f"{key} has no fields")
     for name in fields:
         if name in (*METADATA, EVENT_TIME, *DERIVED):
-            raise ConfigError(f"{key} has a field {name!r}, which is a name of the pipeline's own; leave it out")
+            raise ConfigError(f"{key} has a field {name!r}, which is reserved for the pipeline; omit it")
     return ", ".join(f"`{name}` {kind}" for name, kind in fields.items())
 
 
 # fmt: off
 KEYS = (
     Key("decode", "format", _one_of("json", "raw"), "json",
-        "What a value is; `raw` leaves it as the bytes it is, in a column `value`.", "json, raw"),
+        "Format of the values; `raw` keeps their bytes in a column `value`.", "json, raw"),
     Key("decode", "schema", _schema, None,
-        "The fields of the JSON object and their Spark types, as a table `[decode.schema]` or in one text.",
+        "Fields of the JSON object and their Spark types, as a table `[decode.schema]` or as DDL.",
         "name = type"),
-    Key("decode", "required", _names, (), "Fields without which a row is invalid.", "names"),
+    Key("decode", "required", _names, (), "Fields that must not be null in a valid row.", "names"),
     Key("decode", "rules", _table, {},
-        "Names and SQL expressions over the fields; a row for which one is not true is invalid.", "name = expression"),
+        "Names and SQL expressions over the fields. All of them must be true for a valid row.", "name = expression"),
     Key("decode", "event_time", _text, "kafka_timestamp",
-        "SQL expression for a row's own time; a row for which it is null is invalid.", "an expression"),
-    Key("decode", "metadata", _some_of(*METADATA), METADATA[:4], "What is kept of the record beside its fields.",
-        ", ".join(METADATA)),
+        "SQL expression for the event time of a row, which must not be null in a valid row.", "an expression"),
+    Key("decode", "metadata", _some_of(*METADATA), METADATA[:4], "Columns of the record to keep in addition to its "
+        "fields.", ", ".join(METADATA)),
     Key("decode", "on_invalid", _one_of("deadletter", "drop", "fail"), "deadletter",
-        "What becomes of a row that is invalid.", "deadletter, drop, fail"),
+        "What to do with an invalid row.", "deadletter, drop, fail"),
     Key("dead_letters", "path", _text, None, "Folder for invalid records (Parquet).", "a path"),
     Key("sink", "format", _one_of("parquet", "delta", "iceberg", "console"), "parquet",
-        "Delta and Iceberg need their packages in the session (`spark.jars.packages`).",
+        "Format of the output. Delta and Iceberg need their packages in the session (`spark.jars.packages`).",
         "parquet, delta, iceberg, console"),
-    Key("sink", "path", _text, None, "Folder for rows; for delta the table's.", "a path"),
+    Key("sink", "path", _text, None, "Folder for rows, or of the Delta table.", "a path"),
     Key("sink", "table", _text, None, "Table for rows (iceberg).", "a name"),
     Key("sink", "partition_by", _names, DERIVED,
-        "Folders that rows are parted in; `date` and `hour` are those of `event_time`.", "names"),
-    Key("sink", "max_records_per_file", _at_least(1), 1_000_000, "Most rows of one file.", "a number"),
+        "Columns that the output is partitioned by; `date` and `hour` are those of `event_time`.", "names"),
+    Key("sink", "max_records_per_file", _at_least(1), 1_000_000, "Maximum rows of a file.", "a number"),
     Key("sink", "files", _at_least(1), None,
-        "Most tasks that write a micro-batch, so most files of it in one folder (unless rows are too many for one).",
-        "a number"),
+        "Maximum number of tasks that write a micro-batch. It limits the files per folder, too, unless they exceed "
+        "`max_records_per_file`.", "a number"),
     Key("sink", "options", _table, {}, "Options of Spark's writer, such as `compression`.", "name = text"),
-    Key("aggregate", "columns", _table, REQUIRED, "Names and SQL expressions of what is counted in a window.",
+    Key("aggregate", "columns", _table, REQUIRED, "Names and SQL expressions of the aggregates of a window.",
         "name = expression"),
     Key("aggregate", "window", _duration, REQUIRED, "Length of a window.", "a time"),
-    Key("aggregate", "slide", _duration, None, "From one window's start to the next one's, if they overlap.", "a time"),
+    Key("aggregate", "slide", _duration, None, "Time between the starts of two windows, if they overlap.", "a time"),
     Key("aggregate", "watermark", _duration, REQUIRED,
-        "How late a row may be. A window is written, once, when rows so much newer than its end have come.", "a time"),
-    Key("aggregate", "by", _names, (), "Columns with a count of their own for each value.", "names"),
-    Key("aggregate", "path", _text, None, "Folder for windows, of the format of `sink`.", "a path"),
+        "How late a row may be. A window is written once, when a row has arrived that is newer than its end by this "
+        "time.", "a time"),
+    Key("aggregate", "by", _names, (), "Columns to group by within a window.", "names"),
+    Key("aggregate", "path", _text, None, "Folder for windows, in the format of `sink`.", "a path"),
     Key("aggregate", "table", _text, None, "Table for windows (iceberg).", "a name"),
-    Key("aggregate", "partition_by", _names, ("date",), "As in `sink`, by the window's start.", "names"),
+    Key("aggregate", "partition_by", _names, ("date",), "As in `sink`, by the start of the window.", "names"),
     Key("run", "name", _text, "pipeline", "Name of the queries and of the application.", "text"),
     Key("run", "checkpoint", _text, REQUIRED,
-        "Folder in which Spark keeps how far it is. One for each pipeline, kept as long as its output is.", "a path"),
+        "Folder in which Spark stores its progress. Each pipeline needs its own, for as long as its output exists.",
+        "a path"),
     Key("run", "trigger", _trigger, AVAILABLE_NOW,
-        "Read what is there and end, or go on with a micro-batch every so often.", "available_now, a time"),
-    Key("run", "progress_log", _text, None, "File to which a JSON object is added for each micro-batch.", "a path"),
+        "Read everything available and end, or run a micro-batch at this interval.", "available_now, a time"),
+    Key("run", "progress_log", _text, None, "File to which a JSON object is appended for each micro-batch.", "a path"),
     Key("run", "stop_timeout", _at_least(0), 30,
-        "Seconds that a micro-batch may go on once the pipeline is told to stop.", "a number"),
+        "Seconds that a running micro-batch has to finish when the pipeline is stopped.", "a number"),
 )
 # fmt: on
 
-FREE = ("source", "spark")  # sections whose keys are not ours
+FREE = ("source", "spark")  # sections with arbitrary keys
 SECTIONS = tuple(dict.fromkeys([*FREE, *(row.section for row in KEYS)]))
 
 
@@ -289,7 +291,7 @@ SECTIONS = tuple(dict.fromkeys([*FREE, *(row.section for row in KEYS)]))
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
-    """The pipeline that a file tells of; `overrides` are lines `section.key=value` that win over it. ConfigError."""
+    """Read the file of a pipeline. `overrides` (`section.key=value`) replace its keys. Raises ConfigError."""
     try:
         with Path(path).open("rb") as file:
             document = tomllib.load(file)
@@ -303,11 +305,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
 
 
 def _override(document: dict[str, Any], line: str) -> None:
-    """`run.trigger=10 seconds`; the value is TOML if it can be read as such, else text."""
+    """Apply an override such as `run.trigger=10 seconds`. The value is parsed as TOML, or else taken as text."""
     name, equals, text = line.partition("=")
     section, dot, key = name.strip().partition(".")
     if not equals or not dot:
-        raise ConfigError(f"--set {line!r} is not section.key=value")
+        raise ConfigError(f"--set {line!r} is not of the form section.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -322,12 +324,12 @@ def _override(document: dict[str, Any], line: str) -> None:
 
 
 def parse(document: Mapping[str, Any]) -> PipelineConfig:
-    """The same from the file's content. ConfigError."""
+    """Check the content of a file. Raises ConfigError."""
     for section, content in document.items():
         if section not in SECTIONS:
-            raise ConfigError(f"there is no section [{section}]{_instead(section, SECTIONS)}")
+            raise ConfigError(f"section [{section}] does not exist{_instead(section, SECTIONS)}")
         if not isinstance(content, Mapping):
-            raise ConfigError(f"{section} = {content!r} is not allowed: it is a section, [{section}]")
+            raise ConfigError(f"{section} = {content!r} is not allowed: write a section [{section}]")
     made = {name: _section(name, document.get(name, {})) for name in SECTIONS if name not in (*FREE, "aggregate")}
     aggregate = Aggregate(**_section("aggregate", document["aggregate"])) if "aggregate" in document else None
     config = PipelineConfig(
@@ -347,7 +349,7 @@ def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
     rows = {row.name: row for row in KEYS if row.section == section}
     for name in given:
         if name not in rows:
-            raise ConfigError(f"there is no key {section}.{name}{_instead(name, rows)}")
+            raise ConfigError(f"key {section}.{name} does not exist{_instead(name, rows)}")
     values = {}
     for name, row in rows.items():
         if name in given:
@@ -360,17 +362,18 @@ def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(given: Mapping[str, Any]) -> dict[str, str]:
-    """Options of the source; the source itself warns of unknown ones, a file is held to more."""
+    """Check the options of the source. Unknown ones raise ConfigError, where the source itself only logs a warning."""
     found = flatten("source", given)
     names = {row.name.lower(): row.name for row in options.OPTIONS.values()}
     for name in found:
         low = name.lower()
-        if low in NOT_OURS:
-            raise ConfigError(f"source.{name} has no place here: the pipeline chooses the columns; see decode.metadata")
+        if low in RESERVED_SOURCE_OPTIONS:
+            raise ConfigError(f"source.{name} is not allowed: the pipeline chooses the columns; see decode.metadata")
         if low not in names and not low.startswith("kafka."):
             near = _nearest(low, [*names, "kafka.bootstrap.servers"])
-            advice = f"; did you mean {names.get(near, near)}?" if near else f"; there are {', '.join(names.values())}"
-            raise ConfigError(f"there is no key source.{name}{advice}")
+            known = f"; the options are {', '.join(names.values())}"
+            hint = f"; did you mean {names.get(near, near)}?" if near else known
+            raise ConfigError(f"key source.{name} does not exist{hint}")
     if "maxoffsetspertrigger" not in {name.lower() for name in found}:
         found["maxOffsetsPerTrigger"] = str(RECORDS_PER_TRIGGER)
     try:
@@ -386,7 +389,7 @@ def _session(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def flatten(key: str, table: Mapping[str, Any]) -> dict[str, str]:
-    """Names with dots for the tables they are in, so that they may be written with and without quotes."""
+    """Join the keys of nested tables with dots. So a TOML file may write `a.b` with or without quotes."""
     found: dict[str, str] = {}
     for name, value in table.items():
         match value:
@@ -397,13 +400,13 @@ def flatten(key: str, table: Mapping[str, Any]) -> dict[str, str]:
             case str() | int() | float():
                 found[name] = str(value)
             case _:
-                raise _refuse(f"{key}.{name}", value, "text, a number, true or false")
+                raise _not_allowed(f"{key}.{name}", value, "text, a number, true or false")
     return found
 
 
 def _instead(name: str, words: Any) -> str:
     near = _nearest(name, list(words))
-    return f"; did you mean {near}?" if near else f"; there are {', '.join(words)}"
+    return f"; did you mean {near}?" if near else f"; one of {', '.join(words)} is expected"
 
 
 def _nearest(name: str, words: Sequence[str]) -> str | None:
@@ -415,13 +418,13 @@ def _check_together(config: PipelineConfig) -> None:
     if decode.format == "json" and decode.schema is None:
         raise ConfigError("decode.schema is missing: decode.format = 'json' needs the fields and their types")
     if decode.format == "raw" and (decode.schema or decode.required):
-        raise ConfigError("decode.schema and decode.required belong to decode.format = 'json'")
+        raise ConfigError("decode.schema and decode.required need decode.format = 'json'")
     if decode.on_invalid == "deadletter" and config.dead_letters.path is None:
         raise ConfigError("dead_letters.path is missing: name a folder, or set decode.on_invalid to 'drop' or 'fail'")
     _check_place("sink", sink)
     if config.aggregate is not None:
         if not config.aggregate.columns:
-            raise ConfigError("aggregate.columns names nothing to count")
+            raise ConfigError("aggregate.columns has no columns")
         _check_place("aggregate", config.aggregate_sink)
     _check_places(config)
 
@@ -431,13 +434,13 @@ def _check_place(section: str, sink: Sink) -> None:
     for name in ("path", "table"):
         given = getattr(sink, name) is not None
         if given and name != needs:
-            raise ConfigError(f"{section}.{name} has no place beside sink.format = {sink.format!r}")
+            raise ConfigError(f"{section}.{name} has no meaning with sink.format = {sink.format!r}; omit it")
         if not given and name == needs:
             raise ConfigError(f"{section}.{name} is missing: sink.format = {sink.format!r} writes to a {name}")
 
 
 def _check_places(config: PipelineConfig) -> None:
-    """Folders must not be in one another: an output would be read as part of another, or a checkpoint lost in it."""
+    """Check that no folder contains another one: files would be read as part of the wrong output."""
     places = {
         "sink.path": config.sink.path,
         "aggregate.path": config.aggregate and config.aggregate.path,
@@ -448,4 +451,4 @@ def _check_places(config: PipelineConfig) -> None:
     for key, place in given:
         for other, inside in given:
             if key != other and inside.startswith(place):
-                raise ConfigError(f"{other} = {inside[:-1]!r} is in the folder of {key}; keep them apart")
+                raise ConfigError(f"{other} = {inside[:-1]!r} is in the folder of {key}; use separate folders")

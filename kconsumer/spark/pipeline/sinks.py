@@ -1,9 +1,10 @@
-"""How a micro-batch is written so that it is there once, however often it is tried.
+"""Writes a micro-batch exactly once, even if Spark runs it several times.
 
-Spark runs a micro-batch again, with the same records, until it has noted it as done; a sink must therefore know a batch
-again. Files carry the query's id and the batch's number in their names: a batch tried again first takes its files away.
-They are written beside the output and renamed into it, so that no reader sees half a file, nor the files of a task that
-was lost. (Spark's own file sink leaves such files lying and lists the good ones in a log that only Spark reads.)
+Spark repeats a micro-batch, with the same records, until its checkpoint says that it is done. So a sink must recognize
+a batch that it has written. Names of files contain the id of the query and the number of the batch, and a repeated
+batch first deletes its files. Files are written to a staging folder and renamed into the output, so a reader sees
+neither half a file nor the files of a lost task. (Spark's own file sink leaves such files in the folder, and lists the
+valid ones in a log that only Spark reads.)
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = ["BatchSink", "ConsoleSink", "DeltaSink", "FileSink", "Folder", "Icebe
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch by what stays the same when it is tried again."""
+    """The identity of a micro-batch, which is the same when it is repeated."""
 
-    query: str  # the id that the checkpoint keeps
+    query: str  # the id in the checkpoint
     number: int
 
     def __str__(self) -> str:
@@ -30,25 +31,23 @@ class Batch:
 
 
 class BatchSink(Protocol):
-    """Writes the rows of a micro-batch; written again they are still there once.
+    """Writes the rows of a micro-batch. A repeated write does not repeat the rows."""
 
-    `runs_all`: each write runs the whole plan in one action that Spark observes. Tables do not: they skip a batch that
-    they have, and Delta runs the plan where Spark does not look, so that what is observed of it never comes.
-    """
-
+    #: Whether each write runs the whole plan in one action that Spark observes. Writes to tables do not: a table skips
+    #: a batch that it has, and Delta runs the plan in a way that an Observation never completes.
     runs_all: bool
 
     def write(self, frame: Any, batch: Batch) -> None: ...
 
 
 def file_name(batch: Batch, index: int, written: str) -> str:
-    """What the file of a batch is called; `written` is the name Spark gave it, of which the ending stays."""
+    """Return the name of a file of a batch. It has the suffix of `written`, the name that Spark chose."""
     _, dot, ending = written.partition(".c")
     return f"{batch}-{index:05d}" + (f".c{ending}" if dot else ".parquet")
 
 
 class Folder:
-    """Folders of any file system that Spark knows, through its JVM."""
+    """A folder of any file system that Spark supports, through its JVM."""
 
     def __init__(self, spark: Any, path: str) -> None:
         self._jvm = spark._jvm
@@ -57,15 +56,15 @@ class Folder:
         self.root = self._files.makeQualified(self.root)
 
     def at(self, path: str) -> Any:
-        """A Hadoop path."""
+        """Return a Hadoop path."""
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the folder exists."""
         return bool(self._files.exists(self.root))
 
     def files(self) -> list[str]:
-        """The files below it that are data, relative to it, in order."""
+        """Return the data files in the folder and below, as sorted relative paths."""
         if not self.exists():
             return []
         base, found, listed = self.root.toUri(), [], self._files.listFiles(self.root, True)
@@ -74,18 +73,18 @@ class Folder:
         return sorted(name for name in found if not any(part[0] in "._" for part in name.split("/")))
 
     def matching(self, pattern: str) -> list[Any]:
-        """Paths below it that fit a glob."""
+        """Return the paths in the folder that match a glob pattern."""
         return [status.getPath() for status in self._files.globStatus(self.at(f"{self.root}/{pattern}")) or ()]
 
     def move(self, source: Any, to: str) -> None:
-        """Rename a file to a place below it."""
+        """Rename a file into the folder."""
         target = self.at(f"{self.root}/{to}")
         self._files.mkdirs(target.getParent())
         if not self._files.rename(source, target):
             raise OSError(f"{source} could not be renamed to {target}")
 
     def delete(self, path: Any = None) -> None:
-        """Delete a path below it, or all of it."""
+        """Delete a path in the folder, or the whole folder."""
         self._files.delete(self.root if path is None else path, True)
 
 
@@ -102,15 +101,15 @@ class FileSink:
         self._began = False
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Stage, take away what an earlier try left, publish."""
+        """Write to a staging folder, delete files of an earlier attempt, then rename the new files into the output."""
         staging = Folder(self._spark, f"{str(self._folder.root).rstrip('/')}.staging/{batch}-{uuid.uuid4().hex[:8]}")
         if not self._began:
             self._sweep(batch)
         try:
-            writer = cut(frame, self._sink).write.partitionBy(*self._sink.partition_by).mode("overwrite")
+            writer = limit_tasks(frame, self._sink).write.partitionBy(*self._sink.partition_by).mode("overwrite")
             writer.options(**self._sink.options).parquet(str(staging.root))
             if not self._began or batch in self._tried:
-                self._forget(batch)
+                self._delete_files(batch)
             self._tried = {batch}
             for index, name in enumerate(staging.files()):
                 folder, slash, file = name.rpartition("/")
@@ -119,20 +118,24 @@ class FileSink:
         finally:
             staging.delete()
 
-    def _forget(self, batch: Batch) -> None:
-        """Only the first batch of a run can have been tried by an earlier one, and a later one only by this."""
+    def _delete_files(self, batch: Batch) -> None:
+        """Delete the files of an earlier attempt.
+
+        An earlier run can have attempted only the first batch of this run. Later ones can have been attempted only by
+        this run, which remembers them in `_tried`.
+        """
         for path in self._folder.matching("*/" * len(self._sink.partition_by) + f"{batch}-*"):
             self._folder.delete(path)
 
     def _sweep(self, batch: Batch) -> None:
-        """What earlier runs of the query left unfinished."""
+        """Delete the staging folders that earlier runs of the query left."""
         staging = Folder(self._spark, f"{str(self._folder.root).rstrip('/')}.staging")
         for path in staging.matching(f"{batch.query}-*"):
             staging.delete(path)
 
 
 class DeltaSink:
-    """A Delta table, which skips a batch whose number it has seen from this query."""
+    """A Delta table. Delta skips a batch of this query that it has written already."""
 
     runs_all = False
 
@@ -140,14 +143,15 @@ class DeltaSink:
         self._sink = sink
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Append."""
-        writer = cut(frame, self._sink).write.format("delta").mode("append").partitionBy(*self._sink.partition_by)
+        """Append the rows."""
+        writer = limit_tasks(frame, self._sink).write.format("delta").mode("append")
+        writer = writer.partitionBy(*self._sink.partition_by)
         writer = writer.option("txnAppId", batch.query).option("txnVersion", batch.number)
         writer.options(**self._sink.options).save(self._sink.path)
 
 
 class IcebergSink:
-    """An Iceberg table; a snapshot's summary says which batch made it."""
+    """An Iceberg table. The summary of a snapshot names the batch that wrote it."""
 
     runs_all = False
 
@@ -158,12 +162,12 @@ class IcebergSink:
         self._done: dict[str, int] = {}
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Append, unless a snapshot of this batch is there."""
+        """Append the rows, unless the table has a snapshot of this batch."""
         if batch.query not in self._done:
             self._done[batch.query] = self._newest(batch.query)
         if batch.number <= self._done[batch.query]:
             return
-        writer = cut(frame, self._sink).writeTo(self._sink.table).options(**self._sink.options)
+        writer = limit_tasks(frame, self._sink).writeTo(self._sink.table).options(**self._sink.options)
         writer = writer.option(f"snapshot-property.{self.QUERY}", batch.query)
         writer = writer.option(f"snapshot-property.{self.BATCH}", str(batch.number))
         if self._spark.catalog.tableExists(self._sink.table):
@@ -176,7 +180,7 @@ class IcebergSink:
         self._done[batch.query] = batch.number
 
     def _newest(self, query: str) -> int:
-        """The newest batch of this query in the table."""
+        """Return the number of the newest batch of this query in the table, -1 without any."""
         if not self._spark.catalog.tableExists(self._sink.table):
             return -1
         summary = f"summary['{self.QUERY}'] = '{query}'"
@@ -186,7 +190,7 @@ class IcebergSink:
 
 
 class ConsoleSink:
-    """Shows the first rows of each batch; for a look, nothing is kept."""
+    """Prints the first rows of each batch and stores nothing, for trying a pipeline out."""
 
     runs_all = False
 
@@ -194,17 +198,17 @@ class ConsoleSink:
         self._sink = sink
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Print."""
+        """Print the first rows."""
         frame.show(int(self._sink.options.get("numRows", 20)), truncate=False)
 
 
-def cut(frame: Any, sink: Sink) -> Any:
-    """At most so many tasks; how many rows a file may have is a setting of the writer (`make`)."""
+def limit_tasks(frame: Any, sink: Sink) -> Any:
+    """Limit the number of writing tasks to `files`. `make` limits the rows of a file."""
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 
 def make(spark: Any, sink: Sink) -> BatchSink:
-    """The sink for a section of the file."""
+    """Create the sink for a section of the file."""
     if sink.max_records_per_file and "maxRecordsPerFile" not in sink.options:
         limit = {"maxRecordsPerFile": str(sink.max_records_per_file)}
         sink = Sink(**{**sink.__dict__, "options": {**sink.options, **limit}})
