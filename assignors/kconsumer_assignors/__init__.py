@@ -1,5 +1,6 @@
 """kconsumer's four assignors: range, roundrobin, sticky, cooperative-sticky.
 
-They ship in the same wheel but are found through entry points like anybody's plugin, and use public kconsumer
-names only. Start with `roundrobin.py`, the shortest; the sticky two share `_claims.py` and `_balance.py`.
+They are in the same wheel, but are found through entry points like any other plugin, and import only public names of
+kconsumer. Start with `roundrobin.py`, the shortest. The two sticky assignors share `_ownership.py`, `_sticky.py` and
+`_partition_classes.py`.
 """

@@ -1,8 +1,8 @@
-"""Ranges when racks matter: first what members can read from their own rack, then the rest by plain ranges.
+"""Range assignment with racks: assigns partitions that members can read in their own rack, then the rest in ranges.
 
-Topics with the same subscribers and partition count form one group that stays co-partitioned: a partition
-number goes to a member only if that member's rack holds it for every topic of the group. Neither step gives
-a member more than its plain share, so the balance is that of plain ranges.
+Topics with the same subscribers and number of partitions form one group, which stays co-partitioned: a member gets a
+partition number by its rack only if its rack has a replica of that partition of every topic in the group. Neither step
+gives a member more than its share, so the balance is that of plain ranges.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kconsumer_assignors._racks import RackTable, racks_matter
 
 
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
-    """Each member's partitions, sorted; None if racks matter for no topic.
+    """Return the sorted partitions of each member, or None if racks affect no topic.
 
-    Once they matter for one topic, every group of two or more topics is matched by racks, as in Java.
+    If they affect one topic, every group of two or more topics is matched by racks, as in Java.
     """
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     if not any(member_racks):
@@ -49,7 +49,7 @@ def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPa
 def _topic_racks(
     cluster: ClusterView, roster: Roster, member_racks: Sequence[str | None]
 ) -> dict[str, list[frozenset[str]]]:
-    """The racks of each partition, of the topics with a subscriber that has a rack."""
+    """Return the racks of each partition, for the topics with a subscriber that has a rack."""
     table = RackTable()
     return {
         topic: table.racks(cluster.partitions(topic))
@@ -66,7 +66,7 @@ def _needs_racks(
 
 
 def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
-    """Topics that can be co-partitioned: same subscribers, same number of partitions."""
+    """Return groups of topics that can be co-partitioned: same subscribers, same number of partitions."""
     groups: dict[tuple[int, int], list[str]] = {}
     for topic in roster.topics:
         key = (id(roster.subscribers[topic]), len(roster.ids[topic]))  # equal subscribers are one list
@@ -75,24 +75,24 @@ def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
 
 
 class Shares:
-    """How one group of topics is divided: `owners[p]` is the seat (place among subscribers) of partition p.
+    """The division of one group of topics among its subscribers. A seat is the index of a subscriber.
 
-    Every seat may take `share` partitions; `extra` of them one more. Once the extra ones are gone, a seat
-    with `share` partitions is full, so room only ever shrinks and full seats can be dropped for good.
+    Every seat gets `share` partitions, and `extra` seats get one more. When no extra partition remains, a seat with
+    `share` partitions is full. So the room of a seat never grows, and a full seat never needs to be considered again.
     """
 
     def __init__(self, racks: Sequence[str | None], count: int) -> None:
-        self.racks = racks
+        self.racks = racks  # of the seats
         self.share, self.extra = divmod(count, len(racks))
-        self.taken = [0] * len(racks)
-        self.owners = [-1] * count
+        self.taken = [0] * len(racks)  # number of partitions of each seat
+        self.owners = [-1] * count  # the seat of each partition
 
     def room(self, seat: int) -> int:
-        """How many more partitions the seat may take now."""
+        """Return how many more partitions a seat may get now."""
         return max(0, self.share + (self.extra > 0) - self.taken[seat])
 
     def give(self, seat: int, positions: Sequence[int]) -> None:
-        """Let the seat have these partitions."""
+        """Assign partitions to a seat."""
         if not positions:
             return
         for position in positions:
@@ -102,15 +102,15 @@ class Shares:
             self.extra -= 1
 
     def match_together(self, racks: Sequence[frozenset[str]]) -> None:
-        """Partition by partition: the first seat with room whose rack holds it for all topics."""
-        waiting: dict[str | None, list[int]] = {}  # seats by rack, the first one last
+        """Assign each partition to the first seat with room whose rack has a replica of it for all topics."""
+        open_seats: dict[str | None, list[int]] = {}  # by rack; the first seat is the last entry
         for seat in reversed(range(len(self.racks))):
-            waiting.setdefault(self.racks[seat], []).append(seat)
+            open_seats.setdefault(self.racks[seat], []).append(seat)
         for position, held in enumerate(racks):
             found = -1
-            usable: list[str | None] = [None, *held]  # a seat without a rack matches always
+            usable: list[str | None] = [None, *held]  # a seat without a rack matches every partition
             for rack in usable:
-                seats = waiting.get(rack, [])
+                seats = open_seats.get(rack, [])
                 while seats and not self.room(seats[-1]):
                     seats.pop()
                 if seats and (found < 0 or seats[-1] < found):
@@ -119,7 +119,7 @@ class Shares:
                 self.give(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """Seat by seat: the first free partitions in its rack, as many as it has room for."""
+        """Assign each seat the first free partitions in its rack, as many as it has room for."""
         everywhere = list(range(len(racks)))
         in_rack: dict[str, list[int]] = {}
         for position, held in enumerate(racks):
@@ -129,18 +129,18 @@ class Shares:
             self._take_first(seat, everywhere if own is None else in_rack.get(own, []))
 
     def fill(self) -> None:
-        """Give what is left in ranges."""
-        left = [position for position, owner in enumerate(self.owners) if owner < 0]
+        """Assign the remaining partitions in ranges."""
+        remaining = [position for position, owner in enumerate(self.owners) if owner < 0]
         start = 0
         for seat in range(len(self.racks)):
-            if start == len(left):
+            if start == len(remaining):
                 break
             end = start + self.room(seat)
-            self.give(seat, left[start:end])
-            start = min(end, len(left))
+            self.give(seat, remaining[start:end])
+            start = min(end, len(remaining))
 
     def _take_first(self, seat: int, candidates: list[int]) -> None:
-        """Take free ones from the front of `candidates` and drop all that were passed: none is free again."""
+        """Assign free partitions from the front of `candidates`, and drop those it passes: they never become free."""
         wanted, passed = self.room(seat), 0
         taken: list[int] = []
         for position in candidates:

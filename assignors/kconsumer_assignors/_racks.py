@@ -1,4 +1,4 @@
-"""Which racks hold a replica of which partition, and whether that can make a difference."""
+"""The racks of the replicas of each partition, and whether they can affect an assignment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RackTable:
         self._sets: dict[tuple[str | None, ...], frozenset[str]] = {}
 
     def racks(self, partitions: Iterable[PartitionInfo]) -> list[frozenset[str]]:
-        """The racks of each partition, in the same order."""
+        """Return the racks of each partition, in the same order."""
         sets, result = self._sets, []
         for info in partitions:
             key = tuple([node.rack for node in info.replicas])
@@ -30,9 +30,9 @@ class RackTable:
 
 
 def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Whether racks can make a difference (KIP-881).
+    """Whether racks can affect an assignment (KIP-881).
 
-    They cannot when no consumer is in a rack that has replicas, nor when every partition is in every rack.
+    They cannot if no consumer is in a rack with replicas, or if every partition has replicas in every rack.
     """
     distinct = set(partition_racks)
     everywhere = frozenset[str]().union(*distinct)
@@ -40,26 +40,24 @@ def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[s
 
 
 class RackView:
-    """Racks as the sticky assignors use them.
-
-    Of a partition's racks only those with a member that subscribes are kept: an empty set means that nobody can
-    read it locally.
-    """
+    """The racks of members and partitions, for the sticky assignors."""
 
     __slots__ = ("member_racks", "rows")
 
     def __init__(self, member_racks: list[str | None], rows: dict[str, list[frozenset[str]]]) -> None:
         self.member_racks = member_racks
+        #: Topic -> the racks of each partition that have a subscriber. No subscriber can read a partition with an
+        #: empty set locally.
         self.rows = rows
 
-    def fits(self, member: int, racks: frozenset[str]) -> bool:
-        """Whether the member can read a partition with these racks locally, or has no rack to care about."""
+    def is_local(self, member: int, racks: frozenset[str]) -> bool:
+        """Whether the member can read a partition with these racks locally. True for a member without a rack."""
         own = self.member_racks[member]
         return own is None or own in racks
 
 
 def rack_view(cluster: ClusterView, roster: Roster) -> RackView | None:
-    """The racks of members and partitions, or None when they make no difference."""
+    """Return the racks of members and partitions, or None if they cannot affect the assignment."""
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     known = {rack for rack in member_racks if rack}
     if not known:

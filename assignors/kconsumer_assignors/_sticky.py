@@ -1,4 +1,4 @@
-"""What the two sticky assignors share: settle the claims, then divide."""
+"""The common part of the two sticky assignors: resolves claims, then divides the partitions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kconsumer.assignors import ClusterView, Subscription
-from kconsumer_assignors._claims import Owners, settle
 from kconsumer_assignors._common import Roster, by_id
+from kconsumer_assignors._ownership import Owners, resolve
 from kconsumer_assignors._user_data import Claim
 
 if TYPE_CHECKING:
-    from kconsumer_assignors._lots import Division
+    from kconsumer_assignors._partition_classes import Division
 
 
 def assign_sticky(
     cluster: ClusterView, subscriptions: Mapping[str, Subscription], claim: Callable[[Subscription], Claim]
 ) -> tuple[Roster, Owners, Division]:
-    """The members, who owned what, and who gets what. `claim` reads a member's claim from its subscription."""
-    from kconsumer_assignors._lots import divide  # half of this package, and a leader's work:
-    from kconsumer_assignors._racks import rack_view  # loaded when the group has chosen a sticky assignor
+    """Return the members, the owners before the rebalance, and the new division.
+
+    `claim` reads the claim of a member from its subscription.
+    """
+    # These modules are half of this package. Only the leader of a group that chose a sticky assignor needs them.
+    from kconsumer_assignors._partition_classes import divide
+    from kconsumer_assignors._racks import rack_view
 
     roster = Roster(cluster, subscriptions, by_id)
-    ownership = settle(roster, [claim(subscription) for subscription in roster.subscriptions])
+    ownership = resolve(roster, [claim(subscription) for subscription in roster.subscriptions])
     return roster, ownership.owners, divide(roster, ownership, rack_view(cluster, roster))

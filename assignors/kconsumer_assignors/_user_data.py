@@ -1,11 +1,11 @@
-"""The bytes that the sticky assignors add to a subscription, in the layouts of Java's.
+"""The user data that the sticky assignors add to a subscription, in Java's layouts.
 
 `sticky`, version 1 (version 0 ends before the generation):
 
     int32 topics | topics x (int16 length | UTF-8 name | int32 n | n x int32 partition) | int32 generation
 
-`cooperative-sticky`: int32 generation. All big-endian. Bytes that do not parse mean "owned nothing"; they come from
-other members, so they are never an error here.
+`cooperative-sticky`: int32 generation. All numbers are big-endian. Bytes that cannot be parsed count as a claim of no
+partitions. They come from other members, so they never raise an error here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _TWO_INT32 = struct.Struct(">2i")
 
 
 class Claim(NamedTuple):
-    """What a member says it owned, and in which generation. The partitions can be read once."""
+    """The partitions that a member claims to have owned, and in which generation."""
 
     generation: int
-    partitions: Iterable[tuple[str, int]]
+    partitions: Iterable[tuple[str, int]]  # may be an iterator, which can be read once
 
 
 NOTHING = Claim(NO_GENERATION, ())
 
 
 def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """Version 1 for these partitions; topics in the order they first appear."""
+    """Encode a claim as version 1, with topics in the order of their first partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -47,7 +47,7 @@ def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> byte
 
 
 def decode_sticky(data: bytes | None) -> Claim:
-    """The claim in version 1 or 0 bytes; nothing when there are none or they do not parse."""
+    """Decode a claim of version 1 or 0. Returns NOTHING for no bytes, or bytes that cannot be parsed."""
     if not data:
         return NOTHING
     try:
@@ -62,12 +62,12 @@ def decode_sticky(data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """What `cooperative-sticky` sends."""
+    """Encode the user data of `cooperative-sticky`."""
     return _INT32.pack(generation)
 
 
 def decode_generation(data: bytes | None) -> int:
-    """The generation in `cooperative-sticky`'s bytes; -1 when there are none or too few."""
+    """Decode the user data of `cooperative-sticky`. Returns -1 for no bytes or too few."""
     if data is None or len(data) < _INT32.size:
         return NO_GENERATION
     generation: int = _INT32.unpack_from(data)[0]
@@ -75,9 +75,9 @@ def decode_generation(data: bytes | None) -> int:
 
 
 def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
-    """The partitions, and where they end. Every length is checked before anything is sized by it.
+    """Return the partitions, and the position after them. Every length is checked before it sizes anything.
 
-    Two flat lists and `zip` spare a tuple for each partition, which the garbage collector would have to look at.
+    Two flat lists and `zip` avoid a tuple for each partition, which the garbage collector would have to traverse.
     """
     (topics,) = _INT32.unpack_from(data)
     if topics < 0:
@@ -85,7 +85,7 @@ def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
     names: list[str] = []
     numbers: list[int] = []
     position, end = 4, len(data) - 4
-    padded = data + b"\0\0\0\0"  # so that a number can be read after each count
+    padded = data + b"\0\0\0\0"  # a second number is read together with each count, also with the last one
     read_length, read_two = _INT16.unpack_from, _TWO_INT32.unpack_from
     for _ in range(topics):
         (length,) = read_length(data, position)

@@ -1,8 +1,8 @@
-"""The range assignor: each topic's partitions in contiguous ranges, so equal topics are divided equally.
+"""The range assignor: assigns the partitions of each topic in contiguous ranges.
 
-Gives what Java's RangeAssignor of Kafka 4.4 gives, rack awareness (KIP-881) included. Members of a group
-that joins topics rely on it: partition p of every topic with the same count and subscribers goes to the same
-member. How racks change the picture is in `_rack_ranges.py`.
+The result equals that of Java's RangeAssignor of Kafka 4.4, including rack awareness (KIP-881, see `_rack_ranges.py`).
+Programs that join topics rely on it: partition p of all topics with the same number of partitions and the same
+subscribers is assigned to the same member.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kconsumer_assignors._rack_ranges import assign_with_racks
 
 
 class RangeAssignor(Assignor):
-    """Gives each subscriber of a topic the next run of its partitions; the first ones get one more."""
+    """Assigns each subscriber of a topic the next range of its partitions. The first subscribers get one more."""
 
     name = "range"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Topic by topic; members with a group instance id come first, so a restart keeps their ranges."""
+        """Assign topic by topic. Members with a group instance id come first, so a restart keeps their ranges."""
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given = assign_with_racks(cluster, roster) or _assign_plainly(roster)
         return roster.assignments(given)

@@ -1,7 +1,7 @@
-"""The round-robin assignor: all partitions in one line, dealt to the members in turn.
+"""The round-robin assignor: assigns all partitions to the members in turn.
 
-Gives what Java's RoundRobinAssignor gives. Members with different subscriptions may end far from balanced,
-and one member's arrival moves nearly every partition; `sticky` does better on both counts.
+The result equals that of Java's RoundRobinAssignor. With different subscriptions it can be far from balanced, and a
+new member moves nearly every partition. `sticky` avoids both.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kconsumer_assignors._common import Roster, by_instance_then_id
 
 
 class RoundRobinAssignor(Assignor):
-    """Deals partitions to members in a circle, passing over members that do not subscribe to the topic."""
+    """Assigns partitions to members in turn, and skips members that do not subscribe to the topic."""
 
     name = "roundrobin"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Topics by name, partitions ascending; the circle goes on from topic to topic."""
+        """Assign topics by name and partitions in ascending order. Each topic continues after the previous one."""
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given: list[list[TopicPartition]] = [[] for _ in roster.members]
         turn = 0  # the member whose turn it is

@@ -1,7 +1,7 @@
-"""The sticky assignor: as even as the subscriptions allow, and among those the fewest partitions moved.
+"""The sticky assignor: loads as even as the subscriptions allow, and among such assignments the fewest moves.
 
-Eager: members give up everything before they join, and say in their user data what they had. The bytes are those
-of Java's StickyAssignor, so Java and Python members can share a group.
+It is eager: members revoke all partitions before they join, and send the partitions in their user data. Its layout is
+that of Java's StickyAssignor, so Java and Python members can share a group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kconsumer_assignors._user_data import NO_GENERATION, Claim, decode_sticky, 
 
 
 class StickyAssignor(Assignor):
-    """Remembers its member's last assignment and tells the leader about it (KIP-54)."""
+    """Stores the last assignment of its member and sends it to the leader (KIP-54)."""
 
     name = "sticky"
 
@@ -24,20 +24,20 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Balance first, then racks (KIP-881), then stickiness."""
+        """Assign by balance first, then by racks (KIP-881), then by stickiness."""
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """The last assignment and its generation; None before the first."""
+        """Return the last assignment and its generation. None before the first assignment."""
         return None if self._partitions is None else encode_sticky(self._partitions, self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Remember it for the next rebalance."""
+        """Store the assignment for the next rebalance."""
         self._partitions = assignment.partitions
         self._generation = metadata.generation_id
 
 
 def _claim(subscription: Subscription) -> Claim:
-    # Not from `owned_partitions`: an eager member has given them up by now.
+    # `owned_partitions` does not count: an eager member has revoked these partitions.
     return decode_sticky(subscription.user_data)

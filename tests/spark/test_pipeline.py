@@ -144,7 +144,7 @@ def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path
     (tmp_path / "rows" / "old.parquet").touch()
     wrong = {check.what: (check.level, check.text) for check in dry_run(parse(document), spark)}
     assert ("fail", "warn", "fail") == tuple(wrong[name][0] for name in ("broker", "output", "plan"))
-    assert f"no topic {topic}-none" in wrong["broker"][1]
+    assert f"topic {topic}-none" in wrong["broker"][1]
     assert "decode.rules.price" in wrong["plan"][1]
     assert "cents" in wrong["plan"][1]  # Spark names the nearest column
 

@@ -32,7 +32,11 @@ OTHER_PROTOCOL = {
     "kconsumer.schema.consumer_group",
     "kconsumer.coordinator.consumer_protocol.state",
 }
-LEADERS_WORK = {"kconsumer_assignors._lots", "kconsumer_assignors._flow", "kconsumer_assignors._polish"}
+LEADERS_WORK = {
+    "kconsumer_assignors._partition_classes",
+    "kconsumer_assignors._min_cost_flow",
+    "kconsumer_assignors._cycle_cancelling",
+}
 
 
 def loaded(statement: str) -> set[str]:

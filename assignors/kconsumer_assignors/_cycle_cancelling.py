@@ -1,0 +1,134 @@
+"""Improves a balanced flow by cancelling cycles of negative cost. The loads stay as even as they are.
+
+After balancing, a member may hold a partition that another member owned before, or that another one could read in its
+own rack, and a cycle of moves (A gives to B, B to C, C to A) may correct that. A cycle may also end at a member with
+one partition less than the member at which it began: then these two exchange their loads.
+
+Moves are arcs of a graph with costs: REMOTE for a partition that ends outside its rack, OWNED for one that leaves its
+owner, CLAIMED for one that leaves a member whose claim to it did not count. The costs are so far apart that no cycle is
+long enough for many lower costs to outweigh a higher one. The search is the Bellman-Ford algorithm. It starts only from
+arcs of negative cost, so it does nothing if the flow is optimal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kconsumer_assignors._min_cost_flow import MinCostFlow
+
+CLAIMED = 1
+OWNED = 1 << 20
+REMOTE = 1 << 40
+# The search ends, with the cycles found until then, after this many passes over all arcs. In small groups the minimum
+# applies, which takes up to half a second.
+MAX_PASSES = 40
+MIN_ARCS_FOLLOWED = 2_000_000
+
+# The nodes of the graph are ints: members first, then classes, then loads. The arc from a member to its load and on to
+# a member with one partition more exchanges the loads of the two.
+
+
+class CycleCanceller:
+    """Finds cycles of negative cost in a balanced flow, and applies them."""
+
+    def __init__(self, flow: MinCostFlow) -> None:
+        self.flow = flow
+        self.members = len(flow.loads)
+        self.first_load = self.members + len(flow.classes)
+        arcs = sum(len(each.eligible) for each in flow.classes) + sum(map(len, flow.held)) + 2 * self.members
+        self.budget = max(MAX_PASSES * arcs, MIN_ARCS_FOLLOWED)
+
+    def run(self) -> None:
+        """Apply cycles until there is none, or until the budget of arcs is spent."""
+        while (cycle := self._negative_cycle()) is not None:
+            self._apply(cycle)
+
+    def _arcs(self, node: int) -> list[tuple[int, int]]:
+        """Return the arcs from a node: the next node, and the cost."""
+        if node < self.members:
+            arcs = [(self.members + class_id, self._removal_cost(node, class_id)) for class_id in self.flow.held[node]]
+            arcs.append((self.first_load + self.flow.loads[node], 0))
+            return arcs
+        if node < self.first_load:
+            class_id = node - self.members
+            return [
+                (receiver, self._addition_cost(receiver, class_id)) for receiver in self.flow.classes[class_id].eligible
+            ]
+        heavier = node - self.first_load + 1
+        return [(member, 0) for member in self.by_load.get(heavier, ())]
+
+    def _removal_cost(self, member: int, class_id: int) -> int:
+        """Return the cost of taking one partition of a class from a member."""
+        return self._value(member, class_id, self.flow.held[member][class_id] - 1)
+
+    def _addition_cost(self, member: int, class_id: int) -> int:
+        """Return the cost of giving a member one more partition of a class."""
+        return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
+
+    def _value(self, member: int, class_id: int, held: int) -> int:
+        """Return the value of one more partition of a class for a member that holds `held` of it."""
+        found = self.flow.classes[class_id]
+        value = 0 if found.local_members is None or member in found.local_members else -REMOTE
+        if held < self.flow.owned[member].get(class_id, 0):
+            return value + OWNED
+        return value + CLAIMED if member in found.claimants else value
+
+    def _start_nodes(self) -> list[int]:
+        """Return the nodes with an outgoing arc of negative cost."""
+        members, flow = self.members, self.flow
+        found: dict[int, None] = {}
+        for member, held in enumerate(flow.held):
+            for class_id in held:
+                if flow.classes[class_id].local_members is not None and self._removal_cost(member, class_id) < 0:
+                    found[member] = None
+            for class_id, count in flow.owned[member].items():
+                if held.get(class_id, 0) < count:
+                    found[members + class_id] = None
+        found |= {members + class_id: None for class_id, each in enumerate(flow.classes) if each.claimants}
+        return list(found)
+
+    def _negative_cycle(self) -> list[int] | None:
+        """Return the nodes of a cycle of negative cost in order, or None if there is no such cycle."""
+        self.by_load: dict[int, list[int]] = {}
+        for member, load in enumerate(self.flow.loads):
+            self.by_load.setdefault(load, []).append(member)
+        cost: dict[int, int] = {}
+        before: dict[int, int] = {}
+        queue = deque(self._start_nodes())
+        waiting = set(queue)
+        while queue and self.budget > 0:
+            node = queue.popleft()
+            waiting.discard(node)
+            here = cost.get(node, 0)
+            for goal, price in self._arcs(node):
+                self.budget -= 1
+                if here + price < cost.get(goal, 0):
+                    cycle = self._cycle_through(node, goal, before)
+                    before[goal] = node
+                    if cycle is not None:
+                        return cycle
+                    cost[goal] = here + price
+                    if goal not in waiting:
+                        waiting.add(goal)
+                        queue.append(goal)
+        return None
+
+    @staticmethod
+    def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
+        """Return the cycle that the arc from `node` to `goal` closes, or None if the path to `node` avoids `goal`."""
+        cycle = [node]
+        while node != goal:
+            if node not in before:
+                return None
+            node = before[node]
+            cycle.append(node)
+        cycle.reverse()
+        return cycle
+
+    def _apply(self, cycle: list[int]) -> None:
+        """Move one partition of each class on the cycle, from the member before it to the member after it."""
+        class_nodes = range(self.members, self.first_load)
+        for index, node in enumerate(cycle):
+            if node in class_nodes:
+                giver, receiver = cycle[index - 1], cycle[(index + 1) % len(cycle)]
+                self.flow.move(giver, node - self.members, receiver)

@@ -1,0 +1,278 @@
+"""Balances members with different subscriptions: a flow of partitions from members with high loads to those with low.
+
+Interchangeable partitions (same subscribers, same racks) form a class. The state is how many partitions of each class
+each member holds, so the work hardly depends on the number of partitions. A move may follow a path of members: A gives
+a partition of topic x to B, and B gives one of topic y to C. When no path improves the balance, the loads are as even
+as possible: no other assignment has a lower sum of pairwise differences. (Java considers single moves only, and may
+end with less even loads.)
+
+The members are divided into blocks. Inside a block with the average load a, members above the ceiling of a push
+partitions to members below it. If such members cannot push any further, all members that they reach have at least the
+ceiling, and they cannot help any member outside: the reached members become a block of their own. The same applies to
+members below the floor of a. In a block that is not split, all loads are the floor or the ceiling of a.
+
+Each push follows a path that takes as few partitions as possible from members that owned them before.
+`_cycle_cancelling.py` makes the improvements that need cycles of moves.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Allow(enum.Enum):
+    """The moves that a pass may make. Each member of the enum allows more than the one before."""
+
+    UNOWNED = 0  # partitions that the member did not own before, and none out of a local rack
+    LOCAL = 1  # any partition, but none out of a local rack
+    ANY = 2
+
+
+@dataclass(slots=True)
+class PartitionClass:
+    """A set of interchangeable partitions."""
+
+    eligible: Sequence[int]  # the members that may hold them
+    local_members: frozenset[int] | None = None  # eligible members that read them in their own rack; None: all
+    claimants: frozenset[int] = frozenset()  # eligible members that claim each of them without being its owner
+
+    def is_local(self, member: int) -> bool:
+        """Whether the member reads these partitions in its own rack."""
+        return self.local_members is None or member in self.local_members
+
+    @property
+    def uniform(self) -> bool:
+        """Whether members differ only in the partitions that they own, neither in racks nor in claims."""
+        return self.local_members is None and not self.claimants
+
+    def preferred(self, members: Sequence[int]) -> Sequence[int]:
+        """Return the members that claim these partitions, or all members if none of them does."""
+        return [member for member in members if member in self.claimants] or members if self.claimants else members
+
+
+class Step(NamedTuple):
+    """One move of a path."""
+
+    giver: int
+    class_id: int
+    receiver: int
+    owned: bool  # whether it moves partitions that the giver owned before
+
+
+class MinCostFlow:
+    """The number of partitions of each class that each member holds, and the moves that balance them.
+
+    At first members hold the partitions that they owned in a local rack.
+    """
+
+    def __init__(self, classes: Sequence[PartitionClass], owned: Sequence[dict[int, int]]) -> None:
+        self.classes = classes
+        #: For each member: class id -> number of partitions that it owned before.
+        self.owned = owned
+        #: For each member: class id -> number of partitions that it holds now.
+        self.held = [
+            {class_id: count for class_id, count in mine.items() if classes[class_id].is_local(member)}
+            for member, mine in enumerate(owned)
+        ]
+        #: For each member the number of all partitions that it holds now.
+        self.loads = [sum(mine.values()) for mine in self.held]
+
+    def add(self, class_id: int, count: int, eligible: Sequence[int]) -> None:
+        """Give `count` new partitions to members, each one to the eligible member with the lowest load then."""
+        if not count:
+            return
+        order = sorted(eligible, key=self.loads.__getitem__)
+        # Find how many members with the lowest loads are raised to a common level.
+        remaining, raised = count, 1
+        while raised < len(order):
+            step = (self.loads[order[raised]] - self.loads[order[raised - 1]]) * raised
+            if step > remaining:
+                break
+            remaining -= step
+            raised += 1
+        level, extra = divmod(remaining, raised)
+        level += self.loads[order[raised - 1]]
+        for index, member in enumerate(order[:raised]):
+            amount = level + (index < extra) - self.loads[member]
+            if amount:
+                self.put(member, class_id, amount)
+
+    def balance(self, allow: Allow) -> None:
+        """Balance the loads as far as the allowed moves permit."""
+        blocks = [list(range(len(self.loads)))] if self.loads else []
+        while blocks:
+            block = blocks.pop()
+            stuck = self._level(block, allow)
+            if stuck is not None:
+                inside = frozenset(stuck)
+                blocks += [stuck, [member for member in block if member not in inside]]
+
+    def _level(self, block: list[int], allow: Allow) -> list[int] | None:
+        """Bring all loads of a block to the floor or ceiling of their average.
+
+        Returns the upper part of the block if it must be split, or None.
+        """
+        loads = self.loads
+        floor, rest = divmod(sum(loads[member] for member in block), len(block))
+        ceiling = floor + (rest > 0)
+        if all(floor <= loads[member] <= ceiling for member in block):
+            return None
+        self._push(block, ceiling, floor, allow)  # members below the floor need partitions in any case
+        self._push(block, ceiling, ceiling, allow)
+        above = [member for member in block if loads[member] > ceiling]
+        if above:
+            return _Search(self, block, above, allow).members()
+        self._push(block, floor, floor, allow)
+        if any(loads[member] < floor for member in block):
+            above = [member for member in block if loads[member] > floor]
+            return _Search(self, block, above, allow).members()
+        return None
+
+    def _push(self, block: list[int], high: int, low: int, allow: Allow) -> None:
+        """Move partitions from members above `high` to members below `low`, until no path connects them."""
+        loads = self.loads
+        self._push_directly(block, high, low, allow)
+        while True:
+            above = [member for member in block if loads[member] > high]
+            below = {member for member in block if loads[member] < low}
+            if not above or not below:
+                return
+            search = _Search(self, block, above, allow)
+            moved = 0
+            for target in search.nearest(below):
+                moved += self._augment(search.path(target), high, low)
+            if not moved:
+                return
+
+    def _push_directly(self, block: list[int], high: int, low: int, allow: Allow) -> None:
+        """Make the moves of one step, which are most moves, without a search for each of them."""
+        inside = frozenset(block)
+        lines: dict[tuple[int, bool], list[int]] = {}  # members with room, by class and whether they must be local
+        for giver in block:
+            if self.loads[giver] <= high:
+                continue
+            for owned in (False,) if allow is Allow.UNOWNED else (False, True):
+                for class_id, holding in list(self.held[giver].items()):
+                    available = holding if owned else holding - self.owned[giver].get(class_id, 0)
+                    found = self.classes[class_id]
+                    local = allow is not Allow.ANY and found.local_members is not None and found.is_local(giver)
+                    if (class_id, local) not in lines:
+                        lines[class_id, local] = self._with_room(class_id, local, low, inside)
+                    self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
+
+    def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
+        """Return the members that may hold a class and have less than `low`, in reverse order."""
+        local_members = self.classes[class_id].local_members
+        eligible = inside if not local or local_members is None else inside & local_members
+        return [t for t in reversed(self.classes[class_id].eligible) if t in eligible and self.loads[t] < low]
+
+    def _serve(self, giver: int, class_id: int, amount: int, low: int, line: list[int]) -> None:
+        """Move up to `amount` to the members at the end of `line`, and drop those that are full."""
+        while amount > 0 and line:
+            step = min(amount, low - self.loads[line[-1]])
+            if step > 0:
+                self.move(giver, class_id, line[-1], step)
+                amount -= step
+            else:
+                line.pop()
+
+    def _augment(self, path: list[Step], high: int, low: int) -> int:
+        """Move as many partitions along a path as its members permit. Returns their number."""
+        source, target = path[0].giver, path[-1].receiver
+        amount = min(self.loads[source] - high, low - self.loads[target])
+        for giver, class_id, _, owned in path:
+            holding = self.held[giver].get(class_id, 0)
+            amount = min(amount, holding if owned else holding - self.owned[giver].get(class_id, 0))
+        if amount <= 0:  # an earlier path of the same search has moved these partitions
+            return 0
+        for giver, class_id, receiver, _ in path:
+            self.move(giver, class_id, receiver, amount)
+        return amount
+
+    def move(self, giver: int, class_id: int, receiver: int, amount: int = 1) -> None:
+        """Move partitions of a class from one member to another."""
+        self.put(giver, class_id, -amount)
+        self.put(receiver, class_id, amount)
+
+    def put(self, member: int, class_id: int, amount: int) -> None:
+        """Change the number of partitions of a class that a member holds."""
+        held = self.held[member]
+        held[class_id] = held.get(class_id, 0) + amount
+        if not held[class_id]:
+            del held[class_id]
+        self.loads[member] += amount
+
+
+class _Search:
+    """A search for the cheapest paths from members with high loads (0-1 breadth-first search).
+
+    The cost of a path is the number of steps that move partitions from their owner.
+    """
+
+    def __init__(self, flow: MinCostFlow, block: Iterable[int], sources: Sequence[int], allow: Allow) -> None:
+        self.flow = flow
+        self.allow = allow
+        self.cost = dict.fromkeys(sources, 0)
+        self.reached_by: dict[int, tuple[int, int]] = {}  # member -> (giver, class_id)
+        self.order: list[int] = []
+        self._walk(frozenset(block), sources)
+
+    def members(self) -> list[int]:
+        """Return the members that were reached."""
+        return sorted(self.cost)
+
+    def nearest(self, targets: set[int]) -> list[int]:
+        """Return the reached targets with the lowest cost, in the order in which they were reached."""
+        found = [member for member in self.order if member in targets]
+        return [member for member in found if self.cost[member] == self.cost[found[0]]]
+
+    def path(self, target: int) -> list[Step]:
+        """Return the steps from a source to a target."""
+        steps: list[Step] = []
+        while target in self.reached_by:
+            giver, class_id = self.reached_by[target]
+            steps.append(Step(giver, class_id, target, self.cost[target] > self.cost[giver]))
+            target = giver
+        steps.reverse()
+        return steps
+
+    def _walk(self, block: frozenset[int], sources: Sequence[int]) -> None:
+        flow, allow, cost, reached_by = self.flow, self.allow, self.cost, self.reached_by
+        classes, held, owned = flow.classes, flow.held, flow.owned
+        done: set[tuple[int, bool]] = set()  # classes that were expanded, and whether receivers had to be local
+        queue: deque[tuple[int, int, int, bool]] = deque()  # cost, giver, class_id, local
+
+        def enter(member: int, so_far: int) -> None:
+            self.order.append(member)
+            mine = owned[member]
+            for class_id, count in held[member].items():
+                local_members = classes[class_id].local_members
+                local = local_members is not None and allow is not Allow.ANY and member in local_members
+                if (class_id, local) in done or (class_id, False) in done:
+                    continue
+                if count > mine.get(class_id, 0):
+                    queue.appendleft((so_far, member, class_id, local))
+                elif allow is not Allow.UNOWNED:
+                    queue.append((so_far + 1, member, class_id, local))
+
+        for source in sources:
+            enter(source, 0)
+        while queue:
+            so_far, giver, class_id, local = queue.popleft()
+            if (class_id, local) in done or (class_id, False) in done:
+                continue
+            done.add((class_id, local))
+            local_members = classes[class_id].local_members
+            for receiver in classes[class_id].eligible:
+                if (
+                    receiver in block
+                    and receiver not in cost
+                    and not (local and local_members is not None and receiver not in local_members)
+                ):
+                    cost[receiver] = so_far
+                    reached_by[receiver] = (giver, class_id)
+                    enter(receiver, so_far)
