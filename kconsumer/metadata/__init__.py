@@ -1,1 +1,1 @@
-"""Managers of cluster metadata: when it is requested, and one-off questions about topics."""
+"""Managers of metadata: nodes, topics, partitions and their leaders."""

@@ -1,8 +1,8 @@
-"""Partitions that the cluster does not have, although it has their topic.
+"""Checks whether a partition exists in a topic that does.
 
-A partition may be added to a topic at any time, and the broker that was asked may be the last to hear of it. So one
-response is not believed: a call that needs the partition fails when metadata requested after the call began lacks it,
-too. Whoever only waits for records, in `poll`, goes on waiting.
+A partition may be added to a topic at any time, and the broker that sent the metadata may be the last to receive it. So
+one response is not enough: a call that needs the partition fails when metadata that was requested after the call began
+does not contain it either. A `poll` that waits for records continues to wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kconsumer.types import TopicPartition
 
 
 class Metadata(Protocol):
-    """The part of the MetadataManager that is needed here."""
+    """The part of MetadataManager that is needed here."""
 
     def missing_partition(self, tp: TopicPartition) -> str:
         """Returns how many partitions the topic has, if it does not have this one; else an empty text."""
@@ -43,7 +43,8 @@ class ExistenceCheck:
         return self._refreshed is not None and not self._refreshed.done
 
     def error(self, partitions: Iterable[TopicPartition]) -> KafkaError | None:
-        """Returns the error to raise if one of these partitions does not exist. Requests metadata first."""
+        """Returns the error to raise if one of these partitions does not exist. It requests metadata before the first
+        error."""
         missing = next(filter(None, map(self._metadata.missing_partition, partitions)), None)
         if missing is None:
             return None

@@ -1,7 +1,7 @@
-"""One-off questions about topics: `partitions_for` and `list_topics`.
+"""Metadata requests of `partitions_for` and `list_topics` (Java `TopicMetadataFetcher`).
 
-Asked apart from the metadata cache, so that listing thousands of topics does not make the consumer keep them.
-Decides what an answer about a topic means to someone who named it.
+They do not change the metadata cache, so that listing thousands of topics does not make the consumer keep them. Decides
+what a topic's error means to a caller who named the topic.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kconsumer.types import PartitionInfo
 
 
 class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
-    """The partitions of topics. `internal`: those topics among them that Kafka made for itself."""
+    """The partitions of topics."""
 
-    internal: frozenset[str] = frozenset()
+    internal: frozenset[str] = frozenset()  #: the topics among them that Kafka created for itself
 
 
 class TopicMetadataRequests:
-    """The questions under way (Java `TopicMetadataFetcher`)."""
+    """The lookups that are not completed."""
 
     def __init__(self, config: MetadataConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
         self._cluster = cluster
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._lookups: list[_Lookup] = []
+        self._lookups: list[_TopicLookup] = []
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
         """See `MetadataManager.fetch`."""
@@ -41,12 +41,12 @@ class TopicMetadataRequests:
             promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
             return promise
-        lookup = _Lookup(topics, deadline, RetryTimer(self._retry_backoff))
+        lookup = _TopicLookup(topics, deadline, RetryTimer(self._retry_backoff))
         self._lookups.append(lookup)
         return lookup.promise
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add what to send to `requests`; how many ms until the next is due."""
+        """Add the requests to send now to `requests`. Returns the ms until the next is due."""
         if not self._lookups:
             return FOREVER
         for lookup in self._lookups:
@@ -55,8 +55,8 @@ class TopicMetadataRequests:
         return min((lookup.wait_ms(now) for lookup in self._lookups), default=FOREVER)
 
 
-class _Lookup(PendingCall[TopicTable]):
-    """One question. Given up when its promise is failed from outside."""
+class _TopicLookup(PendingCall[TopicTable]):
+    """One lookup. It ends early when its promise is failed by the caller."""
 
     __slots__ = ("topics",)
 
@@ -81,25 +81,23 @@ class _Lookup(PendingCall[TopicTable]):
         if error is None and reply.message.error_code:
             error = error_for(reply.message.error_code, "metadata")
         if error is None:
-            self._read(reply)
+            self._handle_response(reply)
         elif error.retriable:
             self.retry(error, reply.now)
         else:
             self.promise.set_exception(error)
 
-    def _read(self, reply: Reply) -> None:
+    def _handle_response(self, reply: Reply) -> None:
         found = Cluster()
         errors = found.update(reply.message, reply.version, full=True).topic_errors
-        serious = {t: code for t, code in errors.items() if code != Errors.UNKNOWN_TOPIC_OR_PARTITION}
-        passing = next(((t, code) for t, code in serious.items() if is_retriable(code)), None)
-        if any(
-            code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED) for code in serious.values()
-        ):
-            self.promise.set_exception(topic_error(serious))
-        elif passing is not None:
-            self.retry(error_for(passing[1], f"topic {passing[0]}"), reply.now)
-        elif serious:
-            topic, code = next(iter(serious.items()))
+        failed = {t: code for t, code in errors.items() if code != Errors.UNKNOWN_TOPIC_OR_PARTITION}
+        retriable = next(((t, code) for t, code in failed.items() if is_retriable(code)), None)
+        if any(code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED) for code in failed.values()):
+            self.promise.set_exception(topic_error(failed))
+        elif retriable is not None:
+            self.retry(error_for(retriable[1], f"topic {retriable[0]}"), reply.now)
+        elif failed:
+            topic, code = next(iter(failed.items()))
             self.promise.set_exception(error_for(code, f"topic {topic}"))
         else:
             self.promise.set_result(_table(found, found.topics()))
@@ -112,7 +110,7 @@ def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[bytes] = ()) -> MetadataRequest:
-    """A Metadata request for topics of these names, or else of these ids; None for all."""
+    """Returns a Metadata request for topics of these names, or else of these ids; None for all."""
     rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     if rows is not None:
         rows += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
@@ -120,7 +118,7 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
-    """The error for topics that were refused (first) or have illegal names."""
+    """Returns the error for topics that may not be read (first) or that have illegal names."""
     refused = frozenset(topic for topic, code in codes.items() if code == Errors.TOPIC_AUTHORIZATION_FAILED)
     if refused:
         return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")

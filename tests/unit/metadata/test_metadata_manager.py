@@ -461,7 +461,7 @@ def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=3)))
     case.update(100.0, metadata(topic("a", error=3)))
-    assert ["topic a does not exist; it is looked for again from time to time"] == caplog.messages
+    assert ["topic a does not exist; metadata is requested again from time to time"] == caplog.messages
 
 
 def test_a_hint_names_other_errors() -> None:
@@ -569,7 +569,7 @@ def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCapt
     for now in (0.0, 1000.0):
         case.manager.request_update()
         case.update(now, led_by({"a-0": 1, "a-1": 1}))
-    expected = "topic a has 2 partitions (0 to 1), there is no a-7; it is looked for again from time to time"
+    expected = "topic a has 2 partitions (0 to 1), there is no a-7; metadata is requested again from time to time"
     assert [expected] == [record.getMessage() for record in caplog.records]
     assert expected.startswith(case.manager.problem_with(tp("a-7")))
     assert "" == case.manager.problem_with(tp("a-0"))
