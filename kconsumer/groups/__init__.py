@@ -1,4 +1,4 @@
-"""Groups seen from outside: which there are, who is in them, how far they are. See `kconsumer.groups.client`."""
+"""Group health: which groups exist, their members, and their offsets. See `kconsumer.groups.client`."""
 
 from kconsumer.groups.client import STATES, TYPES, GroupClient, describe, list, offsets
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset

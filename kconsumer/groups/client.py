@@ -1,7 +1,7 @@
-"""Group health: which groups there are, who is in them, how far they are. The library form of `kconsumer groups`.
+"""Group health: which groups exist, their members, and their offsets. The library form of `kconsumer groups`.
 
-Nothing here joins a group or changes one. `list`, `describe` and `offsets` connect, ask once and disconnect;
-`GroupClient` keeps its connections, for those who look again and again.
+Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect;
+`GroupClient` keeps its connections, for repeated use.
 """
 
 from __future__ import annotations
@@ -53,48 +53,53 @@ Servers = str | Sequence[str]
 def list(
     bootstrap_servers: Servers, *, states: Iterable[str] = (), types: Iterable[str] = (), **options: Any
 ) -> builtins.list[GroupListing]:
-    """All groups of the cluster, or those in one of `states` and of one of `types`; sorted by name.
+    """Returns the groups of the cluster that are in one of `states` and of one of `types` (empty: all), sorted by name.
 
     `options` are those of `Consumer`. Raises ValueError for a state or type that does not exist,
-    UnsupportedVersionError when a broker is too old to tell it (states: 2.6, types: 3.8).
+    UnsupportedVersionError when a broker is too old to report it (states: 2.6, types: 3.8).
     """
     with GroupClient(bootstrap_servers, **options) as client:
         return client.list(states=states, types=types)
 
 
 def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDescription:
-    """A classic, consumer or share group and its members. Raises BrokerError GROUP_ID_NOT_FOUND if there is none."""
+    """Returns a classic, consumer or share group and its members. Raises BrokerError GROUP_ID_NOT_FOUND if it does not
+    exist."""
     with GroupClient(bootstrap_servers, **options) as client:
         return client.describe(group)
 
 
 def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
-    """How far the group is in each partition that it committed an offset of or that a member reads, in order."""
+    """Returns the offsets of the group in each partition that it committed an offset of or that a member is assigned,
+    sorted."""
     with GroupClient(bootstrap_servers, **options) as client:
         return client.offsets(client.describe(group))
 
 
 class GroupClient:
-    """Looks at groups over connections of its own. For one thread; close it, or use it in `with`."""
+    """Queries groups over its own connections. For one thread; close it, or use it in `with`."""
 
     def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
-        self._set_up({"bootstrap_servers": bootstrap_servers, **options})
+        self._initialize({"bootstrap_servers": bootstrap_servers, **options})
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any]) -> Self:
-        """From dotted Java keys or snake_case ones, values typed or as text (see `Consumer.from_config`)."""
+        """Returns a client with dotted Java keys or snake_case ones, values typed or as text (see
+        `Consumer.from_config`)."""
         client = cls.__new__(cls)
-        client._set_up(mapping)
+        client._initialize(mapping)
         return client
 
-    def _set_up(self, options: Mapping[str, Any]) -> None:
-        from kconsumer.groups.engine import AdminEngine  # with all below it: not before it is needed
+    def _initialize(self, options: Mapping[str, Any]) -> None:
+        from kconsumer.groups.engine import AdminEngine  # late: it imports the engine
 
-        named = {key.replace(".", "_") for key in options}
-        quiet = {} if "allow_auto_create_topics" in named else {"allow_auto_create_topics": False}
-        config = ConsumerConfig.from_mapping({**options, **quiet})
+        names = {key.replace(".", "_") for key in options}
+        defaults = {} if "allow_auto_create_topics" in names else {"allow_auto_create_topics": False}
+        config = ConsumerConfig.from_mapping({**options, **defaults})
         if config.group_id is not None:
-            raise ConfigError("group_id has no place here: groups are looked at from outside; name the one you mean")
+            raise ConfigError(
+                "group_id is not an option of GroupClient, which joins no group; give the name to its methods"
+            )
         self._config = config
         self._clock = Clock()
         self._engine: AdminEngine = AdminEngine(config, self._clock)
@@ -106,7 +111,7 @@ class GroupClient:
     @guarded
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
         """See `kconsumer.groups.list`."""
-        wanted = _named(states, STATES, "state"), _named(types, TYPES, "type")
+        wanted = _canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")
         return self._engine.run(self._engine.list_groups(*wanted, self._timer()))
 
     @guarded
@@ -116,18 +121,18 @@ class GroupClient:
 
     @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
-        """Every group that `list` finds, except those of types that can only be listed."""
+        """Returns every group that `list` finds, except those of types that can only be listed."""
         listings = self.list(states=states, types=types)
         return self._engine.run(self._engine.describe_listed(listings, self._timer()))
 
     @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """How far a group is; the owners are those of the description."""
+        """Returns the offsets of a group; the owners are those of the description."""
         return self.all_offsets([group])[0]
 
     @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
-        """The same for several groups, in their order; partitions that they share are asked for once."""
+        """Returns the same for several groups, in their order; partitions that they share are requested once."""
         return self._engine.run(self._engine.group_offsets(groups, self._timer()))
 
     def close(self) -> None:
@@ -149,14 +154,14 @@ class GroupClient:
         self.close()
 
 
-def _named(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
-    """The names as brokers spell them, whatever case they were given in."""
+def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
+    """Returns the names as brokers spell them, regardless of case, hyphens and underscores."""
     if isinstance(given, str):
         given = (given,)
-    spelled = {name.lower(): name for name in known}
+    canonical = {name.lower(): name for name in known}
     found = []
     for name in given:
-        if name.replace("-", "").replace("_", "").lower() not in spelled:
+        if name.replace("-", "").replace("_", "").lower() not in canonical:
             raise ValueError(f"there is no group {what} {name!r}; there are {', '.join(known)}")
-        found.append(spelled[name.replace("-", "").replace("_", "").lower()])
+        found.append(canonical[name.replace("-", "").replace("_", "").lower()])
     return found

@@ -1,7 +1,7 @@
-"""Questions about groups, asked from outside: which there are, who is in them, how far they are.
+"""Queries of_group groups by a client that is no member: which groups exist, their members, and their offsets.
 
-Decides which broker is asked, what is asked again until the deadline, and by which of three requests a group can be
-described: nobody but its coordinator knows of which kind it is. Answers are read in `group_answers.py`.
+Decides which broker receives a request, what is retried until the deadline, and by which of three requests a group can
+be described, because only its coordinator has its type. Responses are parsed in `responses.py`.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ T = TypeVar("T")
 Positions = dict[TopicPartition, GroupPosition]
 
 
-class GroupQuery(NamedTuple):
-    """A kind of question about one group: the request, and how its answer reads."""
+class QueryKind(NamedTuple):
+    """A kind of query of_group one group: the request, and how to parse its response."""
 
     api: Api
     message: Callable[[str], Any]
-    read: Callable[[Reply], Any]
+    parse: Callable[[Reply], Any]
     min_version: int = 0
     max_version: int = 32767
 
 
-# In the order in which they are tried when nobody said of which type the group is.
-DESCRIPTIONS: dict[str, GroupQuery] = {
-    "consumer": GroupQuery(
+# In the order in which they are tried when the type of the group is not known.
+DESCRIPTIONS: dict[str, QueryKind] = {
+    "consumer": QueryKind(
         CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), parse_consumer
     ),
-    "classic": GroupQuery(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), parse_classic),
-    "share": GroupQuery(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), parse_share),
+    "classic": QueryKind(DESCRIBE_GROUPS, lambda group: DescribeGroupsRequest(groups=[group]), parse_classic),
+    "share": QueryKind(SHARE_GROUP_DESCRIBE, lambda group: ShareGroupDescribeRequest(group_ids=[group]), parse_share),
 }
-COMMITTED = GroupQuery(
+COMMITTED = QueryKind(
     OFFSET_FETCH,
     lambda group: OffsetFetchRequest(
         group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
     ),
     parse_committed,
-    min_version=2,  # null asks for all topics
+    min_version=2,  # null requests all topics
     max_version=9,  # from 10 on topics go by id
 )
-SHARE_OFFSETS = GroupQuery(
+SHARE_OFFSETS = QueryKind(
     DESCRIBE_SHARE_GROUP_OFFSETS,
     lambda group: DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
@@ -90,7 +90,7 @@ POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS
 
 
 class GroupsManager:
-    """Asks brokers and coordinators about groups; every question is a promise with a deadline (ms)."""
+    """Queries brokers and coordinators of_group groups; every query returns a promise and has a deadline (ms)."""
 
     def __init__(self, config: RetryConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
         self._config = config
@@ -103,140 +103,141 @@ class GroupsManager:
     def list_groups(
         self, broker: int, states: Collection[str], types: Collection[str], deadline: float
     ) -> Promise[list[GroupListing]]:
-        """The groups that this broker coordinates, of these states and types (empty: of all).
+        """Returns a promise of the groups that this broker coordinates, of these states and types (empty: all).
 
-        Fails with UnsupportedVersionError when the broker cannot tell what was asked for.
+        It fails with UnsupportedVersionError when the broker cannot filter by them.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
-        floor = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
-        ask = GroupQuery(LIST_GROUPS, lambda _: message, parse_listing, floor)
-        return self._start(PendingQuery(ask, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
+        min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
+        kind = QueryKind(LIST_GROUPS, lambda _: message, parse_listing, min_version)
+        return self._start(PendingQuery(kind, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
 
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
-        """Who is in a group; `kind` is its type if that is known. Fails with GROUP_ID_NOT_FOUND if there is none."""
+        """Returns a promise of a group and its members; `kind` is its type if known. Fails with GROUP_ID_NOT_FOUND if
+        it does not exist."""
         promise: Promise[GroupDescription] = Promise()
-        asks = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
-        self._describe(group, deadline, asks, promise)
+        kinds = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
+        self._describe(group, deadline, kinds, promise)
         return promise
 
     def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
-        """How far a group of this type is in each partition that it has an offset of."""
+        """Returns a promise of the offsets of a group of this type."""
         return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def _describe(
-        self, group: str, deadline: float, asks: list[GroupQuery], promise: Promise[GroupDescription]
+        self, group: str, deadline: float, kinds: list[QueryKind], promise: Promise[GroupDescription]
     ) -> None:
-        first, *others = asks
+        first, *remaining = kinds
 
-        def answered(done: Promise[GroupDescription]) -> None:
+        def on_done(done: Promise[GroupDescription]) -> None:
             if done.value is not None:
                 promise.set_result(replace(done.value, coordinator=self._coordinators[group].coordinator))
-            elif done.error is not None and _not_of_this_kind(done.error):
-                if others:
-                    self._describe(group, deadline, others, promise)
+            elif done.error is not None and _is_other_type(done.error):
+                if remaining:
+                    self._describe(group, deadline, remaining, promise)
                 else:
                     promise.set_exception(error_for(Errors.GROUP_ID_NOT_FOUND, f"group {group!r}"))
             elif done.error is not None:
                 promise.set_exception(done.error)
 
         self._start(PendingQuery(first, group, None, deadline, RetryTimer(self._retry_backoff))).add_done_callback(
-            answered
+            on_done
         )
 
-    def _start(self, question: PendingQuery[T]) -> Promise[T]:
-        if question.group and question.group not in self._coordinators:
-            self._coordinators[question.group] = CoordinatorManager(self._config, question.group, self._rng)
-        self._pending.append(question)
-        return question.promise
+    def _start(self, query: PendingQuery[T]) -> Promise[T]:
+        if query.group and query.group not in self._coordinators:
+            self._coordinators[query.group] = CoordinatorManager(self._config, query.group, self._rng)
+        self._pending.append(query)
+        return query.promise
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """What to send at `now` (ms)."""
+        """Returns the requests to send at `now` (ms)."""
         requests: list[UnsentRequest] = []
-        waits = [self._poll_query(question, now, requests) for question in tuple(self._pending)]
+        waits = [self._poll_query(query, now, requests) for query in tuple(self._pending)]
         for coordinator in self._coordinators.values():
             lookup = coordinator.poll(now)
             requests += lookup.requests
             waits.append(lookup.wait_ms)
-        self._pending = [question for question in self._pending if not question.promise.done]
+        self._pending = [query for query in self._pending if not query.promise.done]
         for group, coordinator in self._coordinators.items():
-            coordinator.lookup_requested = any(question.group == group for question in self._pending)
+            coordinator.lookup_requested = any(query.group == group for query in self._pending)
         return PollResult(requests, min(waits, default=FOREVER))
 
-    def _poll_query(self, question: PendingQuery[Any], now: float, requests: list[UnsentRequest]) -> float:
-        if question.promise.done:
+    def _poll_query(self, query: PendingQuery[Any], now: float, requests: list[UnsentRequest]) -> float:
+        if query.promise.done:
             return FOREVER
-        coordinator = self._coordinators.get(question.group)
-        trouble = None if coordinator is None else coordinator.take_error()
-        if trouble is not None:
-            question.promise.set_exception(trouble)
-            return 0.0  # what waits for this promise may ask on
-        if now >= question.deadline:
-            question.report_timeout(coordinator)
+        coordinator = self._coordinators.get(query.group)
+        error = None if coordinator is None else coordinator.take_error()
+        if error is not None:
+            query.promise.set_exception(error)
+            return 0.0  # the caller of this promise may start another query
+        if now >= query.deadline:
+            query.report_timeout(coordinator)
             return 0.0
-        wait = question.wait_ms(now)
+        wait = query.wait_ms(now)
         if wait > 0:
             return wait
-        node = question.node
+        node = query.node
         if coordinator is not None:
             coordinator.lookup_requested = True
             if coordinator.coordinator is None:
-                return question.deadline - now
+                return query.deadline - now
             node = str(coordinator.coordinator.id)
-        requests.append(self._request(question, node))
-        return question.wait_ms(now)
+        requests.append(self._request(query, node))
+        return query.wait_ms(now)
 
-    def _request(self, question: PendingQuery[Any], node: str | None) -> UnsentRequest:
-        question.on_sent()
-        ask = question.ask
+    def _request(self, query: PendingQuery[Any], node: str | None) -> UnsentRequest:
+        query.on_sent()
+        kind = query.kind
         return UnsentRequest(
-            ask.api,
-            ask.message(question.group),
-            lambda reply: self._on_reply(question, reply),
+            kind.api,
+            kind.message(query.group),
+            lambda reply: self._on_reply(query, reply),
             node=node,
-            min_version=ask.min_version,
-            max_version=ask.max_version,
+            min_version=kind.min_version,
+            max_version=kind.max_version,
         )
 
-    def _on_reply(self, question: PendingQuery[Any], reply: Reply) -> None:
-        question.on_response()
+    def _on_reply(self, query: PendingQuery[Any], reply: Reply) -> None:
+        query.on_response()
         try:
             if reply.error is not None:
                 raise reply.error
-            question.promise.set_result(question.ask.read(reply))
+            query.promise.set_result(query.kind.parse(reply))
         except KafkaError as error:
             if not error.retriable:
-                question.promise.set_exception(error)
+                query.promise.set_exception(error)
                 return
-            question.retry(error, reply.now)
-            coordinator = self._coordinators.get(question.group)
+            query.retry(error, reply.now)
+            coordinator = self._coordinators.get(query.group)
             if coordinator is not None and (reply.error is not None or isinstance(error, CoordinatorError)):
                 coordinator.mark_unknown(error, reply.now)
             if reply.error is not None:
-                self._metadata.request_update()  # the broker may be gone, or be known by an old address
+                self._metadata.request_update()  # the broker may have left or have another address
 
 
 class PendingQuery(PendingCall[T]):
-    """One question under way. `node` None: asked of the group's coordinator."""
+    """A query that is not completed. `node` None: it is sent to the group's coordinator."""
 
-    __slots__ = ("ask", "group", "node")
+    __slots__ = ("group", "kind", "node")
 
-    def __init__(self, ask: GroupQuery, group: str, node: str | None, deadline: float, backoff: RetryTimer) -> None:
+    def __init__(self, kind: QueryKind, group: str, node: str | None, deadline: float, backoff: RetryTimer) -> None:
         super().__init__(deadline, backoff)
-        self.ask = ask
+        self.kind = kind
         self.group = group
         self.node = node
 
     def report_timeout(self, coordinator: CoordinatorManager | None) -> None:
-        """Fail with TimeoutError, caused by what was in the way."""
-        about = f"of group {self.group!r} " if self.group else ""
+        """Fail with TimeoutError, caused by the last error."""
+        of_group = f"of group {self.group!r} " if self.group else ""
         cause = None if coordinator is None else coordinator.last_error
-        self.time_out(f"{self.ask.api.name} {about}was not answered within the timeout", cause)
+        self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout", cause)
 
 
-def _not_of_this_kind(error: KafkaError) -> bool:
-    """Whether the coordinator has no such group of the type asked for, or knows nothing of that type."""
+def _is_other_type(error: KafkaError) -> bool:
+    """Returns True if the coordinator has no such group of the requested type, or does not support that type."""
     return isinstance(error, UnsupportedVersionError) or (
         isinstance(error, BrokerError) and error.code == Errors.GROUP_ID_NOT_FOUND
     )

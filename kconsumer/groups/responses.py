@@ -1,7 +1,7 @@
-"""What the answers about groups mean: ListGroups, the three ways to describe a group, the two to read its offsets.
+"""Parses responses about groups: ListGroups, three requests that describe a group, two that read its offsets.
 
-Plain functions from an answer to values; an error code in the answer is raised. Whom to ask, and what to do about an
-error, is `groups.py`'s business.
+Functions from a response to values; they raise the error code of a response. `manager.py` decides where requests are
+sent, and what follows from an error.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from kconsumer.types import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 SHARE_PROTOCOL_TYPE = "share"
-DEAD = "Dead"  # how a broker without error 69 says that there is no such group
+DEAD = "Dead"  # the state that old brokers report in place of GROUP_ID_NOT_FOUND
 MIN_VERSION_STATES = 4  # versions of ListGroups
 MIN_VERSION_TYPES = 5
 
 
 class GroupPosition(NamedTuple):
-    """What a group says of one partition; `lag` only if the broker counts it."""
+    """The offset of a group in one partition."""
 
     committed: int
     leader_epoch: int | None = None
     metadata: str = ""
-    lag: int | None = None
+    lag: int | None = None  # only if the broker reports it
 
 
 def parse_listing(reply: Reply) -> list[GroupListing]:
-    """The groups that one broker coordinates."""
+    """Returns the groups that one broker coordinates."""
     message: ListGroupsResponse = reply.message
     _raise(message.error_code, "listing groups")
     return [
@@ -60,26 +60,26 @@ def parse_listing(reply: Reply) -> list[GroupListing]:
 
 
 def parse_classic(reply: Reply) -> GroupDescription:
-    """A group of the classic protocol."""
+    """Returns a group of the classic protocol."""
     message: DescribeGroupsResponse = reply.message
     group = message.groups[0]
-    about = f"group {group.group_id!r}"
-    _raise(group.error_code, about, group.error_message)
+    context = f"group {group.group_id!r}"
+    _raise(group.error_code, context, group.error_message)
     if group.group_state == DEAD:
-        raise error_for(Errors.GROUP_ID_NOT_FOUND, about)
-    ours = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        raise error_for(Errors.GROUP_ID_NOT_FOUND, context)
+    is_consumer_group = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return GroupDescription(
         group.group_id,
         "classic",
         group.group_state,
         group.protocol_type,
         group.protocol_data,
-        members=tuple(_classic_member(member, ours) for member in group.members),
+        members=tuple(_classic_member(member, is_consumer_group) for member in group.members),
     )
 
 
 def parse_consumer(reply: Reply) -> GroupDescription:
-    """A group of the consumer protocol (KIP-848)."""
+    """Returns a group of the consumer protocol (KIP-848)."""
     message: ConsumerGroupDescribeResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
@@ -96,7 +96,7 @@ def parse_consumer(reply: Reply) -> GroupDescription:
 
 
 def parse_share(reply: Reply) -> GroupDescription:
-    """A share group (KIP-932)."""
+    """Returns a share group (KIP-932)."""
     message: ShareGroupDescribeResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
@@ -113,40 +113,40 @@ def parse_share(reply: Reply) -> GroupDescription:
 
 
 def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
-    """All that a group of either consumer protocol committed."""
+    """Returns all committed offsets of a group of either protocol."""
     group = reply.message.groups[0] if reply.version >= 8 else reply.message
     _raise(group.error_code, "committed offsets")
-    found = {}
+    offsets = {}
     for topic in group.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.name, row.partition_index)
             _raise(row.error_code, f"committed offset of {tp}")
             if row.committed_offset >= 0:
                 epoch = row.committed_leader_epoch if row.committed_leader_epoch >= 0 else None
-                found[tp] = GroupPosition(row.committed_offset, epoch, row.metadata or "")
-    return found
+                offsets[tp] = GroupPosition(row.committed_offset, epoch, row.metadata or "")
+    return offsets
 
 
 def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
-    """Where a share group is in each partition, and how many records are left to deliver."""
+    """Returns the offsets of a share group in each partition, with the number of records still to deliver."""
     message: DescribeShareGroupOffsetsResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"offsets of group {group.group_id!r}", group.error_message)
-    found = {}
+    offsets = {}
     for topic in group.topics:
         for row in topic.partitions:
             tp = TopicPartition(topic.topic_name, row.partition_index)
             _raise(row.error_code, f"offset of {tp}", row.error_message)
             if row.start_offset >= 0:
                 epoch = row.leader_epoch if row.leader_epoch >= 0 else None
-                found[tp] = GroupPosition(row.start_offset, epoch, "", row.lag if row.lag >= 0 else None)
-    return found
+                offsets[tp] = GroupPosition(row.start_offset, epoch, "", row.lag if row.lag >= 0 else None)
+    return offsets
 
 
-def _classic_member(member: DescribedGroupMember, ours: bool) -> GroupMember:
-    """`ours`: the group is one of consumers, so that the assignment can be read."""
+def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:
+    """Returns a member. Its assignment is parsed only if the group consists of consumers."""
     data = bytes(member.member_assignment)
-    assigned = decode_assignment(data).assigned_partitions if ours and data else []
+    assigned = decode_assignment(data).assigned_partitions if is_consumer_group and data else []
     partitions = sorted(TopicPartition(t.topic, p) for t in assigned for p in t.partitions)
     return GroupMember(
         member.member_id, member.group_instance_id, member.client_id, member.client_host, tuple(partitions)
@@ -186,7 +186,7 @@ def _partitions(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(t.topic_name, p) for t in topics for p in t.partitions))
 
 
-def _raise(code: int, about: str, text: str | None = None) -> None:
+def _raise(code: int, context: str, text: str | None = None) -> None:
     if code:
-        error: BrokerError = error_for(code, f"{about}: {text}" if text else about, operation="Describe")
+        error: BrokerError = error_for(code, f"{context}: {text}" if text else context, operation="Describe")
         raise error

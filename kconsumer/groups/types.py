@@ -1,6 +1,6 @@
-"""Plain values of group health, public through `kconsumer.groups`. No behaviour.
+"""Values of group health, public through `kconsumer.groups`. No behaviour.
 
-Apart from `types.py` because a consumer needs none of them.
+They are not in `kconsumer/types.py` because a consumer needs none of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from kconsumer.types import Node, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as its coordinator lists it. Brokers before 2.6 tell no state, those before 3.8 no type: then None."""
+    """A group as its coordinator lists it. `state` is None before Kafka 2.6, `type` before 3.8: the broker does not
+    report it."""
 
     group_id: str
     type: str | None
@@ -22,10 +23,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group, as the coordinator sees it. What its kind of group does not have is None.
+    """One member of a group, as its coordinator describes it. Fields that its kind of group does not have are None.
 
-    `assignment` is what it may read now and `target_assignment` what it will once others have given theirs up
-    (KIP-848); both sorted by topic and partition.
+    `assignment` is what the member may read now, `target_assignment` what it will read after others have revoked their
+    partitions (KIP-848); both are sorted by topic and partition.
     """
 
     member_id: str
@@ -42,8 +43,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and who is in it. `type` is classic, consumer or share; `protocol` is the assignor's name, empty while
-    there is none; the epochs are None in a classic group."""
+    """A group and its members. `type` is classic, consumer or share; `protocol` is the assignor's name, empty if there
+    is none; the epochs are None in a classic group."""
 
     group_id: str
     type: str
@@ -58,10 +59,10 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """How far a group is in one partition. `committed` None: nothing is; `log_start` and `end` None: nobody can tell,
-    because the partition has no leader or does not exist any more; `owner`: the member id of its reader.
+    """The progress of a group in one partition. `committed` is None without a committed offset. `log_start` and `end`
+    are None if the partition has no leader or no longer exists. `owner` is the id of the member that reads it.
 
-    In a share group `committed` is where the records begin that not everybody has done with.
+    In a share group `committed` is the first offset whose record is not finished by all members.
     """
 
     committed: int | None
