@@ -1,11 +1,11 @@
 """Reading without a group: exact ranges of partitions, or a whole topic, as Arrow columns.
 
     read_range    one range of one partition, batch after batch, every offset accounted for
-    RangeClient   the same for many ranges: keeps its connections, pickles, survives a fork; offsets, topics, commits
-    borrow        a RangeClient of this process for a while, of several with the same options one that is free
+    RangeClient   many ranges over the same connections; can be pickled and used after a fork; offsets, topics, commits
+    borrow        a RangeClient from a pool of this process, with the given options
     read_topic    all partitions of a topic at once, as a table in memory; `scan_topic`: batch after batch
 
-All of them make consumers of their own that belong to no group and commit nothing of themselves.
+Each creates its own consumers, which belong to no group and commit nothing by themselves.
 """
 
 from kconsumer.ranges.client import RangeClient, TopicListing, borrow

@@ -1,7 +1,7 @@
-"""RangeClient: what is kept between one range and the next, and questions about topics that need no group.
+"""RangeClient: what is kept between ranges, and queries about topics that need no group.
 
 Decides when connections are made (at the first use, and again after a fork or after `close`), when they are closed
-(after a while without use), and who may use them: one thread at a time, one range at a time.
+(after a time without use), and who may use them: one thread at a time, for one range at a time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OURS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
-# The fetch that goes out while the last records are decoded asks for what is beyond the range, maybe beyond the log:
-# the connection should not wait long for its answer.
+RESERVED_OPTIONS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
+# The fetch that is sent while the last records are decoded requests offsets beyond the range, maybe beyond the log. The
+# broker keeps such a fetch for this time, and the next range waits for its response.
 FETCH_MAX_WAIT_MS = 20
 CLOSE_S = 5.0
 IDLE_CLOSE_S = 60.0
-MOST_IDLE = 8  # clients that wait to be borrowed again
+MAX_IDLE_CLIENTS = 8  # in the pool
 
 
 class TopicListing(NamedTuple):
-    """A topic as its cluster describes it. `internal`: made by Kafka for itself, as `__consumer_offsets` is."""
+    """A topic as its cluster describes it. `internal`: created by Kafka for itself, such as `__consumer_offsets`."""
 
     name: str
     internal: bool
@@ -48,12 +48,11 @@ class TopicListing(NamedTuple):
 class RangeClient:
     """Reads ranges one after the other over the same connections and fetch sessions.
 
-    Nothing is connected before the first use. Pickles as its options alone; a process that forked makes connections
-    of its own. Connections are closed after `idle_close_s` seconds without a call or an open range, by `close()` or
-    `with`, and made again if they are needed after all. From one thread at a time: a second one gets
-    ConcurrentAccessError.
+    Nothing is connected before the first use. A pickle contains the options only; after a fork the child makes its own
+    connections. Connections are closed after `idle_close_s` seconds without a call or an open range, by `close()` or
+    `with`, and are made again at the next use. For one thread at a time: a second one gets ConcurrentAccessError.
 
-    `options` are those of `Consumer`, also as dotted Java keys. Raises ConfigError for those that have no place here.
+    `options` are those of `Consumer`, also as dotted Java keys. Raises ConfigError for options that do not apply.
     """
 
     def __init__(
@@ -64,26 +63,26 @@ class RangeClient:
         idle_close_s: float = IDLE_CLOSE_S,
         **options: Any,
     ) -> None:
-        chosen = {name.replace(".", "_"): value for name, value in options.items()}
-        for name in OURS:
-            if name in chosen:
-                raise ConfigError(f"{name} has no place here: ranges are read without a group, from where you say")
+        given = {name.replace(".", "_"): value for name, value in options.items()}
+        for name in RESERVED_OPTIONS:
+            if name in given:
+                raise ConfigError(f"{name} is not an option of ranges: they are read without a group, between offsets")
         self.options: dict[str, Any] = {
             "allow_auto_create_topics": False,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
-            **chosen,
+            **given,
             "bootstrap_servers": bootstrap_servers,
             "isolation_level": isolation_level,
         }
         self.idle_close_s = idle_close_s
         self.config = ConsumerConfig(**self.options)
         self.read_committed = self.config.read_committed
-        self.patience_ms = float(self.config.default_api_timeout_ms)
-        self._begin()
+        self.timeout_ms = float(self.config.default_api_timeout_ms)
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._own_guard = AccessGuard()
-        self._lock = threading.RLock()  # never held while anything waits; a signal handler may take it again
+        self._lock = threading.RLock()  # never locked during a wait; reentrant for signal handlers
         self._reading: Consumer | None = None
         self._committing: dict[str, Consumer] = {}
         self._reader: weakref.ref[RangeReader] | None = None
@@ -91,18 +90,18 @@ class RangeClient:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *, idle_close_s: float = IDLE_CLOSE_S) -> Self:
-        """A client from dotted Java keys or snake_case ones, mixed as they come, values typed or as text."""
+        """Returns a client with dotted Java keys or snake_case ones, in any mix, values typed or as text."""
         options = {name.replace(".", "_"): value for name, value in mapping.items()}
         if "bootstrap_servers" not in options:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         return cls(idle_close_s=idle_close_s, **options)
 
     def with_options(self, **options: Any) -> RangeClient:
-        """Another client, with some options changed."""
+        """Returns another client, with some options changed."""
         return RangeClient(idle_close_s=self.idle_close_s, **{**self.options, **options})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.options, self.idle_close_s)
+        return _unpickle, (self.options, self.idle_close_s)
 
     # --- ranges ----------------------------------------------------------------------------------------------------
 
@@ -118,14 +117,14 @@ class RangeClient:
         max_rows: int = 20_000,
         on_data_loss: OnDataLoss = "error",
     ) -> RangeReader:
-        """What the function `kconsumer.read_range` does. A range that is still open on this client ends with it."""
+        """Like the function `kconsumer.read_range`. It ends a range that is still open on this client."""
         from kconsumer.ranges.reader import Limits
 
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return self.open_range(TopicPartition(*partition), start, end, limits)
 
     def open_range(self, partition: TopicPartition, start: Point, end: Point, limits: Limits) -> RangeReader:
-        """`read_range` with checked limits."""
+        """Like `read_range`, with checked limits."""
         from kconsumer.ranges.reader import RangeReader
 
         with self.in_use():
@@ -135,7 +134,7 @@ class RangeClient:
         return reader
 
     def end_range(self) -> None:
-        """Let go of the range that is open: its fetched data, not its connections."""
+        """End the open range: drop its fetched data, but keep the connections."""
         reader = self._reader() if self._reader is not None else None
         self._reader = None
         if reader is not None:
@@ -143,33 +142,34 @@ class RangeClient:
         if self._reading is not None:
             self._reading.unsubscribe()
 
-    def closed_by(self, reader: RangeReader) -> None:
-        """The range has come to its end."""
+    def close_range(self, reader: RangeReader) -> None:
+        """End the range of this reader if it is the open one."""
         if self._reader is not None and self._reader() is reader and not self._own_guard.forked:
             with self.in_use():
                 self.end_range()
 
-    # --- questions -------------------------------------------------------------------------------------------------
+    # --- offsets and topics ----------------------------------------------------------------------------------------
 
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Returns the first offset of each partition."""
         with self.in_use():
             return self.consumer.beginning_offsets(partitions, timeout)
 
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Where each partition ends: the high watermark, with read_committed the last stable offset."""
+        """Returns the end of each partition: the high watermark, or with read_committed the last stable offset."""
         with self.in_use():
             return self.consumer.end_offsets(partitions, timeout)
 
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after a time (ms since the epoch); None where there is none."""
+        """Returns the first record of each partition at or after a time (ms since the epoch); None where there is
+        none."""
         with self.in_use():
             return self.consumer.offsets_for_times(timestamps, timeout)
 
     def topics(self, names: Iterable[str] | None = None, timeout: Timeout = None) -> dict[str, TopicListing]:
-        """These topics, or all, as their cluster describes them now; those that do not exist are left out."""
+        """Returns these topics, or all, as their cluster describes them now; those that do not exist are left out."""
         if isinstance(names, str):
             raise TypeError(f"topics() takes a list of names, not one string; write topics([{names!r}])")
         wanted = None if names is None else list(names)
@@ -178,23 +178,23 @@ class RangeClient:
             found = engine.run(engine.operations.topics(wanted, self.consumer._timer(timeout), fresh=True))
         return {name: TopicListing(name, name in found.internal, rows) for name, rows in found.items()}
 
-    # --- offsets of a group that has no members --------------------------------------------------------------------
+    # --- committed offsets of a group without members --------------------------------------------------------------
 
     def commit(self, group_id: str, offsets: Offsets[P], *, timeout: Timeout = None) -> None:
-        """Commit offsets for a group without joining it. CommitFailedError if it has members: theirs would clash."""
+        """Commit offsets for a group without joining it. Raises CommitFailedError if the group has members."""
         with self.in_use():
             try:
                 self._committer(group_id).commit(offsets, timeout=timeout)
             except CommitFailedError as error:
                 raise CommitFailedError(
-                    f"group {group_id!r} has members, and only they may commit its offsets; stop them, or commit to a"
-                    " group of your own"
+                    f"group {group_id!r} has members, and only they may commit its offsets; stop them, or commit to"
+                    " another group"
                 ) from error
 
     def committed(
         self, group_id: str, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What a group committed for these partitions; None for those without a commit."""
+        """Returns what a group committed for these partitions; None for those without a commit."""
         with self.in_use():
             return self._committer(group_id).committed(partitions, timeout)
 
@@ -205,18 +205,18 @@ class RangeClient:
             self._committing[group_id] = consumer
         return consumer
 
-    # --- who may use it, and for how long it is kept ---------------------------------------------------------------
+    # --- access and idle time --------------------------------------------------------------------------------------
 
     @property
     def _guard(self) -> AccessGuard:
-        """The lock; a new one, and nothing connected, in a process that forked."""
+        """The access guard; in a forked child a new one, with nothing connected."""
         if self._own_guard.forked:
-            self._begin()
+            self._reset()
         return self._own_guard
 
     @property
     def consumer(self) -> Consumer:
-        """What ranges are read with."""
+        """The consumer that reads ranges."""
         if self._reading is None:
             self._reading = Consumer(**self.options, auto_offset_reset="none")
         return self._reading
@@ -225,8 +225,8 @@ class RangeClient:
     def in_use(self) -> Iterator[None]:
         """Keep other threads and the idle timer out.
 
-        An exception that is no KafkaError (Ctrl-C, MemoryError, what a signal handler raised) may have interrupted a
-        consumer between any two calls, so the consumers are discarded; the next use connects again.
+        An exception that is no KafkaError (Ctrl-C, MemoryError, an exception from a signal handler) may have
+        interrupted a consumer between any two calls, so the consumers are discarded; the next use connects again.
         """
         guard = self._guard
         outer = guard.enter()
@@ -241,7 +241,7 @@ class RangeClient:
             raise
         finally:
             guard.holder = outer
-            self.watch()
+            self.start_idle_timer()
 
     def _discard(self) -> None:
         """Close the sockets of consumers that an exception interrupted, without sending anything."""
@@ -250,16 +250,16 @@ class RangeClient:
         for consumer in consumers:
             _abandon(consumer)
 
-    def watch(self) -> None:
-        """From now on, close the connections if they are not used for a while."""
+    def start_idle_timer(self) -> None:
+        """Close the connections after a time without use, counted from now."""
         with self._lock:
             self._stop_timer()
-            if self._needless() and self.connected:
+            if self._is_idle() and self.connected:
                 self._timer = _IdleTimer(self)
-                with suppress(RuntimeError):  # the interpreter is ending
+                with suppress(RuntimeError):  # at the end of the interpreter
                     self._timer.start()
 
-    def _needless(self) -> bool:
+    def _is_idle(self) -> bool:
         reader = self._reader() if self._reader is not None else None
         return not self._own_guard.holder and (reader is None or reader.ended)
 
@@ -269,9 +269,9 @@ class RangeClient:
             self._timer = None
 
     def take_if_idle(self) -> list[Consumer]:
-        """What is to be closed because nobody uses it; in a timer's thread."""
+        """Returns the consumers to close because they are not used; runs in the timer's thread."""
         with self._lock:
-            return self._take_consumers() if self._needless() else []
+            return self._take_consumers() if self._is_idle() else []
 
     def _take_consumers(self) -> list[Consumer]:
         consumers = [*self._committing.values(), *([] if self._reading is None else [self._reading])]
@@ -290,7 +290,7 @@ class RangeClient:
         return not self._own_guard.forked and (self._reading is not None or bool(self._committing))
 
     def close(self) -> None:
-        """Close the connections, and end the range that is open. They are made again if the client is used again."""
+        """Close the connections and end the open range. The next use connects again."""
         with self.in_use():
             self.end_range()
             with self._lock:
@@ -310,14 +310,14 @@ class RangeClient:
         return f"<RangeClient of {self.options['bootstrap_servers']} {state}>"
 
 
-def _unpickled(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:
+def _unpickle(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:
     return RangeClient(idle_close_s=idle_close_s, **options)
 
 
 class _IdleTimer(threading.Thread):
-    """Closes what an idle client has open after `idle_close_s`, unless it is cancelled before.
+    """Closes the connections of an idle client after `idle_close_s`, unless it is cancelled before.
 
-    Not a `threading.Timer`: Ctrl-C in the middle of its `cancel` would leave its lock held for ever.
+    It is not a `threading.Timer`: Ctrl-C during its `cancel` would leave its lock locked for ever.
     """
 
     def __init__(self, client: RangeClient) -> None:
@@ -331,7 +331,7 @@ class _IdleTimer(threading.Thread):
         self._cancelled.put(None)
 
     def run(self) -> None:
-        """Wait, and close."""
+        """Wait, then close."""
         try:
             self._cancelled.get(timeout=self._timeout_s)
         except queue.Empty:
@@ -339,14 +339,15 @@ class _IdleTimer(threading.Thread):
 
 
 def _close_idle(client: weakref.ref[RangeClient]) -> None:
-    """Runs in a timer's thread; nobody has these consumers any more, so a call that comes now does not wait."""
+    """Close the consumers of an idle client; runs in the timer's thread. The client no longer has these consumers, so a
+    call that comes now does not wait."""
     found = client()
     if found is not None:
         _close_all(found.take_if_idle())
 
 
 def _abandon(consumer: Consumer) -> None:
-    """Close the sockets and end the threads of an interrupted consumer. What else goes wrong is logged."""
+    """Close the sockets and end the threads of an interrupted consumer. Further errors are logged."""
     consumer._guard.closed = True
     try:
         consumer._engine.abandon()
@@ -358,11 +359,11 @@ def _close_all(consumers: Iterable[Consumer]) -> None:
     for consumer in consumers:
         try:
             consumer.close(CLOSE_S)
-        except KafkaError as error:  # of a broker that is gone, while nothing is asked of it any more
+        except KafkaError as error:  # such as a broker that cannot be reached; nothing more is needed from it
             log.info("closing %r: %s", consumer, error)
 
 
-# --- clients of this process
+# --- the pool of this process
 
 
 _idle: list[RangeClient] = []
@@ -372,10 +373,10 @@ _idle_forks = fork_count()
 
 @contextmanager
 def borrow(**options: Any) -> Iterator[RangeClient]:
-    """A client with these options for this thread alone, one that served before if there is one.
+    """A client with these options for this thread alone; one that was returned before is used again.
 
-    For tasks that come one after the other in one process, as on the workers of a cluster: connections are shared
-    over time, and closed when no task came for `idle_close_s`. Takes what RangeClient takes.
+    For tasks that run one after the other in one process, as on the workers of a cluster: connections are shared over
+    time, and closed after `idle_close_s` without a task. Takes the arguments of RangeClient.
     """
     client = _take(options)
     try:
@@ -390,8 +391,9 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
             raise
 
 
-def _lock_of_this_process() -> threading.Lock:
-    """After a fork a new one, and nobody waits: another thread of the parent may have held the lock."""
+def _pool_lock() -> threading.Lock:
+    """Returns the lock of the pool; after a fork a new one, because a thread of the parent may have locked the old
+    one."""
     global _idle_lock, _idle_forks
     if _idle_forks != fork_count():
         _idle.clear()
@@ -401,7 +403,7 @@ def _lock_of_this_process() -> threading.Lock:
 
 def _take(options: dict[str, Any]) -> RangeClient:
     wanted = RangeClient(**options)
-    with _lock_of_this_process():
+    with _pool_lock():
         for number, client in enumerate(_idle):
             if (client.options, client.idle_close_s) == (wanted.options, wanted.idle_close_s):
                 return _idle.pop(number)
@@ -409,17 +411,17 @@ def _take(options: dict[str, Any]) -> RangeClient:
 
 
 def _give_back(client: RangeClient) -> None:
-    with _lock_of_this_process():
+    with _pool_lock():
         _idle.append(client)
-        old = _idle.pop(0) if len(_idle) > MOST_IDLE else None
+        old = _idle.pop(0) if len(_idle) > MAX_IDLE_CLIENTS else None
     if old is not None:
         old.close()
 
 
 @atexit.register
-def _close_waiting() -> None:
-    """The program ends: nobody will borrow these."""
-    with _lock_of_this_process():
+def _close_idle_clients() -> None:
+    """Close the clients of the pool at the end of the program."""
+    with _pool_lock():
         clients = [*_idle]
         _idle.clear()
     for client in clients:

@@ -1,4 +1,4 @@
-"""Offsets without a record, and why: what a range reader tells of them."""
+"""Offsets that gave no record, and why: what a range reader reports of them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MOST_GAPS = 10_000  # kept one by one; in a compacted partition there can be as many as records
+MAX_GAPS = 10_000  # kept one by one; a compacted partition can have as many as it has records
 
 
 class Gap(NamedTuple):
     """Offsets from `start` up to, not including, `end` that gave no record.
 
-    `reason`: `control` (transaction markers), `aborted` (records of aborted transactions), `retention` (deleted
-    before they could be read), `missing` (beyond the end of the log), `truncated` (the log lost its end while it was
-    being read), or `compaction`: none of these, so they were compacted away.
+    `reason` is one of `control` (transaction markers), `aborted` (records of aborted transactions), `retention`
+    (deleted before they were read), `missing` (beyond the end of the log), `truncated` (the log lost its end while it
+    was read), or `compaction`: none of these, so they were compacted.
     """
 
     start: int
@@ -23,13 +23,12 @@ class Gap(NamedTuple):
 
 
 class Gaps:
-    """Adds up gaps, in order: all in `counts`, the first MOST_GAPS one by one."""
+    """Adds up gaps, in order: all in `counts`, the first MAX_GAPS one by one."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: list[Gap] = []
-        self.complete = True
-        """Whether `first` has all of them."""
+        self.complete = True  # `first` has all of them
 
     def copy(self) -> Gaps:
         """Returns the same gaps in lists of their own."""
@@ -40,29 +39,29 @@ class Gaps:
         return copied
 
     def add(self, start: int, end: int, reason: str) -> None:
-        """Note a gap; it grows the last one if it goes on from there for the same reason."""
+        """Add a gap; it extends the last one if it follows directly and has the same reason."""
         if start >= end:
             return
         self.counts[reason] += end - start
         last = self.first[-1] if self.first else None
         if last is not None and (last.end, last.reason) == (start, reason):
             self.first[-1] = Gap(last.start, end, reason)
-        elif len(self.first) < MOST_GAPS:
+        elif len(self.first) < MAX_GAPS:
             self.first.append(Gap(start, end, reason))
         else:
             self.complete = False
 
     def explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
-        """Note gaps between records: of what was skipped the reason is known, the rest was compacted away."""
-        known = iter(sorted(set(skipped)))
-        reason = next(known, None)
+        """Add gaps between records. The reason is known for skipped offsets; the others were compacted."""
+        reasons = iter(sorted(set(skipped)))
+        reason = next(reasons, None)
         for start, end in gaps:
             at = start
             while reason is not None and reason[0] < end:
                 self.add(at, min(reason[0], end), "compaction")
                 self.add(max(at, reason[0]), min(reason[1], end), reason[2])
                 at = max(at, min(reason[1], end))
-                if reason[1] > end:  # goes on in the next gap
+                if reason[1] > end:  # it continues in the next gap
                     break
-                reason = next(known, None)
+                reason = next(reasons, None)
             self.add(at, end, "compaction")

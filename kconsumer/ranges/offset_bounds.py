@@ -1,4 +1,4 @@
-"""Points in a partition: what users give, and the offset that each stands for."""
+"""Points in a partition as users give them, and the offsets they stand for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def check(point: Point) -> None:
-    """ValueError unless it is EARLIEST, LATEST, an offset or a moment with a time zone."""
+    """Raise ValueError unless the point is EARLIEST, LATEST, an offset or a datetime with a time zone."""
     if isinstance(point, datetime):
         if point.tzinfo is None:
             raise ValueError(f"{point!r} has no time zone")
@@ -28,9 +28,10 @@ def check(point: Point) -> None:
 
 
 def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
-    """The offset in each partition that a point stands for; `first` and `last` are where partitions begin and end.
+    """Returns the offset in each partition that a point stands for; `first` and `last` are the ends of the partitions.
 
-    A moment is the first record of that time or later, the end if there is none. Offsets are taken as they are.
+    A datetime stands for the first record of that time or later, or for the end if there is none. Offsets are not
+    changed.
     """
     if isinstance(point, datetime):
         found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))

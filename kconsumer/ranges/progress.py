@@ -1,4 +1,4 @@
-"""A line on a terminal that says how far reading is."""
+"""A progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 24
 
 
 class ProgressLine:
-    """Called with what is done and what there is; draws at most ten times a second, and when all is done."""
+    """Called with the finished and the total count; draws at most ten times a second, and at the end."""
 
     def __init__(self, name: str, stream: TextIO, clock: Clock) -> None:
         self._name = name
@@ -22,7 +22,7 @@ class ProgressLine:
         self._length = 0
 
     def __call__(self, done: int, total: int) -> None:
-        """Draw, if it is time to."""
+        """Draw the line if enough time has passed."""
         now = self._clock.now()
         if done < total and now - self._drawn < REDRAW_MS:
             return
@@ -34,7 +34,7 @@ class ProgressLine:
             self.end()
 
     def end(self) -> None:
-        """Leave the line as it is; what is written next does not overwrite it."""
+        """Keep the line as it is; what is written next does not overwrite it."""
         if self._length:
             self._write("\n")
             self._length = 0
@@ -44,7 +44,7 @@ class ProgressLine:
         self._stream.flush()
 
     def text(self, done: int, total: int, seconds: float) -> str:
-        """The line after so many seconds."""
+        """Returns the line after this many seconds."""
         share = done / total if total else 1.0
         bar = ("█" * round(WIDTH * share)).ljust(WIDTH, "░")
         rate = done / seconds if seconds > 0 else 0.0

@@ -1,6 +1,6 @@
-"""read_range and RangeReader: the records of one partition between two points, and what became of every other offset.
+"""read_range and RangeReader: the records of one partition between two points, and the reasons of all other offsets.
 
-Decides where a range begins and ends, what is done about records that are gone, and why an offset gave no record.
+Decides where a range starts and ends, what follows when records were deleted, and why an offset gave no record.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Gap", "RangeReader", "read_range"]
 
 OnDataLoss = Literal["error", "skip"]
 Schema = Literal["kconsumer", "spark"]
-LONGEST_POLL_S = 0.5
+MAX_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How a range is to be read. Raises ValueError for what makes no sense."""
+    """How a range is read. Raises ValueError for values that make no sense."""
 
     columns: Iterable[str] | None = None
     schema: Schema = "kconsumer"
@@ -64,16 +64,17 @@ def read_range(
     on_data_loss: OnDataLoss = "error",
     **options: Any,
 ) -> RangeReader:
-    """The records of one partition with offsets from `start` up to, not including, `end`, as Arrow batches.
+    """Returns the records of one partition with offsets from `start` up to, not including, `end`, as Arrow batches.
 
     Both ends are offsets, `EARLIEST`, `LATEST` (as of now; with read_committed the last stable offset) or a `datetime`
-    with a time zone (the first record of that time or later). `columns` of `kconsumer.arrow`, or with `schema="spark"`
-    those of Spark's Kafka source, to the letter of its types. A batch ends with the row that reaches `max_bytes`.
+    with a time zone (the first record of that time or later). `columns` are those of `kconsumer.arrow`, or with
+    `schema="spark"` those of Spark's Kafka source with exactly its types. A batch ends with the row that reaches
+    `max_bytes`.
 
-    Offsets that are not in the log (any more) raise OffsetOutOfRangeError or LogTruncationError, now or when reading
-    comes to them; with `on_data_loss="skip"` they are listed in `gaps`. A range that goes beyond the last stable offset
-    with read_committed is waited for; TimeoutError when nothing comes for `default_api_timeout_ms`. `options` are those
-    of `Consumer`. To read many ranges, take a `RangeClient`.
+    Offsets that are not in the log raise OffsetOutOfRangeError or LogTruncationError, now or when they are reached;
+    with `on_data_loss="skip"` they are listed in `gaps`. With read_committed, a range beyond the last stable offset
+    waits for it; TimeoutError when there is no progress for `default_api_timeout_ms`. `options` are those of
+    `Consumer`. To read many ranges, use a `RangeClient`.
     """
     limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
@@ -87,10 +88,10 @@ def read_range(
 
 
 class RangeReader:
-    """Iterates over the Arrow batches of a range; ends itself after the last one, or with `close()` or `with`.
+    """Iterates over the Arrow batches of a range; ends after the last one, or with `close()` or `with`.
 
-    `start_offset` and `end_offset` are the range as found at the beginning, `next_offset` is where reading goes on.
-    `log_start_offset`, `high_watermark` and (with read_committed) `last_stable_offset` are as of the last fetch.
+    `start_offset` and `end_offset` are the range as found at the beginning; reading continues at `next_offset`.
+    `log_start_offset`, `high_watermark` and (with read_committed) `last_stable_offset` are those of the last fetch.
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class RangeReader:
         self._client = client
         self._limits = limits
         self._gaps = Gaps()
-        self._rest = "missing"  # why the range ends before its end
+        self._end_reason = "missing"  # the reason of the gap between the readable end and the end
         self._positioned: Consumer | None = None  # the consumer that is known to be positioned at `next_offset`
         self._clock = Clock()
-        self._find(start, end)
+        self._locate(start, end)
 
-    # --- beginning -------------------------------------------------------------------------------------------------
+    # --- start -----------------------------------------------------------------------------------------------------
 
-    def _find(self, start: Point, end: Point) -> None:
-        """Look up what there is, and seek."""
+    def _locate(self, start: Point, end: Point) -> None:
+        """Look up the offsets of the range and of the log, and seek."""
         tp, consumer = self.partition, self._client.consumer
         for point in (start, end):
             offset_bounds.check(point)
@@ -123,38 +124,39 @@ class RangeReader:
         if self._client.read_committed:
             self.last_stable_offset = last[tp]
         self.start_offset = self.next_offset = offset_bounds.resolve(consumer, start, first, last)[tp]
-        self.end_offset = self._reachable = offset_bounds.resolve(consumer, end, first, last)[tp]
+        self.end_offset = self._readable_end = offset_bounds.resolve(consumer, end, first, last)[tp]
         if self.start_offset > self.end_offset and not isinstance(start, int):
-            self.start_offset = self.next_offset = self.end_offset  # the latest record is later than a fixed end
+            self.start_offset = self.next_offset = self.end_offset  # the fixed end is before a start that was looked up
         if self.next_offset < self.end_offset:
             self._check_log(isinstance(end, int))
             self._seek()
         elif self.next_offset > self.end_offset:
-            self._beyond(self.next_offset)
+            self._check_data_loss(self.next_offset)
 
     def _check_log(self, fixed_end: bool) -> None:
-        """Find out what of the range is not there, and lose it or raise."""
+        """Skip the part of the range that is not in the log, or raise."""
         if self.next_offset < self.log_start_offset:
-            self._lose(min(self.log_start_offset, self.end_offset))
+            self._skip_deleted(min(self.log_start_offset, self.end_offset))
         if fixed_end and not self._client.read_committed and self.end_offset > self.high_watermark:
-            self._beyond(self.end_offset)
-            self._reachable = max(self.next_offset, self.high_watermark)
+            self._check_data_loss(self.end_offset)
+            self._readable_end = max(self.next_offset, self.high_watermark)
 
-    def _beyond(self, offset: int) -> None:
+    def _check_data_loss(self, offset: int) -> None:
+        """Raise OffsetOutOfRangeError for an end beyond the log, unless data loss is skipped."""
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
-                f"{self.partition} ends at offset {self.high_watermark}, so there is no range with {offset} as one of"
-                ' its ends; end it there, or give on_data_loss="skip"',
+                f"{self.partition} ends at offset {self.high_watermark}, so it has no offset {offset}; end the range"
+                ' there, or set on_data_loss="skip"',
                 {self.partition: offset},
             )
 
-    def _lose(self, until: int) -> None:
-        """What lies before `until` was deleted: note it, or raise."""
+    def _skip_deleted(self, until: int) -> None:
+        """Skip the deleted records before `until`, or raise."""
         tp = self.partition
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
                 f"{tp} begins at offset {self.log_start_offset}: the records from {self.next_offset} on have been"
-                ' deleted; start there, or give on_data_loss="skip"',
+                ' deleted; start there, or set on_data_loss="skip"',
                 {tp: self.next_offset},
             )
         gaps = self._gaps.copy()
@@ -163,24 +165,24 @@ class RangeReader:
 
     def _seek(self) -> None:
         consumer = self._client.consumer
-        if self.next_offset < self._reachable:
+        if self.next_offset < self._readable_end:
             consumer.assign([self.partition])
             consumer.seek(self.partition, self.next_offset)
             consumer.resume(self.partition)
             self._positioned = consumer
 
-    # --- what is known ---------------------------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of every batch, as kconsumer names them."""
+        """The names of the columns of every batch, as in `kconsumer.arrow`."""
         return self._limits.names
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """The offsets before `next_offset` that gave no record, and why; neighbours of one reason are one gap.
+        """The offsets before `next_offset` that gave no record, and why; adjacent offsets with one reason are one gap.
 
-        The first 10,000 of them; `skipped` counts all.
+        Only the first 10,000 gaps; `skipped` counts all.
         """
         return tuple(self._gaps.first)
 
@@ -195,7 +197,7 @@ class RangeReader:
         return self
 
     def __next__(self) -> RecordBatch:
-        while self.next_offset < self._reachable:
+        while self.next_offset < self._readable_end:
             if self.ended:
                 raise StateError(
                     f"the range of {self.partition} was closed at offset {self.next_offset}, or another one was opened"
@@ -203,14 +205,14 @@ class RangeReader:
                 )
             with self._client.in_use():
                 batch, reached, gaps, consumer = self._read()
-            # No call may stand between here and the return. Ctrl-C and other signal handlers raise at calls: one of
-            # them above leaves all as it was, and the step is done again. One in between would lose the batch.
+            # There must be no call between here and the return. Ctrl-C and other signal handlers raise at calls. After
+            # one above, nothing has changed and the step is repeated; one in between would lose the batch.
             self._gaps, self._positioned, self.next_offset = gaps, consumer, reached
             if batch is not None:
                 return batch
         gaps, end = self._gaps.copy(), max(self.next_offset, self.end_offset)
-        gaps.add(max(self._reachable, self.next_offset), self.end_offset, self._rest)
-        self._gaps, self.next_offset, self._reachable = gaps, end, end
+        gaps.add(max(self._readable_end, self.next_offset), self.end_offset, self._end_reason)
+        self._gaps, self.next_offset, self._readable_end = gaps, end, end
         self.close()
         raise StopIteration
 
@@ -226,62 +228,62 @@ class RangeReader:
         except OffsetOutOfRangeError as error:
             self._recover(error)
             return None, self.next_offset, self._gaps, consumer
-        batch = records.to_arrow(self._limits.names, ends={tp: self._reachable})
-        moved = records.next_offsets().get(tp)
-        reached = self.next_offset if moved is None else min(moved.offset, self._reachable)
-        gaps, passed = self._gaps, batch.gaps(self.next_offset, reached)
-        if passed:
+        batch = records.to_arrow(self._limits.names, ends={tp: self._readable_end})
+        next_position = records.next_offsets().get(tp)
+        reached = self.next_offset if next_position is None else min(next_position.offset, self._readable_end)
+        gaps, passed_over = self._gaps, batch.gaps(self.next_offset, reached)
+        if passed_over:
             gaps = gaps.copy()
-            gaps.explain(passed, records.skipped().get(tp, ()))
-        self._look_at_log()
-        if reached >= self._reachable:
+            gaps.explain(passed_over, records.skipped().get(tp, ()))
+        self._update_log_offsets()
+        if reached >= self._readable_end:
             consumer.pause(tp)
         if not batch:
             return None, reached, gaps, consumer
         return SparkBatch(batch) if self._limits.schema == "spark" else batch, reached, gaps, consumer
 
     def _poll(self) -> ConsumerRecords:
-        """Records, or a position that moved. TimeoutError when there is neither for too long."""
-        timer = Timer(self._clock, self._client.patience_ms)
+        """Returns records, or a position that moved. Raises TimeoutError when there is neither for too long."""
+        timer = Timer(self._clock, self._client.timeout_ms)
         while True:
-            records = self._client.consumer._poll(LONGEST_POLL_S, self._limits.max_rows, self._limits.max_bytes)
+            records = self._client.consumer._poll(MAX_POLL_S, self._limits.max_rows, self._limits.max_bytes)
             if records or records.next_offsets():
                 return records
             if timer.expired:
                 raise TimeoutError(
-                    f"nothing came for {self._client.patience_ms / 1000:g} s while reading {self.partition} at offset"
-                    f" {self.next_offset} of {self._reachable}"
+                    f"no data for {self._client.timeout_ms / 1000:g} s while reading {self.partition} at offset"
+                    f" {self.next_offset} of {self._readable_end}"
                 )
 
-    def _look_at_log(self) -> None:
+    def _update_log_offsets(self) -> None:
         engine = self._client.consumer._engine
         with engine.lock:
             state = engine.components.subscription.get(self.partition)
-        self.high_watermark = _newer(state.high_watermark, self.high_watermark)
-        self.log_start_offset = _newer(state.log_start_offset, self.log_start_offset)
+        self.high_watermark = _or_else(state.high_watermark, self.high_watermark)
+        self.log_start_offset = _or_else(state.log_start_offset, self.log_start_offset)
         if self._client.read_committed:
             self.last_stable_offset = state.last_stable_offset
 
     def _recover(self, error: OffsetOutOfRangeError) -> None:
-        """The position is not in the log (any more): lose what is gone and go on behind it, or raise."""
+        """Handle a position that is not in the log: skip the lost part and continue after it, or raise."""
         tp, consumer = self.partition, self._client.consumer
         truncated = isinstance(error, LogTruncationError)
         self.log_start_offset = consumer.beginning_offsets([tp])[tp]
         end = consumer.end_offsets([tp])[tp]
         if self.log_start_offset > self.next_offset:
-            self._lose(min(self.log_start_offset, self._reachable))
-        elif self._limits.on_data_loss == "error" or not (truncated or end < self._reachable):
+            self._skip_deleted(min(self.log_start_offset, self._readable_end))
+        elif self._limits.on_data_loss == "error" or not (truncated or end < self._readable_end):
             raise error
-        if end < self._reachable:
-            self._reachable, self._rest = max(self.next_offset, end), "truncated"
-        self._seek()  # without the epoch of what was read: a log that grew again is read as it is now
+        if end < self._readable_end:
+            self._readable_end, self._end_reason = max(self.next_offset, end), "truncated"
+        self._seek()  # without a leader epoch: a truncated log that has grown again is read as it is now
 
     def close(self) -> None:
-        """End the range; a client that was made for it closes its connections. May be called again."""
+        """End the range, and close the connections of a client that was created for it. May be called again."""
         if self.owns_client:
             self._client.close()
         else:
-            self._client.closed_by(self)
+            self._client.close_range(self)
         self.ended = True
 
     def __enter__(self) -> Self:
@@ -296,11 +298,11 @@ class RangeReader:
         client = getattr(self, "_client", None)
         if client is not None and not self.ended and not self.owns_client:
             self.ended = True
-            client.watch()  # nobody will end the range, but the connections need not stay for it
+            client.start_idle_timer()  # the range is never closed, so the idle timer must not wait for it
 
     def __repr__(self) -> str:
         return f"<RangeReader {self.partition} at {self.next_offset} of {self.end_offset}>"
 
 
-def _newer(found: int | None, before: int) -> int:
+def _or_else(found: int | None, before: int) -> int:
     return before if found is None else found

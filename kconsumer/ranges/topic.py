@@ -1,7 +1,7 @@
-"""read_topic and scan_topic: all partitions of a topic between two points, as one table or batch after batch.
+"""read_topic and scan_topic: all partitions of a topic between two points, as one table or batch by batch.
 
-Decides which partitions are read side by side, how many batches may wait to be taken, and how it all ends: whatever
-happens, no thread is left behind.
+Decides which partitions are read in parallel and how many batches may wait to be returned. However reading ends, no
+thread is left running.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client import RangeClient
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.reader import LONGEST_POLL_S, Limits, Schema
+from kconsumer.ranges.reader import MAX_POLL_S, Limits, Schema
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import TopicPartition
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 Progress = Callable[[int, int], object] | bool | None
 Found = queue.SimpleQueue["Step | BaseException | None"]
-Step = tuple[RecordBatch | None, int]  # and how many offsets it went on
-MOST_THREADS = 4
-LEAST_MEMORY = 8 << 20  # of the fetched data of each thread
-WAITING_BATCHES = 2  # of each thread, until it waits for them to be taken
+Step = tuple[RecordBatch | None, int]  # a batch, and how many offsets it advanced
+MAX_THREADS = 4
+MIN_MEMORY = 8 << 20  # of the fetched data of each thread
+MAX_WAITING_BATCHES = 2  # per thread, before it waits until they are taken
 
 
 def read_topic(
@@ -48,16 +48,16 @@ def read_topic(
     max_rows: int = 200_000,
     **options: Any,
 ) -> Table:
-    """All records of a topic's partitions between two points, as a table in memory.
+    """Returns all records of a topic's partitions between two points, as a table in memory.
 
-    `start` and `end` are `earliest`, `latest` (as of now), an offset (clipped to what each partition holds) or a
-    `datetime` with a time zone: the first record of that time or later. Records of one partition come in order.
-    `progress`: a line on the terminal if stderr is one; True for it anywhere, False for nowhere, or a function, called
-    with how many offsets are done and how many there are. `threads` read side by side, by default as many as there
-    are processors, up to four. `options` are those of `Consumer`.
+    `start` and `end` are `earliest`, `latest` (as of now), an offset (limited to what each partition contains) or a
+    `datetime` with a time zone: the first record of that time or later. Records of one partition are in order.
+    `progress` is by default a line on stderr if that is a terminal; True writes it in any case, False never, and a
+    function is called with the finished and the total count of offsets. `threads` read in parallel, by default one per
+    processor, at most four. `options` are those of `Consumer`.
 
-    Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if nothing comes for
-    `default_api_timeout_ms`, ValueError if there is no such topic.
+    Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if there is no progress
+    for `default_api_timeout_ms`, ValueError if the topic does not exist.
     """
     with scan_topic(
         topic,
@@ -90,9 +90,9 @@ def scan_topic(
     max_rows: int = 20_000,
     **options: Any,
 ) -> TopicReader:
-    """What `read_topic` reads, batch after batch as they are iterated over, in bounded memory.
+    """Returns an iterator over the batches of what `read_topic` reads, in bounded memory.
 
-    Takes what `read_topic` takes. Leaving the `with` block early, or `close()`, ends reading and its threads.
+    It takes the arguments of `read_topic`. Leaving the `with` block early, or `close()`, ends reading and its threads.
     """
     limits = Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
@@ -100,17 +100,17 @@ def scan_topic(
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    with client:  # it only asks; whoever reads has a share of the memory, and connections of its own
+    with client:  # for offsets only; each thread reads with its own connections and its share of the memory
         ranges = find_ranges(client, topic, start, end)
-    shares = share_out(ranges, threads or min(os.cpu_count() or 1, MOST_THREADS))
-    memory = max(client.config.buffer_memory // max(len(shares), 1), LEAST_MEMORY)
+    shares = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
+    memory = max(client.config.buffer_memory // max(len(shares), 1), MIN_MEMORY)
     work = [(client.with_options(buffer_memory=memory), share) for share in shares]
     total = sum(after - at for at, after in ranges.values())
-    return TopicReader(limits, work, show(progress, topic), total)
+    return TopicReader(limits, work, progress_callback(progress, topic), total)
 
 
-def show(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
-    """Whom to tell how far reading is."""
+def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
+    """Returns the function that is called with the progress, or None."""
     if callable(progress):
         return progress
     wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
@@ -118,10 +118,10 @@ def show(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
 
 
 def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ranges:
-    """The offsets to read of each partition; never the end before the start."""
+    """Returns the offsets to read of each partition; the end is never before the start."""
     found = client.topics([topic]).get(topic)
     if found is None:
-        raise ValueError(f"there is no topic {topic!r} on {client.options['bootstrap_servers']}")
+        raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
     partitions = sorted(TopicPartition(topic, info.partition) for info in found.partitions)
     first, last = client.beginning_offsets(partitions), client.end_offsets(partitions)
     starts = offset_bounds.resolve(client.consumer, start, first, last)
@@ -130,10 +130,10 @@ def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ra
     return {tp: (clipped[tp], max(clipped[tp], min(ends[tp], last[tp]))) for tp in partitions}
 
 
-def share_out(ranges: Ranges, most: int) -> list[Ranges]:
-    """The ranges that are not empty in at most so many shares of about as many offsets."""
-    shares: list[Ranges] = [{} for _ in range(most)]
-    sizes = [0] * most
+def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
+    """Split the ranges that are not empty into at most `count` shares with about as many offsets each."""
+    shares: list[Ranges] = [{} for _ in range(count)]
+    sizes = [0] * count
     for tp, (at, after) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
         if at < after:
             smallest = sizes.index(min(sizes))
@@ -142,7 +142,7 @@ def share_out(ranges: Ranges, most: int) -> list[Ranges]:
     return [share for share in shares if share]
 
 
-def steps_of(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Step]:
+def read_share(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Step]:
     """Read ranges of several partitions, each until its end."""
     ends = {tp: after for tp, (_, after) in share.items()}
     left = {tp: at for tp, (at, _) in share.items()}
@@ -165,22 +165,22 @@ def steps_of(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Ste
 
 
 def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limits) -> ConsumerRecords:
-    """Records, or positions that moved. TimeoutError when there are neither for too long."""
-    timer = Timer(Clock(), client.patience_ms)
+    """Returns records, or positions that moved. Raises TimeoutError when there are neither for too long."""
+    timer = Timer(Clock(), client.timeout_ms)
     while True:
-        records = client.consumer._poll(LONGEST_POLL_S, limits.max_rows, limits.max_bytes)
+        records = client.consumer._poll(MAX_POLL_S, limits.max_rows, limits.max_bytes)
         if records.next_offsets():
             return records
         if timer.expired:
             where = ", ".join(f"{tp} at offset {at}" for tp, at in left.items())
-            raise TimeoutError(f"nothing came for {client.patience_ms / 1000:g} s while reading {where}")
+            raise TimeoutError(f"no data for {client.timeout_ms / 1000:g} s while reading {where}")
 
 
 class _Exchange:
     """What the reading threads and the caller share.
 
-    Made of parts that Ctrl-C cannot leave locked. `queue.Queue` and `threading.Event` run as Python code that holds a
-    lock: an exception in the middle of it would keep the lock, and `close()` would wait for ever.
+    Its parts cannot be left locked by Ctrl-C. `queue.Queue` and `threading.Event` are Python code that holds a lock: an
+    exception during it would keep the lock, and `close()` would wait for ever.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -190,27 +190,27 @@ class _Exchange:
         self.make_room(capacity)
 
     def put(self, step: Step) -> None:
-        """Hand a step to the caller, as soon as it has taken enough of those before."""
+        """Pass a step to the caller, as soon as it has taken enough earlier ones."""
         self._room.get()
         self.found.put(step)
 
     def make_room(self, count: int) -> None:
-        """Let the threads put this many steps more."""
+        """Let the threads put this many more steps."""
         for _ in range(count):
             self._room.put(None)
 
 
 def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange) -> None:
-    """In a thread: read a share until its end, or until the exchange is stopped."""
+    """Read a share until its end or until the exchange is stopped; runs in a thread."""
     try:
         if exchange.stopped:
             return
-        for step in steps_of(client, share, limits):
+        for step in read_share(client, share, limits):
             exchange.put(step)
             if exchange.stopped:
                 return
         exchange.found.put(None)
-    except BaseException as error:  # Ctrl-C does not come here: it is for the main thread
+    except BaseException as error:  # never Ctrl-C, which is raised in the main thread
         if not exchange.stopped:
             exchange.found.put(error)
     finally:
@@ -219,7 +219,7 @@ def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange
 
 
 class TopicReader:
-    """Iterates over the Arrow batches of a topic; ends itself after the last one, or with `close()` or `with`."""
+    """Iterates over the Arrow batches of a topic; ends after the last one, or with `close()` or `with`."""
 
     def __init__(
         self,
@@ -233,14 +233,14 @@ class TopicReader:
         self._limits = limits
         self._progress = progress
         self._work = work
-        self._incomplete = ""  # why no batch comes any more, although the topic was not read to its end
-        self._exchange = _Exchange(WAITING_BATCHES * len(work))
+        self._incomplete = ""  # why there are no more batches although the topic was not read to its end
+        self._exchange = _Exchange(MAX_WAITING_BATCHES * len(work))
         self._threads: list[threading.Thread] = []
-        self._steps = self._one_by_one() if len(work) < 2 else self._side_by_side()
+        self._steps = self._read_in_caller() if len(work) < 2 else self._read_in_threads()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, as kconsumer names them."""
+        """The names of the columns, as in `kconsumer.arrow`."""
         return self._limits.names
 
     def __iter__(self) -> Iterator[RecordBatch]:
@@ -249,7 +249,7 @@ class TopicReader:
     def __next__(self) -> RecordBatch:
         if self._incomplete:
             raise StateError(
-                f"{self._incomplete} at {self.done} of {self.total} offsets: what follows was not read; call"
+                f"{self._incomplete} at {self.done} of {self.total} offsets: the rest was not read; call"
                 " scan_topic() again to read it"
             )
         try:
@@ -266,11 +266,11 @@ class TopicReader:
         self._finish()
         raise StopIteration
 
-    def _one_by_one(self) -> Iterator[Step]:
+    def _read_in_caller(self) -> Iterator[Step]:
         for client, share in self._work:
-            yield from steps_of(client, share, self._limits)
+            yield from read_share(client, share, self._limits)
 
-    def _side_by_side(self) -> Iterator[Step]:
+    def _read_in_threads(self) -> Iterator[Step]:
         for number, (client, share) in enumerate(self._work):
             arguments = (client, share, self._limits, self._exchange)  # not self: see __del__
             thread = threading.Thread(target=_run, args=arguments, name=f"kconsumer-topic-{number}", daemon=True)
@@ -288,7 +288,7 @@ class TopicReader:
                 yield found
 
     def close(self) -> None:
-        """End reading: when it returns, there are no threads and no connections. May be called again."""
+        """End reading. When it returns, there are no threads and no connections. May be called again."""
         if self.done < self.total and not self._incomplete:
             self._incomplete = "the reader was closed"
         self._finish()
@@ -304,7 +304,7 @@ class TopicReader:
                 thread.join(0.01)
         for client, _ in self._work:
             client.close()
-        # Not before: a close() that was interrupted is done again.
+        # Last: after an interruption close() is called again and needs them.
         self._steps, self._threads, self._exchange.found = iter(()), [], queue.SimpleQueue()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()

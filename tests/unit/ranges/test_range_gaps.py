@@ -59,9 +59,9 @@ def test_every_offset_has_its_reason() -> None:
 
 
 def test_a_bounded_list() -> None:
-    """Beyond MOST_GAPS they are counted, not kept."""
+    """Beyond MAX_GAPS they are counted, not kept."""
     found = Gaps()
-    for n in range(gaps_module.MOST_GAPS + 5):
+    for n in range(gaps_module.MAX_GAPS + 5):
         found.add(2 * n, 2 * n + 1, "compaction")
-    assert (gaps_module.MOST_GAPS, False) == (len(found.first), found.complete)
-    assert {"compaction": gaps_module.MOST_GAPS + 5} == found.counts
+    assert (gaps_module.MAX_GAPS, False) == (len(found.first), found.complete)
+    assert {"compaction": gaps_module.MAX_GAPS + 5} == found.counts

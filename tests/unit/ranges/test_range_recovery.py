@@ -41,10 +41,10 @@ class Log:
     def resume(self, *partitions: TopicPartition) -> None:
         """Nothing to do."""
 
-    def closed_by(self, reader: RangeReader) -> None:
+    def close_range(self, reader: RangeReader) -> None:
         """Nothing to do."""
 
-    def watch(self) -> None:
+    def start_idle_timer(self) -> None:
         """Nothing to do."""
 
 

@@ -6,7 +6,7 @@ import io
 
 from kconsumer import TopicPartition
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.topic import share_out
+from kconsumer.ranges.topic import split_ranges
 from kconsumer.testing.clock import VirtualClock
 
 
@@ -17,16 +17,16 @@ def ranges(*sizes: int) -> dict[TopicPartition, tuple[int, int]]:
 
 def test_shares_are_about_the_same() -> None:
     """The largest come first; each goes to the smallest share; empty ranges go nowhere."""
-    shares = share_out(ranges(5, 100, 0, 60, 50), 2)
+    shares = split_ranges(ranges(5, 100, 0, 60, 50), 2)
     assert [[1, 0], [3, 4]] == [[tp.partition for tp in share] for share in shares]
     assert [{TopicPartition("t", 1): (10, 110), TopicPartition("t", 0): (10, 15)}] == shares[:1]
 
 
 def test_no_more_shares_than_partitions() -> None:
     """A share that would have nothing to read is none."""
-    assert 2 == len(share_out(ranges(1, 1), 8))
-    assert [] == share_out(ranges(0, 0), 3)
-    assert [] == share_out({}, 3)
+    assert 2 == len(split_ranges(ranges(1, 1), 8))
+    assert [] == split_ranges(ranges(0, 0), 3)
+    assert [] == split_ranges({}, 3)
 
 
 def test_progress_line() -> None:
