@@ -76,7 +76,7 @@ def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
     group.answer(group.until("JoinGroup"), group.joined(leader=True))
     assert [] == group.poll()
     group.learn({"t": 2, "unknown": 1})
-    group.metadata._keep_refreshes(1 << 30)
+    group.metadata._complete_refreshes(1 << 30)
     (assignment,) = group.until("SyncGroup").message.assignments
     topics = [topic.topic for topic in decode_assignment(assignment.assignment).assigned_partitions]
     assert ["t", "unknown"] == topics
