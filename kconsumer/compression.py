@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, max_zstd_size
 from kconsumer._core.decompressor import use_library
 from kconsumer._core.fetch import DecompressionError as DecompressionError
 from kconsumer._core.fetch import OutputLimitError as OutputLimitError
@@ -255,7 +255,7 @@ def _unzstd(data: Packed, limit: int) -> Plain:
     context = _cache.context
     if context is None:
         context = _cache.context = zstandard.ZstdDecompressor()
-    max_size = zstd_most(data)
+    max_size = max_zstd_size(data)
     output_size = _step(len(data), limit) if max_size > _ZSTD_BLOCK_BYTES else min(_cache.output_size, limit + 1)
     if 0 < max_size <= output_size + _ZSTD_BLOCK_BYTES:  # otherwise the output is too large, or it is not one frame
         try:

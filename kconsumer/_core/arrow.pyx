@@ -1,7 +1,7 @@
-"""Columns handed out through the Arrow C data and stream interfaces, as the capsules that Python libraries exchange.
+"""Exports columns through the Arrow C data and stream interfaces, as the capsules that Python libraries exchange.
 
-No Arrow library is needed for it. Exported arrays hold references to the columns' blocks and free what is their own
-when their consumer releases them, or when a capsule dies that nobody consumed.
+No Arrow library is needed. Exported arrays hold references to the columns' blocks. They free these when their consumer
+releases them, or when a capsule that was not consumed is deallocated.
 """
 
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
@@ -14,12 +14,12 @@ from kconsumer._core.arrow_columns cimport (
     KC_NULLABLE,
     KC_ROOT,
     KC_TYPES,
-    MOST_CHILDREN,
+    MAX_CHILDREN,
     Column,
     Columns,
     kc_count_up,
     kinds_of,
-    let_go,
+    release_column,
 )
 
 
@@ -52,11 +52,11 @@ cdef extern from "arrow_abi.h" nogil:
 
 
 cdef struct ArrayHolder:
-    # What an exported array points to. Children lie in it, but a consumer may move them out of it and keep them.
+    # The memory that an exported array points to. It contains the children; a consumer may move a child and keep it.
     Column* column
     const void* buffers[3]
-    ArrowArray* pointers[MOST_CHILDREN]
-    ArrowArray children[MOST_CHILDREN]
+    ArrowArray* pointers[MAX_CHILDREN]
+    ArrowArray children[MAX_CHILDREN]
 
 
 cdef void release_array(ArrowArray* array) noexcept nogil:
@@ -65,13 +65,13 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
     for i in range(holder.column.n_children):
         if holder.children[i].release != NULL:
             holder.children[i].release(&holder.children[i])
-    let_go(holder.column)
+    release_column(holder.column)
     free(holder)
     array.release = NULL
 
 
 cdef int export_array(Column* column, ArrowArray* out) noexcept nogil:
-    """Let `out`, all zeros, show the column. ENOMEM, and still nothing to release, without memory."""
+    """Export the column to `out`, which is zeroed. Returns ENOMEM, with nothing to release, if memory is exhausted."""
     cdef ArrayHolder* holder = <ArrayHolder*> calloc(1, sizeof(ArrayHolder))
     cdef int i
     if holder == NULL:
@@ -97,8 +97,8 @@ cdef int export_array(Column* column, ArrowArray* out) noexcept nogil:
 
 
 cdef struct SchemaHolder:
-    ArrowSchema* pointers[MOST_CHILDREN]
-    ArrowSchema children[MOST_CHILDREN]
+    ArrowSchema* pointers[MAX_CHILDREN]
+    ArrowSchema children[MAX_CHILDREN]
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:
@@ -112,7 +112,7 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 
 
 cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) noexcept nogil:
-    """Describe the type `kind`, or for KC_ROOT rows of the columns `kinds`, in `out`, all zeros."""
+    """Export the type `kind`, or for KC_ROOT the rows of the columns `kinds`, to `out`, which is zeroed."""
     cdef SchemaHolder* holder = <SchemaHolder*> calloc(1, sizeof(SchemaHolder))
     cdef int i
     if holder == NULL:
@@ -141,7 +141,7 @@ cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) 
 
 
 cdef object new_capsule(size_t size, const char* name, void* destructor):
-    """A capsule of `size` zero bytes, which knows from the start how to get rid of them."""
+    """Return a capsule of `size` zero bytes with a destructor that frees them."""
     cdef void* content = calloc(1, size)
     if content == NULL:
         raise MemoryError()
@@ -174,7 +174,7 @@ cdef void drop_stream(object capsule) noexcept:
 
 
 def array_capsule(Columns columns not None):
-    """A new `arrow_array` capsule of the rows; as often as wanted, without copying them."""
+    """Return a new `arrow_array` capsule of the rows, without a copy. May be called any number of times."""
     cdef ArrowArray* array
     capsule = new_capsule(sizeof(ArrowArray), "arrow_array", <void*> drop_array)
     array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
@@ -184,8 +184,8 @@ def array_capsule(Columns columns not None):
 
 
 def schema_capsule(tuple names not None):
-    """A new `arrow_schema` capsule of rows of these columns."""
-    cdef int kinds[MOST_CHILDREN]
+    """Return a new `arrow_schema` capsule of rows with these columns."""
+    cdef int kinds[MAX_CHILDREN]
     cdef int count = kinds_of(names, kinds)
     capsule = new_capsule(sizeof(ArrowSchema), "arrow_schema", <void*> drop_schema)
     if export_schema(KC_ROOT, kinds, count, <ArrowSchema*> PyCapsule_GetPointer(capsule, "arrow_schema")):
@@ -194,11 +194,11 @@ def schema_capsule(tuple names not None):
 
 
 cdef struct StreamHolder:
-    int kinds[MOST_CHILDREN]
+    int kinds[MAX_CHILDREN]
     int width
     Py_ssize_t next
     Py_ssize_t count
-    Column* parts[1]       # as many as `count` says
+    Column* parts[1]       # `count` items
 
 
 cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
@@ -208,14 +208,14 @@ cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogi
 
 
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
-    """The next part; after the last one an array that is released already."""
+    """Export the next part; after the last one, a released array."""
     cdef StreamHolder* holder = <StreamHolder*> stream.private_data
     memset(out, 0, sizeof(ArrowArray))
     if holder.next == holder.count:
         return 0
     if export_array(holder.parts[holder.next], out):
         return ENOMEM
-    let_go(holder.parts[holder.next])
+    release_column(holder.parts[holder.next])
     holder.parts[holder.next] = NULL
     holder.next += 1
     return 0
@@ -229,13 +229,13 @@ cdef void release_stream(ArrowArrayStream* stream) noexcept nogil:
     cdef StreamHolder* holder = <StreamHolder*> stream.private_data
     cdef Py_ssize_t i
     for i in range(holder.next, holder.count):
-        let_go(holder.parts[i])
+        release_column(holder.parts[i])
     free(holder)
     stream.release = NULL
 
 
 def stream_capsule(list parts not None, tuple names not None):
-    """A new `arrow_array_stream` capsule that gives out `parts`, Columns of these names."""
+    """Return a new `arrow_array_stream` capsule of `parts`, Columns with these names."""
     cdef StreamHolder* holder
     cdef ArrowArrayStream* stream
     cdef Columns part

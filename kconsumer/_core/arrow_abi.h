@@ -1,5 +1,4 @@
-/* What Arrow libraries exchange: the structs of the Arrow C data, stream and PyCapsule interfaces, the columns we
- * hand out in terms of them, and a counter that may be moved from any thread.
+/* The structs of the Arrow C data and stream interfaces, our columns in these terms, and an atomic reference count.
  * https://arrow.apache.org/docs/format/CDataInterface.html
  */
 #ifndef KCONSUMER_ARROW_ABI_H
@@ -33,7 +32,7 @@ struct ArrowArrayStream {
 
 enum { KC_NULLABLE = 2 };       /* ArrowSchema.flags */
 
-/* The columns, in the order of the schema; then what is inside of `headers`; then all of it. */
+/* The columns, in the order of the schema; then the children of `headers`; then the root. */
 enum {
     KC_KEY, KC_VALUE, KC_TOPIC, KC_PARTITION, KC_OFFSET, KC_TIMESTAMP, KC_TIMESTAMP_TYPE, KC_HEADERS, KC_LEADER_EPOCH,
     KC_COLUMNS,
@@ -67,7 +66,7 @@ static inline void kc_count_up(long *count)
     __atomic_add_fetch(count, 1, __ATOMIC_RELAXED);
 }
 
-/* What is left. */
+/* Decrement; returns the new count. */
 static inline long kc_count_down(long *count)
 {
     return __atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL);

@@ -4,16 +4,16 @@ from kconsumer._core.arrow_columns import Columns
 from kconsumer._core.record_run import RecordRun
 from kconsumer.types import TopicPartition
 
-MOST_BYTES: int
+MAX_COLUMN_BYTES: int
 
 @final
-class Build:
-    def __new__(cls, runs: tuple[RecordRun, ...], ends: dict[TopicPartition, int]) -> Build: ...
+class RunCursor:
+    def __new__(cls, runs: tuple[RecordRun, ...], ends: dict[TopicPartition, int]) -> RunCursor: ...
 
 def build(
     runs: tuple[RecordRun, ...],
     names: tuple[str, ...],
     ends: dict[TopicPartition, int] | None = None,
     *,
-    most_bytes: int = ...,
+    max_bytes: int = ...,
 ) -> list[Columns]: ...

@@ -1,6 +1,7 @@
-"""Makes columns of runs: one batch of rows, or as many as it takes.
+"""Builds columns from runs: one batch of rows, or several if a column would become too large.
 
-Decides which records become rows of which batch, and what becomes of the memory that `filling` filled.
+Decides which records become rows of which batch. arrow_fill.pyx fills the memory, whose ownership moves to columns
+here.
 """
 
 cimport cython
@@ -18,13 +19,13 @@ from kconsumer._core.arrow_columns cimport (
     KC_TIMESTAMP_TYPE,
     KC_TOPIC,
     KC_VALUE,
-    MOST_CHILDREN,
+    MAX_CHILDREN,
     Column,
     Columns,
     free_block,
     kc_count_up,
     kinds_of,
-    let_go,
+    release_column,
     new_block,
     new_column,
 )
@@ -33,46 +34,46 @@ from kconsumer._core.arrow_fill cimport (
     MALFORMED,
     NO_MEMORY,
     Builder,
-    Bytes,
-    Piece,
+    BytesColumn,
+    FillSegment,
     Status,
     fill_all,
     start,
     stop,
 )
-from kconsumer._core.record cimport changed
+from kconsumer._core.record cimport changed_error
 from kconsumer._core.record_run cimport RecordRun
 from kconsumer._core.wire cimport remaining
 
 
 cdef enum:
-    MANY_BYTES = 32768     # from so much on, columns are filled without the GIL
+    MIN_BYTES_WITHOUT_GIL = 32768     # columns are filled without the GIL from this size on
 
-# What an int32 offset can reach: the bytes of one column, and the headers of one batch of rows.
-MOST_BYTES = INT32_MAX
+# The limit of an int32 offset: for the bytes of one column, and for the number of headers in one batch of rows.
+MAX_COLUMN_BYTES = INT32_MAX
 
 
-def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize_t most_bytes=MOST_BYTES):
-    """The records of `runs` as a list of Columns, one unless a column grows past `most_bytes`; never none.
+def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize_t max_bytes=MAX_COLUMN_BYTES):
+    """Return the records of `runs` as a list of Columns: one, or more if a column would exceed `max_bytes`.
 
-    `names`: of the columns, a selection of COLUMNS. `ends`: records at and beyond their partition's offset here are
-    left out. Raises OverflowError for a single record that is too large, CorruptRecordError if the bytes of the
-    records have been changed since they were checked, MemoryError.
+    `names`: names of columns, from COLUMNS. `ends`: offsets by partition; records at and after them are left out. Raises
+    OverflowError for a record that is too large, CorruptRecordError if the bytes of the records have changed since they
+    were checked, and MemoryError.
     """
-    return Build(runs, ends or {}).all(names, most_bytes)
+    return RunCursor(runs, ends or {}).all(names, max_bytes)
 
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Build:
-    """The pieces of runs, and how far they have been used."""
+cdef class RunCursor:
+    """Iterates over the segments of runs and builds columns from them."""
 
-    cdef Piece* pieces
+    cdef FillSegment* segments
     cdef Py_ssize_t count
     cdef Py_ssize_t at
     cdef Py_ssize_t longest_topic
     cdef tuple runs               # keeps the records' bytes alive
-    cdef list topics              # and these the names
+    cdef list topics              # keeps the encoded topic names alive
 
     def __cinit__(self, tuple runs, dict ends):
         cdef RecordRun run
@@ -81,8 +82,8 @@ cdef class Build:
         self.topics = []
         self.longest_topic = 1
         used = sum([(<RecordRun?> run).used for run in runs])
-        self.pieces = <Piece*> malloc(<size_t> used * sizeof(Piece) + 1)
-        if self.pieces == NULL:
+        self.segments = <FillSegment*> malloc(<size_t> used * sizeof(FillSegment) + 1)
+        if self.segments == NULL:
             raise MemoryError()
         for run in runs:
             topic, partition = run.topic_partition
@@ -90,66 +91,66 @@ cdef class Build:
             self.topics.append(encoded)
             self.longest_topic = max(self.longest_topic, len(encoded))
             for i in range(min(run.used, used - self.count)):
-                self.pieces[self.count].segment = run.segments[i]
-                self.pieces[self.count].end = ends.get(run.topic_partition, INT64_MAX)
-                self.pieces[self.count].partition = partition
-                self.pieces[self.count].topic = PyBytes_AS_STRING(encoded)
-                self.pieces[self.count].topic_size = PyBytes_GET_SIZE(encoded)
+                self.segments[self.count].segment = run.segments[i]
+                self.segments[self.count].end = ends.get(run.topic_partition, INT64_MAX)
+                self.segments[self.count].partition = partition
+                self.segments[self.count].topic = PyBytes_AS_STRING(encoded)
+                self.segments[self.count].topic_size = PyBytes_GET_SIZE(encoded)
                 self.count += 1
 
     def __dealloc__(self):
-        free(self.pieces)
+        free(self.segments)
 
-    cdef list all(self, tuple names, Py_ssize_t most_bytes):
-        """Everything, in as many parts as it takes."""
+    cdef list all(self, tuple names, Py_ssize_t max_bytes):
+        """Return all records, in one or more parts."""
         cdef Columns part
         parts = []
         while True:
-            part = self.next_part(names, most_bytes)
+            part = self.next_part(names, max_bytes)
             if part.root.length or not parts:
                 parts.append(part)
-            while self.at < self.count and self.pieces[self.at].segment.count == 0:
+            while self.at < self.count and self.segments[self.at].segment.count == 0:
                 self.at += 1
             if self.at == self.count:
                 return parts
 
-    cdef Columns next_part(self, tuple names, Py_ssize_t most_bytes):
-        """As many rows as fit into one part."""
+    cdef Columns next_part(self, tuple names, Py_ssize_t max_bytes):
+        """Return the rows that fit into one part."""
         cdef Builder builder
-        cdef int kinds[MOST_CHILDREN]
+        cdef int kinds[MAX_CHILDREN]
         cdef Py_ssize_t rows = 0, size = 0, i
         cdef Status status
         memset(&builder, 0, sizeof(Builder))
-        builder.limit = most_bytes
+        builder.limit = max_bytes
         for i in range(kinds_of(names, kinds)):
             builder.wants[kinds[i]] = True
         for i in range(self.at, self.count):
-            rows += self.pieces[i].segment.count
-            size += remaining(&self.pieces[i].segment.span)
-        rows = min(rows, max(most_bytes // self.longest_topic, 1))
+            rows += self.segments[i].segment.count
+            size += remaining(&self.segments[i].segment.span)
+        rows = min(rows, max(max_bytes // self.longest_topic, 1))
         try:
             if not start(&builder, rows, size):
                 raise MemoryError()
-            if size > MANY_BYTES:
+            if size > MIN_BYTES_WITHOUT_GIL:
                 with nogil:
-                    status = fill_all(&builder, self.pieces, &self.at, self.count)
+                    status = fill_all(&builder, self.segments, &self.at, self.count)
             else:
-                status = fill_all(&builder, self.pieces, &self.at, self.count)
+                status = fill_all(&builder, self.segments, &self.at, self.count)
             if status == MALFORMED:
-                raise changed()
+                raise changed_error()
             if status == NO_MEMORY:
                 raise MemoryError()
             if status == FULL and builder.rows == 0:
-                raise OverflowError(f"a record does not fit into Arrow columns of at most {most_bytes} bytes")
+                raise OverflowError(f"a record does not fit into Arrow columns of at most {max_bytes} bytes")
             return finished(&builder, names)
         finally:
             stop(&builder)
 
 
 cdef Columns finished(Builder* builder, tuple names):
-    """Columns of what was filled."""
+    """Return Columns that own the filled memory."""
     cdef Columns columns = Columns.__new__(Columns)
-    cdef int kinds[MOST_CHILDREN]
+    cdef int kinds[MAX_CHILDREN]
     cdef int i
     columns.names = names
     columns.offsets = column_of(builder, KC_OFFSET)
@@ -169,7 +170,7 @@ cdef Columns finished(Builder* builder, tuple names):
 
 
 cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls) noexcept nogil:
-    """A column of numbers, which takes them over; NULL without memory."""
+    """Return a column that takes ownership of the numbers; NULL if memory is exhausted."""
     cdef void* bits = NULL
     cdef Column* column
     if valid != NULL:
@@ -182,10 +183,10 @@ cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls
     return column
 
 
-cdef Column* strings(Bytes* data, Py_ssize_t rows) noexcept nogil:
-    """A column of byte strings, which takes them over.
+cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
+    """Return a column that takes ownership of the byte strings; NULL if memory is exhausted.
 
-    Gives back what memory it does not need only if that is much, since it is copied then.
+    If more than half of the memory is unused, the data is copied to a smaller block.
     """
     cdef Column* column = new_column(rows, data.nulls, data.valid)
     cdef void* smaller = NULL
@@ -206,7 +207,7 @@ cdef Column* strings(Bytes* data, Py_ssize_t rows) noexcept nogil:
 
 
 cdef bint adopt(Column* parent, Column* child) noexcept nogil:
-    """Add a child; False if there is none for want of memory."""
+    """Add a child. Returns False if `child` is NULL."""
     if child == NULL:
         return False
     parent.children[parent.n_children] = child
@@ -226,12 +227,12 @@ cdef Column* headers_column(Builder* builder) noexcept nogil:
         and adopt(item, strings(&builder.header_value, builder.headers))
     ):
         return column
-    let_go(column)
+    release_column(column)
     return NULL
 
 
 cdef Column* column_of(Builder* builder, int kind) noexcept nogil:
-    """One of the columns; each can be had once."""
+    """Return one of the columns. Call it once per column, because ownership moves."""
     if kind == KC_KEY:
         return strings(&builder.key, builder.rows)
     if kind == KC_VALUE:

@@ -1,11 +1,11 @@
-"""Columns: records as blocks of memory in the layout of Arrow, each with a counter of who uses it.
+"""Columns: records as blocks of memory in Arrow's layout, with reference counts.
 
 Contents:
-    KC_…, kc_type       the columns and their types, as arrow_abi.h has them
-    new_block …         memory for them, of which some is kept for the next ones
-    Column, let_go      a column, and giving up one reference to it
-    Columns             rows of chosen columns: what `building` makes of runs
-    kinds_of            the columns that names stand for
+    KC_…, kc_type           the columns and their types (see arrow_abi.h)
+    new_block …             memory for columns, from a pool
+    Column, release_column  a column, and dropping one reference to it
+    Columns                 rows of selected columns: the result of `arrow_build.build`
+    kinds_of                the columns of given names
 """
 
 from libc.stdint cimport int64_t
@@ -38,7 +38,7 @@ cdef extern from "arrow_abi.h" nogil:
 
 
 cdef enum:
-    MOST_CHILDREN = 9
+    MAX_CHILDREN = 9
 
 
 cdef struct Column:
@@ -46,14 +46,14 @@ cdef struct Column:
     int64_t length
     int64_t nulls
     int n_buffers
-    void* buffers[3]       # malloc'd; the first one says which rows are valid, NULL if all are
+    void* buffers[3]       # blocks; the first is the validity bitmap, NULL if all rows are valid
     int n_children
-    Column* children[MOST_CHILDREN]
+    Column* children[MAX_CHILDREN]
 
 
 cdef class Columns:
     cdef Column* root
-    cdef Column* offsets          # those of the rows, whether `offset` was chosen or not
+    cdef Column* offsets          # the offsets of the rows, also if the column `offset` was not selected
     cdef readonly tuple names
 
 
@@ -61,5 +61,5 @@ cdef void* new_block(Py_ssize_t size) noexcept nogil
 cdef void* grown_block(void* data, Py_ssize_t used, Py_ssize_t size) noexcept nogil
 cdef void free_block(void* data) noexcept nogil
 cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nogil
-cdef void let_go(Column* column) noexcept nogil
+cdef void release_column(Column* column) noexcept nogil
 cdef int kinds_of(tuple names, int* kinds) except -1

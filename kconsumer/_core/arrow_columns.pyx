@@ -1,7 +1,8 @@
-"""Columns: blocks of memory with a counter. Whoever lets go last, in any thread and without the GIL, frees.
+"""Columns: blocks of memory with a reference count. Any thread may drop a reference without the GIL; the last one
+frees.
 
-Decides how long columns live, and which there are. How they are filled is decided in `filling`, with what in
-`building`, and how others get at them in `arrow`.
+Decides which columns exist and how long they live. arrow_fill.pyx fills them, arrow_build.pyx chooses the records, and
+arrow.pyx exports them.
 """
 
 cimport cython
@@ -19,22 +20,24 @@ COLUMNS = tuple([KC_TYPES[kind].name.decode() for kind in range(KC_COLUMNS)])
 
 
 cdef void* new_block(Py_ssize_t size) noexcept nogil:
-    """Memory for a column, never of no bytes; NULL without memory."""
+    """Allocate memory for a column, never zero bytes. Returns NULL if memory is exhausted."""
     return kc_block_new(<size_t> size + 8)
 
 
 cdef void* grown_block(void* data, Py_ssize_t used, Py_ssize_t size) noexcept nogil:
-    """More memory in place of `data`, with its first `used` bytes; NULL, and `data` as it was, without memory."""
+    """Replace `data` by a larger block with its first `used` bytes. Returns NULL, with `data` unchanged, if memory is
+    exhausted."""
     return kc_block_grow(data, <size_t> used, <size_t> size + 8)
 
 
 cdef void free_block(void* data) noexcept nogil:
-    """Give back what new_block gave."""
+    """Free a block of `new_block`."""
     kc_block_free(data)
 
 
 cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nogil:
-    """A column with one reference, which takes over `valid`; NULL, and `valid` freed, without memory."""
+    """Return a column with one reference that takes ownership of `valid`. If memory is exhausted, frees `valid` and
+    returns NULL."""
     cdef Column* column = <Column*> calloc(1, sizeof(Column))
     if column == NULL:
         kc_block_free(valid)
@@ -50,35 +53,35 @@ cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nog
     return column
 
 
-cdef void let_go(Column* column) noexcept nogil:
-    """Give up one reference; the last one frees."""
+cdef void release_column(Column* column) noexcept nogil:
+    """Drop one reference; frees the column with the last one."""
     cdef int i
     if column == NULL or kc_count_down(&column.references):
         return
     for i in range(3):
         kc_block_free(column.buffers[i])
     for i in range(column.n_children):
-        let_go(column.children[i])
+        release_column(column.children[i])
     free(column)
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Columns:
-    """Rows of chosen columns. What is exported of them (see `arrow`) outlives this object."""
+    """Rows of selected columns. Exported arrays (see arrow.pyx) may outlive this object."""
 
     def __init__(self):
-        raise TypeError("columns come out of build()")
+        raise TypeError("columns are created by build()")
 
     def __dealloc__(self):
-        let_go(self.root)
-        let_go(self.offsets)
+        release_column(self.root)
+        release_column(self.offsets)
 
     def __len__(self):
         return self.root.length
 
     def gaps(self, int64_t start, int64_t end=-1):
-        """Offsets from `start` to `end` (or to the last row) that no row has: pairs of first one and the one after."""
+        """Return the offsets between `start` and `end` (or the last row) that no row has: pairs (first, last + 1)."""
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row
         found = []
@@ -92,7 +95,8 @@ cdef class Columns:
 
 
 cdef int kinds_of(tuple names, int* kinds) except -1:
-    """The columns of these names; how many they are. ValueError unless each is one of COLUMNS, and there once."""
+    """Store the columns of these names in `kinds` and return their number. Raises ValueError for an unknown name and
+    for a name that occurs twice."""
     cdef int count = 0
     if len(set(names)) != len(names):
         raise ValueError(f"a column is named twice: {names}")

@@ -1,7 +1,6 @@
-"""Fills columns from runs in C, in the memory layout of Arrow.
+"""Fills columns from runs without the GIL, in Arrow's memory layout.
 
-Decides how columns lie in memory while they grow. Which records are in the runs is decided elsewhere, and what becomes
-of the memory in `building`.
+Decides the layout of columns while they grow. arrow_build.pyx chooses the records and takes ownership of the memory.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -27,10 +26,10 @@ from kconsumer._core.record_run cimport read_next
 from kconsumer._core.wire cimport Span, kc_load_be64, read_varint, remaining, take
 
 
-cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # these bits are set in bytes of other characters
+cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # the bits that are set in bytes of non-ASCII characters
 
 
-cdef uint8_t* all_valid(Py_ssize_t rows) noexcept nogil:
+cdef uint8_t* new_validity_bits(Py_ssize_t rows) noexcept nogil:
     cdef uint8_t* bits = <uint8_t*> new_block(rows // 8 + 1)
     if bits != NULL:
         memset(bits, 0xFF, <size_t> (rows // 8 + 1))
@@ -41,25 +40,25 @@ cdef inline void clear_bit(uint8_t* bits, Py_ssize_t row) noexcept nogil:
     bits[row >> 3] &= <uint8_t> ~(1 << (row & 7))
 
 
-cdef bint start_bytes(Bytes* column, Py_ssize_t rows, Py_ssize_t room) noexcept nogil:
+cdef bint start_bytes(BytesColumn* column, Py_ssize_t rows, Py_ssize_t room) noexcept nogil:
     column.room = room
     column.ends = <int32_t*> new_block(4 * rows + 4)
     column.data = <unsigned char*> new_block(room)
-    column.valid = all_valid(rows)
+    column.valid = new_validity_bits(rows)
     if column.ends == NULL or column.data == NULL or column.valid == NULL:
         return False
     column.ends[0] = 0
     return True
 
 
-cdef void stop_bytes(Bytes* column) noexcept nogil:
+cdef void stop_bytes(BytesColumn* column) noexcept nogil:
     free_block(column.ends)
     free_block(column.data)
     free_block(column.valid)
 
 
-cdef Status grow(Bytes* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
-    """Make room for `size` more bytes."""
+cdef Status grow(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
+    """Reserve `size` more bytes."""
     cdef Py_ssize_t room
     cdef unsigned char* data
     if size > limit - column.used:
@@ -73,14 +72,14 @@ cdef Status grow(Bytes* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogi
     return GOOD
 
 
-cdef inline Status reserve(Bytes* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
+cdef inline Status reserve(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
     if size <= column.room - column.used:
         return GOOD
     return grow(column, size, limit)
 
 
-cdef inline void append(Bytes* column, Py_ssize_t row, const unsigned char* data, int32_t size) noexcept nogil:
-    """Add the string of a row, for which there is room; a negative size is null."""
+cdef inline void append(BytesColumn* column, Py_ssize_t row, const unsigned char* data, int32_t size) noexcept nogil:
+    """Append the string of a row to reserved memory; a negative size is null."""
     if size > 0:
         memcpy(column.data + column.used, data, <size_t> size)
         column.used += size
@@ -91,7 +90,7 @@ cdef inline void append(Bytes* column, Py_ssize_t row, const unsigned char* data
 
 
 cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nogil:
-    """Get memory for `rows` rows whose records are `size` bytes; False without memory."""
+    """Allocate memory for `rows` rows whose records have `size` bytes. Returns False if memory is exhausted."""
     cdef Py_ssize_t room = min(size, builder.limit)
     cdef bint good
     builder.room = rows
@@ -114,7 +113,7 @@ cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nog
         good &= builder.timestamp_type != NULL
     if builder.wants[KC_LEADER_EPOCH]:
         builder.epoch = <int32_t*> new_block(4 * rows)
-        builder.epoch_valid = all_valid(rows)
+        builder.epoch_valid = new_validity_bits(rows)
         good &= builder.epoch != NULL and builder.epoch_valid != NULL
     if builder.wants[KC_HEADERS]:
         builder.header_ends = <int32_t*> new_block(4 * rows + 4)
@@ -126,7 +125,7 @@ cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nog
 
 
 cdef void stop(Builder* builder) noexcept nogil:
-    """Free what no column took over."""
+    """Free the memory that no column owns."""
     stop_bytes(&builder.key)
     stop_bytes(&builder.value)
     stop_bytes(&builder.topic)
@@ -141,17 +140,17 @@ cdef void stop(Builder* builder) noexcept nogil:
     free_block(builder.header_ends)
 
 
-cdef Status fill(Builder* builder, Piece* piece) noexcept nogil:
-    """Add records of the piece until it is empty, or the builder full."""
+cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
+    """Append records of the segment until it is empty or the builder is full."""
     cdef Py_ssize_t first = builder.rows
-    cdef Status status = fill_records(builder, &piece.segment, piece.end)
+    cdef Status status = fill_records(builder, &filled.segment, filled.end)
     if builder.rows > first and status != MALFORMED:
-        fill_constants(builder, piece, first)
+        fill_constants(builder, filled, first)
     return status
 
 
-cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexcept nogil:
-    """Fill the columns that differ from record to record."""
+cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noexcept nogil:
+    """Append records to the columns whose values differ from record to record."""
     cdef Record record
     cdef Span rest = segment.span
     cdef const unsigned char* at
@@ -200,9 +199,9 @@ cdef Status fill_records(Builder* builder, Segment* segment, int64_t end) noexce
 
 
 cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept nogil:
-    """Add a record's headers. Unless GOOD is returned, none of them was added."""
-    cdef Bytes* keys = &builder.header_key
-    cdef Bytes* values = &builder.header_value
+    """Append a record's headers. Unless GOOD is returned, no header was added."""
+    cdef BytesColumn* keys = &builder.header_key
+    cdef BytesColumn* values = &builder.header_value
     cdef int32_t count = 0, size
     cdef Span key
     cdef const unsigned char* value
@@ -211,7 +210,7 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
     if most > 1:
         if not read_varint(&span, &count) or not 0 <= count <= most:
             return MALFORMED
-        # A bad byte of a key becomes U+FFFD, which has three.
+        # An invalid byte of a key becomes U+FFFD, which has three bytes.
         status = reserve(keys, 3 * most, builder.limit)
         if status == GOOD:
             status = reserve(values, most, builder.limit)
@@ -233,7 +232,7 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
 
 
 cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
-    """Make room for `count` more headers."""
+    """Reserve memory for `count` more headers."""
     cdef Py_ssize_t needed = builder.headers + count, room = builder.headers_room
     if needed <= room:
         return GOOD
@@ -248,7 +247,7 @@ cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
     return GOOD
 
 
-cdef bint grow_rows(Bytes* column, Py_ssize_t before, Py_ssize_t rows) noexcept nogil:
+cdef bint grow_rows(BytesColumn* column, Py_ssize_t before, Py_ssize_t rows) noexcept nogil:
     cdef void* ends = grown_block(column.ends, 4 * before + 4, 4 * rows + 4)
     cdef uint8_t* valid
     if ends == NULL:
@@ -262,8 +261,8 @@ cdef bint grow_rows(Bytes* column, Py_ssize_t before, Py_ssize_t rows) noexcept 
     return True
 
 
-cdef Status append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil:
-    """Add a string that must be UTF-8; what is not becomes U+FFFD, as in ConsumerRecord. Returns GOOD or NO_MEMORY."""
+cdef Status append_text(BytesColumn* column, Py_ssize_t row, Span text) noexcept nogil:
+    """Append a UTF-8 string. Invalid bytes become U+FFFD, as in ConsumerRecord. Returns GOOD or NO_MEMORY."""
     cdef const unsigned char* p = text.p
     while text.end - p >= 8 and not kc_load_be64(p) & BEYOND_ASCII:
         p += 8
@@ -275,8 +274,9 @@ cdef Status append_text(Bytes* column, Py_ssize_t row, Span text) noexcept nogil
     return append_decoded(column, row, text)
 
 
-cdef Status append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept with gil:
-    """A function of its own: one with Python objects takes the GIL whenever it is called."""
+cdef Status append_decoded(BytesColumn* column, Py_ssize_t row, Span text) noexcept with gil:
+    """Append a string with non-ASCII characters. A separate function, because it takes the GIL whenever it is
+    called."""
     try:
         made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
     except MemoryError:
@@ -285,18 +285,18 @@ cdef Status append_decoded(Bytes* column, Py_ssize_t row, Span text) noexcept wi
     return GOOD
 
 
-cdef void fill_constants(Builder* builder, Piece* piece, Py_ssize_t first) noexcept nogil:
-    """Fill the columns that are the same for all records of a segment, from row `first` on."""
+cdef void fill_constants(Builder* builder, FillSegment* filled, Py_ssize_t first) noexcept nogil:
+    """Set the columns whose value is the same for all records of a segment, from row `first` on."""
     cdef Py_ssize_t row
-    cdef bint known = piece.segment.leader_epoch >= 0
+    cdef bint known = filled.segment.leader_epoch >= 0
     if builder.partition != NULL:
         for row in range(first, builder.rows):
-            builder.partition[row] = piece.partition
+            builder.partition[row] = filled.partition
     if builder.timestamp_type != NULL:
-        memset(builder.timestamp_type + first, piece.segment.timestamp_kind, <size_t> (builder.rows - first))
+        memset(builder.timestamp_type + first, filled.segment.timestamp_kind, <size_t> (builder.rows - first))
     if builder.epoch != NULL:
         for row in range(first, builder.rows):
-            builder.epoch[row] = piece.segment.leader_epoch if known else 0
+            builder.epoch[row] = filled.segment.leader_epoch if known else 0
         if not known:
             builder.epoch_nulls += builder.rows - first
             for row in range(first, builder.rows):
@@ -304,7 +304,7 @@ cdef void fill_constants(Builder* builder, Piece* piece, Py_ssize_t first) noexc
 
 
 cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_ssize_t first) noexcept nogil:
-    """Repeat the topic from row `first` on."""
+    """Append the topic to each row from `first` on."""
     cdef Py_ssize_t row
     cdef Status status = reserve(&builder.topic, size * (builder.rows - first), builder.limit)
     if status != GOOD:
@@ -315,15 +315,15 @@ cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_
     return GOOD
 
 
-cdef Status fill_all(Builder* builder, Piece* pieces, Py_ssize_t* at, Py_ssize_t count) noexcept nogil:
-    """Fill from pieces[at[0]] on; leaves `at` where to go on."""
+cdef Status fill_all(Builder* builder, FillSegment* segments, Py_ssize_t* at, Py_ssize_t count) noexcept nogil:
+    """Append the records of segments[at[0]] and those after it. Sets `at` to the segment to continue with."""
     cdef Status status = GOOD, topic
     cdef Py_ssize_t first
     while at[0] < count and status == GOOD:
         first = builder.rows
-        status = fill(builder, &pieces[at[0]])
+        status = fill(builder, &segments[at[0]])
         if builder.wants[KC_TOPIC] and builder.rows > first:
-            topic = fill_topic(builder, pieces[at[0]].topic, pieces[at[0]].topic_size, first)
+            topic = fill_topic(builder, segments[at[0]].topic, segments[at[0]].topic_size, first)
             if topic != GOOD:
                 return topic
         if status == GOOD:

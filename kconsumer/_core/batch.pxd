@@ -2,10 +2,10 @@
 
 A batch, big-endian:                        A record, after its length:
      0  base offset        i64                  attributes        i8, unused
-     8  length             i32, what follows    timestamp delta   zigzag varlong
+     8  length             i32, of the rest     timestamp delta   zigzag varlong
     12  leader epoch       i32                  offset delta      zigzag varint
     16  magic              i8                   key               zigzag varint length (negative: null), bytes
-    17  crc                u32, of all below    value             the same
+    17  crc                u32, of the rest     value             the same
     21  attributes         i16                  header count      zigzag varint
     23  last offset delta  i32                  each header       key and value as above; a key is never null
     27  base timestamp     i64
@@ -17,12 +17,12 @@ A batch, big-endian:                        A record, after its length:
     61  records, as one compressed block if the attributes name a codec
 
 Contents:
-    BatchHeader, Found     what next_batch reads, and what it says
-    next_batch             cut the next batch off the front of a Span
-    Record                 where the parts of a record are
-    read_record            take one record off the front of a Span, without looking into its headers
-    check_headers          whether a record's headers parse to their last byte
-    offset_at              base and delta, added as Java does
+    BatchHeader, Found     the result of next_batch
+    next_batch             read the header of the next batch of a Span, and advance past the batch
+    Record                 pointers to the parts of a record
+    read_record            read one record of a Span, without its headers, and advance past it
+    check_headers          check that a record's headers parse to their last byte
+    offset_at              add a base and a delta like Java
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -37,17 +37,17 @@ cdef enum:
     TRANSACTIONAL = 0x10
     CONTROL = 0x20
     # sizes
-    SIZE_PREFIX = 12         # base offset and length: what the length does not count
+    SIZE_PREFIX = 12         # base offset and length, which the length does not include
     UP_TO_MAGIC = 17
     BEFORE_ATTRIBUTES = 21
     HEADER_BYTES = 61
-    LEAST_BATCH_SIZE = 14    # the least length of any format (an empty v0 message)
+    MIN_BATCH_SIZE = 14      # the smallest length in any format (an empty v0 message)
 
 
 cdef enum Found:
     FOUND_BATCH            # a v2 batch
-    FOUND_OLD              # a v0 or v1 message, for `legacy`; of the header only base_offset, size and magic are read
-    FOUND_END              # nothing, or the beginning of a batch that was cut off
+    FOUND_OLD              # a v0 or v1 message (see message_set.pxd); only base_offset, size and magic are set
+    FOUND_END              # no bytes, or a batch that was cut off
     FOUND_BAD_SIZE
     FOUND_BAD_MAGIC
 
@@ -64,7 +64,7 @@ cdef struct BatchHeader:
     int64_t max_timestamp
     int64_t producer_id
     int32_t record_count
-    Span covered             # what the crc is of
+    Span covered             # the bytes that the crc covers
     Span body                # the records
 
 
@@ -78,16 +78,16 @@ cdef struct Record:
     int32_t value_size
     const unsigned char* key
     const unsigned char* value
-    Span headers             # the header count and what follows it
+    Span headers             # the header count and the headers
 
 
 cdef inline int64_t offset_at(int64_t base, int64_t delta) noexcept nogil:
-    """`base + delta`; wraps around as Java's addition does, where C's would be undefined."""
+    """Return `base + delta`. Overflow wraps around as in Java; in C it would be undefined."""
     return <int64_t> (<uint64_t> base + <uint64_t> delta)
 
 
 cdef inline bint read_nullable(Span* span, const unsigned char** out, int32_t* size) noexcept nogil:
-    """Length and bytes of a key or value. Any negative length means null, as in Java."""
+    """Read the length and the bytes of a key or value. Any negative length means null, as in Java."""
     if not read_varint(span, size):
         return False
     out[0] = span.p
@@ -98,8 +98,10 @@ cdef inline bint read_nullable(Span* span, const unsigned char** out, int32_t* s
 
 
 cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
-    """Take one record off the front of `span`; False, and `span` anywhere, if it is malformed before its
-    headers."""
+    """Read one record and advance `span` past it.
+
+    Returns False, with `span` at an undefined place, if the record is malformed before its headers.
+    """
     cdef int32_t size, offset_delta
     cdef int8_t attributes
     cdef Span body
@@ -119,7 +121,7 @@ cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
 
 
 cdef inline bint check_headers(Span headers) noexcept nogil:
-    """Whether there are as many headers as the count says, and nothing after them."""
+    """Return whether the headers match their count and fill the Span."""
     cdef int32_t count, size
     cdef const unsigned char* at
     if headers.end - headers.p == 1 and headers.p[0] == 0:

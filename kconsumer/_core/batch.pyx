@@ -1,23 +1,23 @@
-"""Cuts fetched bytes into batches and reads their headers; the layout is drawn in batch.pxd.
+"""Splits fetched bytes into batches and reads their headers. batch.pxd shows the layout.
 
-Says what it found and judges nothing but sizes: checksums, codecs and offsets are the business of `fetch`.
+Checks sizes only. Checksums, codecs and offsets are checked in fetch.pyx.
 """
 
 from kconsumer._core.wire cimport kc_load_be16, kc_load_be32, kc_load_be64
 
 
 cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil:
-    """Read the header at the front of `data` and move `data` past the batch.
+    """Read the header at the front of `data` and advance `data` past the batch.
 
-    `data` stays where it is unless the answer is FOUND_BATCH or FOUND_OLD. A size too small for its format
-    and an unknown magic are told apart from the end of the data as soon as the bytes are there, as in Java.
+    `data` advances only if FOUND_BATCH or FOUND_OLD is returned. A size too small for its format and an unknown magic
+    are reported as soon as their bytes are there, even if the batch is cut off, as in Java.
     """
     cdef const unsigned char* p = data.p
     if remaining(data) < SIZE_PREFIX:
         return FOUND_END
     out.base_offset = <int64_t> kc_load_be64(p)
     out.size = <int32_t> kc_load_be32(p + 8)
-    if out.size < LEAST_BATCH_SIZE:
+    if out.size < MIN_BATCH_SIZE:
         return FOUND_BAD_SIZE
     if remaining(data) < UP_TO_MAGIC:
         return FOUND_END

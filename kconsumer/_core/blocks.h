@@ -1,8 +1,8 @@
-/* Memory for columns: malloc, with a few large blocks kept for the next time.
+/* Memory for columns: malloc with a small pool of large blocks.
  *
- * The columns of one batch are let go of when those of the next one are there. To have the system take megabytes away
- * and give them back as zeroed pages each time costs more than filling them. Any thread may come, without the GIL:
- * a place is taken and filled by one atomic exchange. */
+ * The columns of one batch are usually freed when those of the next batch exist. If the system took these megabytes
+ * back each time and returned them as zeroed pages, that would cost more than to fill them. Any thread may call
+ * these functions without the GIL: entries of the pool are exchanged atomically. */
 #ifndef KCONSUMER_BLOCKS_H
 #define KCONSUMER_BLOCKS_H
 
@@ -11,18 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KC_POOLED_LEAST ((size_t) 1 << 16)
-#define KC_POOLED_BYTES ((size_t) 1 << 24) /* of all blocks that are kept */
+#define KC_MIN_POOLED_BYTES ((size_t) 1 << 16)
+#define KC_MAX_POOLED_BYTES ((size_t) 1 << 24) /* of all blocks in the pool */
 #ifdef __SANITIZE_ADDRESS__
-#define KC_PLACES 0 /* what was let go of must not look alive */
+#define KC_PLACES 0 /* no pool: the sanitizer must see that memory was freed */
 #else
 #define KC_PLACES 16
 #endif
 
-/* Before the memory that is handed out, which is aligned as Arrow likes it. */
+/* Stored before the returned memory, which has the alignment that Arrow recommends. */
 typedef struct {
     size_t capacity;
-    void *start; /* what malloc returned */
+    void *start; /* the result of malloc */
 } kc_block_head;
 
 #define KC_ALIGNMENT ((size_t) 64)
@@ -35,13 +35,13 @@ static inline kc_block_head *kc_block_head_of(void *data)
     return (kc_block_head *) data - 1;
 }
 
-/* Memory of at least `size` bytes; NULL if there is none. */
+/* Allocate at least `size` bytes. Returns NULL if memory is exhausted. */
 static inline void *kc_block_new(size_t size)
 {
     kc_block_head *head;
     unsigned char *start;
     int i;
-    for (i = 0; i < KC_PLACES && size >= KC_POOLED_LEAST; i++) {
+    for (i = 0; i < KC_PLACES && size >= KC_MIN_POOLED_BYTES; i++) {
         if (__atomic_load_n(&kc_places[i], __ATOMIC_RELAXED) == NULL)
             continue;
         head = __atomic_exchange_n(&kc_places[i], NULL, __ATOMIC_ACQ_REL);
@@ -52,7 +52,7 @@ static inline void *kc_block_new(size_t size)
             return head + 1;
         }
         head = __atomic_exchange_n(&kc_places[i], head, __ATOMIC_ACQ_REL);
-        if (head != NULL) { /* another thread has used the place meanwhile */
+        if (head != NULL) { /* meanwhile another thread has used the entry */
             __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
             free(head->start);
         }
@@ -68,8 +68,7 @@ static inline void *kc_block_new(size_t size)
     return head + 1;
 }
 
-/* Empty a place, or put `head` there. The one that was put there longest ago comes first: sizes that are not asked for
- * any more do not stay. */
+/* Clear the oldest entry of the pool, or replace it by `head`, so that blocks of unused sizes do not stay. */
 static inline void kc_block_replace(kc_block_head *head)
 {
     static unsigned turn;
@@ -90,17 +89,17 @@ static inline void kc_block_free(void *data)
     if (data == NULL)
         return;
     capacity = kc_block_head_of(data)->capacity;
-    if (!KC_PLACES || capacity < KC_POOLED_LEAST || capacity > KC_POOLED_BYTES / 2) {
+    if (!KC_PLACES || capacity < KC_MIN_POOLED_BYTES || capacity > KC_MAX_POOLED_BYTES / 2) {
         free(kc_block_head_of(data)->start);
         return;
     }
     kc_block_replace(kc_block_head_of(data));
-    for (i = 0; i < KC_PLACES && __atomic_load_n(&kc_pooled_bytes, __ATOMIC_RELAXED) > KC_POOLED_BYTES; i++)
+    for (i = 0; i < KC_PLACES && __atomic_load_n(&kc_pooled_bytes, __ATOMIC_RELAXED) > KC_MAX_POOLED_BYTES; i++)
         kc_block_replace(NULL);
 }
 
-/* More memory with the first `used` bytes of `data` in it, which is freed; NULL, and `data` as it was, if there is
- * none. */
+/* Allocate `size` bytes, copy the first `used` bytes of `data` and free `data`. Returns NULL, with `data` unchanged, if
+ * memory is exhausted. */
 static inline void *kc_block_grow(void *data, size_t used, size_t size)
 {
     void *grown;

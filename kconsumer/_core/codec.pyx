@@ -1,7 +1,7 @@
-"""The codec as Python sees it: messages, and whole requests and responses with their headers.
+"""The codec's Python interface: messages, and complete requests and responses with their headers.
 
-Decides what stands before a message. What a message consists of is said by a plan of `kconsumer.schema`; how
-values lie on the wire is in decoder.pyx and encoder.pyx.
+Decides the header of a message. A plan of `kconsumer.schema` defines the fields of the message; decoder.pyx and
+encoder.pyx define how values are encoded.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -22,10 +22,10 @@ cdef extern from "Python.h":
 
 
 def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
-    """Read one message.
+    """Decode one message.
 
-    ProtocolError if it does not parse or, unless `allow_trailing`, if bytes are left after it. Record fields
-    are Slices that keep `buffer` alive; everything else is copied out.
+    Record fields are Slices that keep `buffer` alive; all other values are copied. Raises ProtocolError if the message
+    cannot be parsed and, unless `allow_trailing`, if there are bytes after it.
     """
     cdef Source source
     cdef Program program = program_of(plan)
@@ -38,7 +38,7 @@ def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
 
 
 def encode(plan, message):
-    """The bytes of one message."""
+    """Return the bytes of one message."""
     cdef Target target
     target.data, target.size, target.capacity = NULL, 0, 0
     try:
@@ -49,7 +49,7 @@ def encode(plan, message):
 
 
 def encode_request(api, int16_t version, int32_t correlation_id, client_id, message):
-    """A whole request for the socket: size, header, message. ValueError if the tables lack the version."""
+    """Return a complete request: size, header, message. Raises ValueError if the schema has no such version."""
     cdef Target target
     cdef Program program = program_of(api.request_plan(version))
     target.data, target.size, target.capacity = NULL, 0, 0
@@ -68,7 +68,7 @@ def encode_request(api, int16_t version, int32_t correlation_id, client_id, mess
 
 
 cdef int write_client_id(object client_id, Target* target) except -1:
-    """A nullable string with a two-byte length, even in a flexible header."""
+    """Write a nullable string with a two-byte length, which it has in flexible headers, too."""
     cdef const char* text
     cdef Py_ssize_t size = 0
     if client_id is None:
@@ -81,7 +81,7 @@ cdef int write_client_id(object client_id, Target* target) except -1:
 
 
 cdef bytes sized(Target* target):
-    """The written bytes, with their size in the four that were left free for it."""
+    """Return the written bytes, with their size stored in the first four bytes."""
     if target.size - 4 > (1 << 31) - 1:
         raise ValueError(f"a message of {target.size - 4} bytes does not fit on the wire")
     kc_store_be32(target.data, <uint32_t> (target.size - 4))
@@ -89,7 +89,8 @@ cdef bytes sized(Target* target):
 
 
 def decode_response(api, int16_t version, frame):
-    """`(correlation_id, message)` of a response without its size; ProtocolError if it does not parse."""
+    """Decode a response without its size. Returns `(correlation_id, message)`; raises ProtocolError for malformed
+    bytes."""
     cdef Source source
     cdef Program program = program_of(api.response_plan(version))
     cdef int32_t correlation_id = 0
@@ -104,13 +105,13 @@ def decode_response(api, int16_t version, frame):
     return correlation_id, message
 
 
-# --- the broker's side, for fake brokers --------------------------------------------------------------------
+# --- the broker's side, for tests --------------------------------------------------------------------
 
 def decode_request(apis, frame):
-    """`(api, version, correlation_id, client_id, message)` of a request frame without its size.
+    """Decode a request without its size. Returns `(api, version, correlation_id, client_id, message)`.
 
-    `apis` maps keys to APIs, like `kconsumer.schema.APIS`. ProtocolError if the frame does not parse or is of
-    an API or version that is not there.
+    `apis` maps API keys to APIs, like `kconsumer.schema.APIS`. Raises ProtocolError for malformed bytes and for an
+    unknown API or version.
     """
     cdef Source source
     cdef Program program
@@ -122,7 +123,7 @@ def decode_request(apis, frame):
         raise ProtocolError("a request without a header")
     api = apis.get(key)
     if api is None or not api.min_version <= version <= api.max_version:
-        raise ProtocolError(f"a request of key {key} and version {version}, which is not known here")
+        raise ProtocolError(f"a request with API key {key} and version {version}, which is unknown")
     program = program_of(api.request_plan(version))
     if not read_i32(&source.span, &correlation_id):
         malformed(program, NULL, &source, "the bytes end within the header")
@@ -138,7 +139,7 @@ cdef object read_client_id(Program program, Source* source):
     cdef int16_t size = 0
     cdef Span piece = source.span
     if not read_i16(&source.span, &size) or size < -1 or size >= 0 and not take(&source.span, size, &piece):
-        malformed(program, NULL, source, "no client id fits here")
+        malformed(program, NULL, source, "the bytes end within the client id")
     if size < 0:
         return None
     try:
@@ -148,7 +149,7 @@ cdef object read_client_id(Program program, Source* source):
 
 
 def encode_response(api, int16_t version, int32_t correlation_id, message):
-    """A whole response for the socket: size, header, message."""
+    """Return a complete response: size, header, message."""
     cdef Target target
     cdef Program program = program_of(api.response_plan(version))
     target.data, target.size, target.capacity = NULL, 0, 0

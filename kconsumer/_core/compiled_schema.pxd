@@ -1,4 +1,4 @@
-"""A plan of `kconsumer.schema.dsl`, loaded into an array of C structs that reading and writing walk."""
+"""A plan of `kconsumer.schema.dsl`, compiled to an array of C structs for the decoder and the encoder."""
 
 from cpython.object cimport PyObject
 
@@ -10,10 +10,9 @@ cdef enum:
     UUID_BYTES = 16
 
 
-# Message classes keep their fields in slots. Going to the slot by its offset, as the slot's own descriptor
-# does, takes a fifth of the time of an attribute lookup by name, and this is most of what decoding does. The
-# offset is taken only from a member descriptor of the very class (see `load`), and used only on instances of
-# that class.
+# Message classes have slots. Access by a slot's offset, as its descriptor does it, takes a fifth of the time of an
+# attribute lookup by name, and decoding does little else. The offset comes from a member descriptor of the class itself
+# (see `load`) and is used for instances of that class only.
 cdef extern from "slots.h":
     PyObject* kc_get_slot(object message, Py_ssize_t offset)
     void kc_set_slot(object message, Py_ssize_t offset, object value)
@@ -25,11 +24,11 @@ cdef struct Op:
     bint nullable
     int tag                 # -1 for an ordinary field
     Py_ssize_t offset       # of the field's slot in a message
-    Py_ssize_t least        # ARRAY: the fewest bytes an element takes
-    # References borrowed from the plan, which the Program keeps alive; inner from the Program's list.
+    Py_ssize_t min_size     # ARRAY: the smallest encoded size of an element
+    # Borrowed references: to parts of the plan, which the Program keeps alive; `inner` to the Program's list.
     PyObject* name
     PyObject* default
-    PyObject* fresh         # makes the default, or NULL
+    PyObject* fresh         # called to create the default; NULL: use `default`
     PyObject* inner         # STRUCT, ARRAY of STRUCT: the Program of the struct
 
 
@@ -38,9 +37,9 @@ cdef class Program:
     cdef list inners
     cdef type cls
     cdef bint flexible
-    cdef Py_ssize_t least   # the fewest bytes a message takes
+    cdef Py_ssize_t min_size   # the smallest encoded size of a message
     cdef int count
-    cdef Op* ops            # `count` of them, freed with the Program
+    cdef Op* ops            # `count` items, freed with the Program
     cdef list tagged        # indexes into ops, by ascending tag
 
 

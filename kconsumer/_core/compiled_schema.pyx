@@ -1,7 +1,6 @@
-"""Loads plans: from tuples that name fields and kinds to offsets and numbers, checked on the way.
+"""Compiles plans: tuples with names of fields and types become C structs with offsets and numbers.
 
-Decides what a valid plan is. A tuple that is none is refused here, so that what walks a Program need not look
-twice.
+Decides what a valid plan is and refuses others, so that the decoder and the encoder need no checks of their own.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -19,17 +18,17 @@ cdef dict KINDS = {
 
 
 cdef class Program:
-    """A plan in C: one Op per field, in wire order."""
+    """A compiled plan: one Op per field, in wire order."""
 
     def __dealloc__(self):
         free(self.ops)
 
 
-cdef dict programs = {}     # by id of the plan; a Program keeps its plan alive, so ids do not come back
+cdef dict programs = {}     # by id() of the plan; a Program keeps its plan alive, so ids are not reused
 
 
 cdef Program program_of(object plan):
-    """The Program of a plan, loaded on first use."""
+    """Return the Program of a plan, which is compiled on first use."""
     found = programs.get(id(plan))
     if found is None:
         found = programs[id(plan)] = load(plan)
@@ -37,7 +36,7 @@ cdef Program program_of(object plan):
 
 
 cdef Program load(tuple plan):
-    """Check a plan and turn it into a Program; TypeError if it is not one that `schema.dsl.plan` made."""
+    """Compile a plan to a Program. Raises TypeError for a tuple that `schema.dsl.plan` did not create."""
     cdef Program program = Program.__new__(Program)
     cdef Op* op
     cdef list tags = []
@@ -49,20 +48,20 @@ cdef Program load(tuple plan):
     program.ops = <Op*> calloc(<size_t> max(program.count, 1), sizeof(Op))
     if program.ops == NULL:
         raise MemoryError()
-    program.least = 1 if program.flexible else 0
+    program.min_size = 1 if program.flexible else 0
     for i in range(program.count):
         op = &program.ops[i]
         load_row(program, op, plan[i + 2])
         if op.tag >= 0:
             tags.append((op.tag, i))
         elif op.kind != ABSENT:
-            program.least += least_bytes(op.kind, op.nullable, program.flexible, op.inner)
+            program.min_size += min_size_of(op.kind, op.nullable, program.flexible, op.inner)
     program.tagged = [index for _, index in sorted(tags)]
     return program
 
 
 cdef int load_row(Program program, Op* op, tuple row) except -1:
-    """Fill in one Op from `(name, kind, inner, nullable, tag, default, fresh)`."""
+    """Set one Op from `(name, kind, inner, nullable, tag, default, fresh)`."""
     cdef object inner = row[2]
     cdef Program of
     op.name = <PyObject*> row[0]
@@ -80,14 +79,14 @@ cdef int load_row(Program program, Op* op, tuple row) except -1:
         op.inner = <PyObject*> of
     if op.kind == ARRAY:
         op.element = STRUCT if op.inner != NULL else KINDS[inner]
-        op.least = max(1, least_bytes(op.element, False, program.flexible, op.inner))
+        op.min_size = max(1, min_size_of(op.element, False, program.flexible, op.inner))
     elif op.kind == STRUCT and op.inner == NULL:
         raise TypeError(f"{program.cls.__name__}.{row[0]} has no plan")
     return 0
 
 
-cdef Py_ssize_t least_bytes(int kind, bint nullable, bint flexible, PyObject* inner):
-    """The fewest bytes a value of this kind takes."""
+cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* inner):
+    """Return the smallest encoded size of a value of this kind."""
     if kind == BOOL or kind == INT8:
         return 1
     if kind == INT16:
@@ -99,14 +98,14 @@ cdef Py_ssize_t least_bytes(int kind, bint nullable, bint flexible, PyObject* in
     if kind == UUID:
         return UUID_BYTES
     if kind == STRUCT:
-        return 1 if nullable else (<Program> inner).least
+        return 1 if nullable else (<Program> inner).min_size
     if flexible:
         return 1
     return 2 if kind == STRING else 4
 
 
 cdef object default_of(Op* op):
-    """What a message has where the wire says nothing."""
+    """Return the value of a field that is absent on the wire."""
     if op.fresh == NULL:
         return <object> op.default
     if op.fresh == <PyObject*> list:

@@ -1,7 +1,7 @@
-"""What ordinary compressed batches say of themselves, for compiled code; compression_frames.pyx tells the rest."""
+"""Parsing of ordinary compression frames for compiled code; see compression_frames.pyx."""
 
 from kconsumer._core.wire cimport Span
 
 
-cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* most) noexcept nogil
-cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil
+cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept nogil
+cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil

@@ -1,8 +1,8 @@
-"""What ordinary compressed batches say of themselves: where their one block is, and how much it can come to.
+"""Parses the frames of ordinary compressed batches: where the block is, and how large it can become.
 
-Decides which lz4, zstd and xerial frames are so ordinary that a library need not read them as streams: one frame of
-one block (zstd: any number), nothing behind it. Whatever is not is refused here without a word of why, as the
-library's own reader of frames finds the better ones. Decompresses nothing; knows no limits.
+Decides which lz4, zstd and xerial frames are ordinary, so that a library need not read them as streams: one frame with
+one block (zstd: any number of blocks) and no bytes after it. Other frames are refused without a reason; the stream
+reader of the library reports errors. Decompresses nothing and applies no limits.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -12,22 +12,22 @@ from kconsumer._core.wire cimport Slice, Span, kc_load_be32, remaining, slice_of
 
 
 cdef enum:
-    # lz4: magic, flags, sizes, checksum of the header; blocks with their size in front; an empty one at the end.
+    # lz4: magic, flags, sizes, header checksum; then blocks, each after its size; an empty block at the end.
     LZ4_HEADER_BYTES = 7
-    LZ4_ORDINARY = 0x60          # version 1, blocks stand alone, no checksums, content size or dictionary
-    LZ4_SMALLEST_BLOCK = 1 << 16
+    LZ4_ORDINARY = 0x60          # version 1, independent blocks; no checksums, content size or dictionary
+    LZ4_MIN_BLOCK_BYTES = 1 << 16
     LZ4_MAX_RATIO = 255          # a length byte of 255 stands for 255 bytes
 
-    # zstd: magic, descriptor, window, dictionary, content size; blocks, of which the last one says so; checksum.
+    # zstd: magic, descriptor, window, dictionary, content size; blocks, of which the last one is marked; checksum.
     ZSTD_BLOCK_HEADER_BYTES = 3
-    ZSTD_MOST_OF_A_BLOCK = 1 << 17
+    ZSTD_MAX_BLOCK_BYTES = 1 << 17
     ZSTD_SINGLE_SEGMENT = 0x20
     ZSTD_UNUSUAL = 0x0B          # a reserved bit, or a dictionary
     ZSTD_CHECKSUM = 0x04
-    ZSTD_LARGEST_WINDOW = 17 << 3   # 128 MB; streams with a larger one are refused
+    ZSTD_MAX_WINDOW = 17 << 3    # 128 MB; streams with a larger window are refused
 
     XERIAL_HEADER_BYTES = 16
-    SNAPPY_SIZE_BYTES = 5        # as varints go
+    SNAPPY_SIZE_BYTES = 5        # the longest varint of 32 bits
 
 cdef uint32_t LZ4_MAGIC = 0x184D2204
 cdef uint32_t ZSTD_MAGIC = 0xFD2FB528
@@ -45,10 +45,10 @@ cdef Slice as_slice(object data):
     return <Slice> data if isinstance(data, Slice) else Slice(data)
 
 
-cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* most) noexcept nogil:
-    """The one block of an ordinary lz4 frame, and how many bytes it can decompress to; 0: it is not compressed.
+cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept nogil:
+    """Find the block of an ordinary lz4 frame and its largest decompressed size (0: the block is stored uncompressed).
 
-    False: another frame, or a malformed one.
+    Returns False for any other frame and for a malformed one.
     """
     cdef const unsigned char* p = frame.p
     cdef Py_ssize_t left = remaining(&frame) - LZ4_HEADER_BYTES - 8, size, largest
@@ -61,35 +61,35 @@ cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* most) noexcept nog
         return False
     sized = load_le32(p + LZ4_HEADER_BYTES)
     size = sized & ~LZ4_STORED
-    largest = LZ4_SMALLEST_BLOCK << 2 * kind
+    largest = LZ4_MIN_BLOCK_BYTES << 2 * kind
     if size == 0 or size > largest or size > left or load_le32(p + LZ4_HEADER_BYTES + 4 + size) != 0:
         return False
-    most[0] = 0 if sized & LZ4_STORED else min(largest, LZ4_MAX_RATIO * size)
+    max_size[0] = 0 if sized & LZ4_STORED else min(largest, LZ4_MAX_RATIO * size)
     block.p = p + LZ4_HEADER_BYTES + 4
     block.end = block.p + size
     return True
 
 
 def lz4_block(data):
-    """What `find_lz4_block` finds: the block and how much it can come to, or None."""
+    """Return the result of `find_lz4_block`: the block and its largest decompressed size, or None."""
     cdef Slice frame = as_slice(data)
     cdef Span block
-    cdef Py_ssize_t most = 0
-    if not find_lz4_block(frame.span, &block, &most):
+    cdef Py_ssize_t max_size = 0
+    if not find_lz4_block(frame.span, &block, &max_size):
         return None
-    return slice_of(frame.owner, block.p, remaining(&block)), most
+    return slice_of(frame.owner, block.p, remaining(&block)), max_size
 
 
-cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil:
-    """How many bytes the content of one zstd frame can have: what it announces, or what so many blocks can hold.
+cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
+    """Return the largest decompressed size of a zstd frame: the announced content size, or the capacity of its blocks.
 
-    -1: not one whole frame and nothing behind it, or an unusual frame, or one that announces more than its blocks hold.
+    Returns -1 unless there is exactly one complete, ordinary frame that announces no more than its blocks can hold.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end
     cdef uint64_t announced = 0
     cdef uint32_t header = 0, size, kind
-    cdef Py_ssize_t most = 0
+    cdef Py_ssize_t max_size = 0
     cdef unsigned char flags
     cdef int announcing, i
     if end - p < 6 or load_le32(p) != ZSTD_MAGIC:
@@ -97,7 +97,7 @@ cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil:
     flags = p[4]
     if flags & ZSTD_UNUSUAL:
         return -1
-    if not flags & ZSTD_SINGLE_SEGMENT and p[5] > ZSTD_LARGEST_WINDOW:
+    if not flags & ZSTD_SINGLE_SEGMENT and p[5] > ZSTD_MAX_WINDOW:
         return -1
     announcing = 1 << (flags >> 6)   # bytes of the content size
     if announcing == 1 and not flags & ZSTD_SINGLE_SEGMENT:
@@ -117,10 +117,10 @@ cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil:
         p += ZSTD_BLOCK_HEADER_BYTES
         kind = header >> 1 & 3
         size = header >> 3
-        if kind == 3 or size > ZSTD_MOST_OF_A_BLOCK:
+        if kind == 3 or size > ZSTD_MAX_BLOCK_BYTES:
             return -1
-        most += ZSTD_MOST_OF_A_BLOCK if kind == 2 else <Py_ssize_t> size
-        if kind == 1:    # one byte, so many times
+        max_size += ZSTD_MAX_BLOCK_BYTES if kind == 2 else <Py_ssize_t> size
+        if kind == 1:    # one byte, repeated
             size = 1
         if end - p < <Py_ssize_t> size:
             return -1
@@ -128,18 +128,19 @@ cdef Py_ssize_t most_of_zstd(Span frame) noexcept nogil:
     if end - p != (4 if flags & ZSTD_CHECKSUM else 0):
         return -1
     if announcing:
-        return <Py_ssize_t> announced if announced <= <uint64_t> most else -1
-    return most
+        return <Py_ssize_t> announced if announced <= <uint64_t> max_size else -1
+    return max_size
 
 
-def zstd_most(data):
-    """What `most_of_zstd` says."""
+def max_zstd_size(data):
+    """Return the result of `zstd_max_size`."""
     cdef Slice frame = as_slice(data)
-    return most_of_zstd(frame.span)
+    return zstd_max_size(frame.span)
 
 
 def xerial_block(data):
-    """The one raw snappy block in xerial framing; None: there are several, or none, or the framing is another one."""
+    """Return the raw snappy block in xerial framing; None if there is not exactly one, or the framing is another
+    one."""
     cdef Slice frame = as_slice(data)
     cdef const unsigned char* p = frame.span.p
     cdef Py_ssize_t size = remaining(&frame.span) - XERIAL_HEADER_BYTES - 4
@@ -149,12 +150,12 @@ def xerial_block(data):
 
 
 def snappy_size(data):
-    """How many bytes a raw snappy block says it decompresses to; -1: it does not say."""
+    """Return the announced decompressed size of a raw snappy block; -1 if it is missing."""
     cdef Slice block = as_slice(data)
     cdef const unsigned char* p = block.span.p
-    cdef Py_ssize_t most = min(remaining(&block.span), SNAPPY_SIZE_BYTES), i
+    cdef Py_ssize_t max_size = min(remaining(&block.span), SNAPPY_SIZE_BYTES), i
     cdef uint64_t size = 0
-    for i in range(most):
+    for i in range(max_size):
         size |= <uint64_t> (p[i] & 0x7F) << (7 * i)
         if p[i] < 0x80:
             return size

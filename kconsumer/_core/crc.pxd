@@ -1,8 +1,8 @@
 """Checksums over memory.
 
 Contents:
-    crc32c_of      Castagnoli, of v2 batches
-    crc32_of       IEEE, of v0 and v1 messages
+    crc32c_of      CRC-32C (Castagnoli), for v2 batches
+    crc32_of       CRC-32 (IEEE), for v0 and v1 messages
 """
 
 from libc.stdint cimport uint32_t

@@ -1,8 +1,8 @@
 """Checksums over memory.
 
-CRC-32C is computed here on x86 (see crc32c.h): for a batch of 16 KiB, the Java producer's, that takes a quarter of what
-the `crc32c` package takes. Elsewhere that package does it, and CRC-32 (of formats 0 and 1) is always the standard
-library's; both use the hardware, and a call costs some 50 ns for a memoryview over the bytes.
+On x86 CRC-32C is computed here (see crc32c.h): for a batch of 16 KiB, the default of the Java producer, in a quarter of
+the time that the package `crc32c` needs. Other machines use that package. CRC-32 (formats 0 and 1) comes from the
+standard library. Both use the hardware, and a call takes about 50 ns for a memoryview of the bytes.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -17,11 +17,11 @@ cdef extern from "crc32c.h" nogil:
 
 
 cdef enum:
-    MANY_BYTES = 65536     # from so many on, the GIL is released
+    MIN_BYTES_WITHOUT_GIL = 65536     # the GIL is released for as many or more bytes
 
 cdef int best_kind = kc_crc32c_kind()
 
-# Imported on first use: the crc32c package takes 5 ms, for a command line of its own.
+# Imported on first use: the import of the crc32c package takes 5 ms.
 cdef object castagnoli = None
 cdef object ieee = None
 
@@ -36,17 +36,17 @@ cdef int load() except -1:
 
 
 cdef int crc32c_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """CRC-32C of `size` bytes at `p`."""
+    """Compute the CRC-32C of `size` bytes at `p`."""
     return crc32c_by(best_kind, p, size, out)
 
 
 cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """The same in one of the ways there are: 0 is the package."""
+    """Compute the CRC-32C with one of the methods of `crc32c_kinds`; 0 is the package."""
     if kind == 0:
         if castagnoli is None:
             load()
         out[0] = castagnoli(PyMemoryView_FromMemory(<char*> p, size, PyBUF_READ)) if size else 0
-    elif size < MANY_BYTES:
+    elif size < MIN_BYTES_WITHOUT_GIL:
         out[0] = kc_crc32c(kind, p, <size_t> size)
     else:
         with nogil:
@@ -55,7 +55,7 @@ cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* 
 
 
 cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """CRC-32 (IEEE) of `size` bytes at `p`."""
+    """Compute the CRC-32 (IEEE) of `size` bytes at `p`."""
     if ieee is None:
         load()
     out[0] = ieee(PyMemoryView_FromMemory(<char*> p, size, PyBUF_READ)) if size else 0
@@ -63,23 +63,23 @@ cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except
 
 
 def crc32c_kinds():
-    """The ways of computing CRC-32C that this machine has: numbers for `crc32c`, the best one last."""
+    """Return the methods for CRC-32C on this machine: numbers for `crc32c`, the fastest last."""
     return tuple(range(best_kind + 1))
 
 
 def crc32c(data, kind=None):
-    """CRC-32C of a buffer, in the best way or a given one: the test door onto `crc32c_of`."""
+    """Return the CRC-32C of a buffer by the fastest or a given method. For tests of `crc32c_of`."""
     cdef Slice piece = Slice(data)
     cdef uint32_t value = 0
     cdef int chosen = best_kind if kind is None else kind
     if not 0 <= chosen <= best_kind:
-        raise ValueError(f"this machine has no way {kind} of computing CRC-32C")
+        raise ValueError(f"this machine has no method {kind} for CRC-32C")
     crc32c_by(chosen, piece.span.p, remaining(&piece.span), &value)
     return value
 
 
 def crc32(data):
-    """CRC-32 (IEEE) of a buffer: the test door onto `crc32_of`."""
+    """Return the CRC-32 (IEEE) of a buffer. For tests of `crc32_of`."""
     cdef Slice piece = Slice(data)
     cdef uint32_t value = 0
     crc32_of(piece.span.p, remaining(&piece.span), &value)

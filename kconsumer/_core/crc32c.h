@@ -1,9 +1,10 @@
 /* CRC-32C on x86, at up to 32 bytes a cycle: folding by carry-less multiplication (Gopal et al., "Fast CRC Computation
- * for Generic Polynomials Using PCLMULQDQ", Intel 2009), in 512-bit registers where there are such, then the CRC32
+ * for Generic Polynomials Using PCLMULQDQ", Intel 2009), in 512-bit registers if the CPU has them, then the CRC32
  * instruction.
  *
- * Four neighbouring blocks are carried along; each step multiplies them by x^D, D being the bits between a block and
- * the one it is added to. A constant FOLD_D is, bits reversed, x^(D+32) and x^(D-32) modulo the polynomial. */
+ * The state is four neighbouring blocks. Each step multiplies them by x^D, where D is the distance in bits between a
+ * block and the block it is added to. A constant FOLD_D is x^(D+32) and x^(D-32) modulo the polynomial, bits
+ * reversed. */
 #ifndef KCONSUMER_CRC32C_H
 #define KCONSUMER_CRC32C_H
 
@@ -21,7 +22,7 @@
 #define KC_FOLD_512 0x09e4addf8, 0x0740eef02
 #define KC_FOLD_2048 0x0b9e02b86, 0x0dcb17aa4
 
-/* 0: leave it to a library; 1: 128-bit registers; 2: 512-bit ones. */
+/* Return the fastest method of this CPU. 0: a library; 1: 128-bit registers; 2: 512-bit registers. */
 static inline int kc_crc32c_kind(void)
 {
     __builtin_cpu_init();
@@ -47,7 +48,7 @@ KC_SSE static inline __m128i kc_load(const unsigned char *p)
     return _mm_loadu_si128((const __m128i *) p);
 }
 
-/* Four blocks of 16 bytes that stand for what was before `p`, and what follows there. */
+/* Continue at `p` from a state of four blocks of 16 bytes, and return the CRC. */
 KC_SSE static inline uint32_t kc_crc32c_from(__m128i x[4], const unsigned char *p, size_t size)
 {
     __m128i by = _mm_set_epi64x(KC_FOLD_512), one;
@@ -116,7 +117,7 @@ KC_AVX512 static inline uint32_t kc_crc32c_avx512(const unsigned char *p, size_t
     return kc_crc32c_from(narrow, p, size);
 }
 
-/* The CRC-32C of `size` bytes; `kind` is one up to what kc_crc32c_kind() says, and not 0. */
+/* Return the CRC-32C of `size` bytes. `kind` is from 1 to kc_crc32c_kind(). */
 static inline uint32_t kc_crc32c(int kind, const unsigned char *p, size_t size)
 {
     return ~(kind == 2 ? kc_crc32c_avx512(p, size) : kc_crc32c_sse(p, size));

@@ -1,4 +1,4 @@
-"""Bytes to messages, as a Program says."""
+"""Decoding of messages by a Program."""
 
 from cpython.object cimport PyObject
 
@@ -9,7 +9,7 @@ from kconsumer._core.wire cimport Slice, Span
 cdef struct Source:
     Span span
     const unsigned char* start
-    PyObject* owner         # borrowed: what keeps the bytes alive, and what Slices will refer to
+    PyObject* owner         # borrowed; it keeps the bytes alive, and Slices refer to it
 
 
 cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1

@@ -1,7 +1,7 @@
-"""Reads messages: how each kind of value lies on the wire, from bytes.
+"""Decodes messages: the wire format of each type of value.
 
-Whatever the bytes, reading ends in a message or in ProtocolError, and a length is compared with what is left
-before anything is allocated for it.
+For any bytes the result is a message or a ProtocolError. A length is compared with the number of remaining bytes before
+memory is allocated for it.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -28,7 +28,7 @@ cdef extern from "Python.h":
 
 
 cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1:
-    """Point `source` into `whole`, which the caller keeps for as long as it uses `source`."""
+    """Set `source` to read `whole` from `offset` on. The caller keeps `whole` as long as it uses `source`."""
     if not 0 <= offset <= len(whole):
         raise ValueError(f"offset {offset} is outside a buffer of {len(whole)} bytes")
     source.owner = <PyObject*> whole.owner
@@ -39,14 +39,14 @@ cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1:
 
 
 cdef int finish(Program program, Source* source) except -1:
-    """Nothing may be left."""
+    """Raise ProtocolError if bytes are left."""
     if remaining(&source.span):
         malformed(program, NULL, source, f"{remaining(&source.span)} bytes after the message")
     return 0
 
 
 cdef malformed(Program program, Op* op, Source* source, str problem):
-    """Raise ProtocolError, naming the field and where the trouble is."""
+    """Raise ProtocolError with the name of the field and the byte position."""
     cdef Py_ssize_t at = source.span.p - source.start
     name = program.cls.__name__
     if op != NULL:
@@ -106,14 +106,14 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
 
 
 cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, Source* source) except -2:
-    """The length of a string, bytes, records or array; -1 for null."""
+    """Read the length of a string, bytes, records or array; -1 for null."""
     cdef int16_t short_length = 0
     cdef int32_t length = 0
     cdef uint32_t compact = 0
     cdef int64_t result
     if program.flexible:
         if not read_uvarint(&source.span, &compact):
-            malformed(program, op, source, "no length fits here")
+            malformed(program, op, source, "the bytes end within a length")
         result = <int64_t> compact - 1
     elif kind == STRING:
         if not read_i16(&source.span, &short_length):
@@ -131,7 +131,7 @@ cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, So
 
 
 cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source* source):
-    """A string, bytes or records."""
+    """Read a string, bytes or records."""
     cdef Py_ssize_t size = read_length(program, op, kind, nullable, source)
     cdef Span piece = source.span
     if size < 0:
@@ -156,14 +156,14 @@ cdef object read_array(Program program, Op* op, bint nullable, Source* source):
     cdef Program inner
     if count < 0:
         return None
-    if count > remaining(&source.span) // op.least:
+    if count > remaining(&source.span) // op.min_size:
         malformed(program, op, source, f"{count} elements announced, {remaining(&source.span)} bytes left")
     items = PyList_New(count)
     if op.element == STRUCT:
         inner = <Program> op.inner
         for i in range(count):
             item = read_message(inner, source)
-            Py_INCREF(item)             # PyList_SET_ITEM takes a reference over
+            Py_INCREF(item)             # PyList_SET_ITEM steals a reference
             PyList_SET_ITEM(items, i, item)
     else:
         for i in range(count):
@@ -174,7 +174,7 @@ cdef object read_array(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
-    """A struct; a nullable one is preceded by a byte, negative for null."""
+    """Read a struct. A nullable struct follows a byte, which is negative for null."""
     cdef int8_t present = 0
     if nullable:
         if not read_i8(&source.span, &present):
@@ -185,16 +185,16 @@ cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef int read_tags(Program program, object message, Source* source) except -1:
-    """The tagged fields that end a flexible struct. Unknown ones are skipped; with `message` None, all."""
+    """Read the tagged fields at the end of a flexible struct. Skips unknown fields; with `message` None, all fields."""
     cdef uint32_t count = 0, tag = 0, size = 0
     cdef const unsigned char* end
     cdef Op* op
     if not read_uvarint(&source.span, &count):
-        malformed(program, NULL, source, "no count of tagged fields fits here")
+        malformed(program, NULL, source, "the bytes end within the number of tagged fields")
     while count > 0:
         count -= 1
         if not read_uvarint(&source.span, &tag) or not read_uvarint(&source.span, &size):
-            malformed(program, NULL, source, "no tagged field fits here")
+            malformed(program, NULL, source, "the bytes end within a tagged field")
         if size > <uint64_t> remaining(&source.span):
             malformed(program, NULL, source, f"tag {tag} of {size} bytes, {remaining(&source.span)} left")
         op = find_tag(program, tag) if message is not None else NULL
@@ -211,7 +211,7 @@ cdef int read_tags(Program program, object message, Source* source) except -1:
 
 
 cdef Op* find_tag(Program program, uint32_t tag):
-    """The field with this tag, or NULL."""
+    """Return the field with this tag, or NULL."""
     for index in program.tagged:
         if program.ops[<int> index].tag == <int64_t> tag:
             return &program.ops[<int> index]

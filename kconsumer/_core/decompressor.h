@@ -1,12 +1,12 @@
-/* A thread that decompresses blocks before they are needed, and touches nothing of Python. Its callers hold the GIL.
+/* A thread that decompresses blocks in advance, without the GIL and without Python objects. Its callers hold the GIL.
  *
- * The functions that decompress are those of libraries that are there already (see decompressor.pyx). One thread serves the
- * whole process and lives as long. Its tasks stay where they are for ever, so that nobody needs a lock: whoever turns
- * KC_WAITING into KC_RUNNING does the task, the thread or a caller; an entry of the queue whose task is not waiting any
- * more, or is waiting for something else by now, is as good as any other. Callers hold the GIL, so there is one at a
- * time. A forked child begins anew: the thread is not there. */
-#ifndef KCONSUMER_UNPACKER_H
-#define KCONSUMER_UNPACKER_H
+ * The functions come from libraries that are loaded already (see decompressor.pyx). One thread serves the process until
+ * it exits. Tasks are at fixed addresses and never freed, so no lock is needed: the thread or a caller claims a task by
+ * changing its state from KC_WAITING to KC_RUNNING, and then runs it. A queue entry may be stale: its task may be
+ * finished, or be in use for another batch. Claiming fails in the first case, and runs the other batch in the second.
+ * Callers hold the GIL, so there is one at a time. A forked child has no such thread and starts its own. */
+#ifndef KCONSUMER_DECOMPRESSOR_H
+#define KCONSUMER_DECOMPRESSOR_H
 
 #include <Python.h>
 
@@ -20,23 +20,23 @@
 
 #define KC_TASKS 128
 #define KC_QUEUE 256 /* a power of two */
-#define KC_SPINS 4000 /* some microseconds, as a batch takes */
+#define KC_SPINS 4000 /* some microseconds: the time that a batch takes */
 #define KC_YIELDS 100
-#define KC_CROWDED 1000
+#define KC_TASKS_SKIPPED_WHEN_CROWDED 1000
 
 typedef enum { KC_IDLE, KC_WAITING, KC_RUNNING, KC_DONE } kc_task_state;
 typedef enum { KC_LZ4, KC_ZSTD } kc_codec;
 
-struct kc_unpacker;
+struct kc_decompressor;
 
 typedef struct {
-    struct kc_unpacker *owner;
-    int state; /* a kc_task_state; atomic, all else belongs to who does the task or has submitted it */
+    struct kc_decompressor *owner;
+    int state; /* a kc_task_state; atomic. It decides who may use the other fields: the submitter or the claimer */
     const unsigned char *packed;
     size_t size;
     unsigned char *memory;
     size_t capacity;
-    ptrdiff_t result; /* bytes in the memory; -1: it did not work out */
+    ptrdiff_t result; /* decompressed bytes; -1: decompression failed */
 } kc_task;
 
 typedef int (*kc_lz4_function)(const char *packed, char *memory, int size, int capacity);
@@ -47,22 +47,22 @@ static kc_zstd_function kc_zstd;
 static unsigned (*kc_zstd_is_error)(size_t);
 static void *(*kc_zstd_new_context)(void);
 
-typedef struct kc_unpacker {
+typedef struct kc_decompressor {
     kc_task tasks[KC_TASKS];
     kc_task *queue[KC_QUEUE];
-    unsigned put;   /* entries ever put, by callers; atomic */
-    unsigned taken; /* entries ever taken, by the thread; atomic */
-    unsigned next;  /* the task to look at first for the next place */
-    int crowded;    /* so many tasks are not begun because the thread was waited for */
-    int sleeping;   /* the thread is about to wait for `woken`; guarded by `lock`, but looked at without it */
+    unsigned put;   /* number of entries ever added, by callers; atomic */
+    unsigned taken; /* number of entries ever removed, by the thread; atomic */
+    unsigned next;  /* the task at which the search for a free one starts */
+    int crowded;    /* the number of tasks to refuse, because the thread had no core of its own */
+    int sleeping;   /* the thread is about to wait for `woken`; guarded by `lock`, but also read without it */
     pthread_mutex_t lock;
     pthread_cond_t woken;
-} kc_unpacker;
+} kc_decompressor;
 
-static kc_unpacker *kc_process_unpacker;
+static kc_decompressor *kc_process_decompressor;
 
-/* Find the functions of a codec in a library; whether they are there. */
-static inline int kc_unpacker_use(kc_codec codec, const char *library)
+/* Load the functions of a codec from a library. Returns 0 if the library or a function is missing. */
+static inline int kc_use_library(kc_codec codec, const char *library)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     void *lz4, *zstd, *zstd_is_error, *zstd_new_context;
@@ -86,19 +86,19 @@ static inline int kc_unpacker_use(kc_codec codec, const char *library)
     return 1;
 }
 
-static inline int kc_unpacker_knows(kc_codec codec)
+static inline int kc_has_codec(kc_codec codec)
 {
     return codec == KC_LZ4 ? kc_lz4 != NULL : kc_zstd != NULL;
 }
 
-/* What a block of lz4 comes to; negative: it did not work out. */
-static inline ptrdiff_t kc_unpack_lz4(const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
+/* Decompress an lz4 block. Returns the decompressed size; negative if it fails. */ static inline ptrdiff_t
+ * kc_decompress_lz4(const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
 {
     return kc_lz4((const char *) packed, (char *) memory, (int) size, (int) capacity);
 }
 
-/* The same of a zstd frame. */
-static inline ptrdiff_t kc_unpack(const kc_task *task, void **context)
+/* Decompress the zstd frame of a task. Returns the decompressed size; -1 if it fails. */
+static inline ptrdiff_t kc_decompress_zstd(const kc_task *task, void **context)
 {
     size_t done;
     if (*context == NULL)
@@ -115,133 +115,133 @@ static inline int kc_task_claim(kc_task *task)
     return __atomic_compare_exchange_n(&task->state, &waiting, KC_RUNNING, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* Do a claimed task. */
-static inline void kc_task_do(kc_task *task, void **context)
+/* Run a claimed task. */
+static inline void kc_task_run(kc_task *task, void **context)
 {
-    ptrdiff_t result = kc_unpack(task, context);
+    ptrdiff_t result = kc_decompress_zstd(task, context);
     task->result = result < 0 ? -1 : result;
     __atomic_store_n(&task->state, KC_DONE, __ATOMIC_RELEASE);
 }
 
-/* Sleep until there is something in the queue. */
-static inline void kc_unpacker_sleep(kc_unpacker *unpacker)
+/* Sleep until the queue has an entry. */
+static inline void kc_decompressor_sleep(kc_decompressor *decompressor)
 {
-    pthread_mutex_lock(&unpacker->lock);
-    __atomic_store_n(&unpacker->sleeping, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&unpacker->put, __ATOMIC_SEQ_CST) == unpacker->taken)
-        pthread_cond_wait(&unpacker->woken, &unpacker->lock);
-    __atomic_store_n(&unpacker->sleeping, 0, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&unpacker->lock);
+    pthread_mutex_lock(&decompressor->lock);
+    __atomic_store_n(&decompressor->sleeping, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&decompressor->put, __ATOMIC_SEQ_CST) == decompressor->taken)
+        pthread_cond_wait(&decompressor->woken, &decompressor->lock);
+    __atomic_store_n(&decompressor->sleeping, 0, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&decompressor->lock);
 }
 
-static void *kc_unpack_all(void *argument)
+static void *kc_decompress_loop(void *argument)
 {
-    kc_unpacker *unpacker = argument;
+    kc_decompressor *decompressor = argument;
     void *context = NULL;
     kc_task *task;
     for (;;) {
-        if (__atomic_load_n(&unpacker->put, __ATOMIC_ACQUIRE) == unpacker->taken)
-            kc_unpacker_sleep(unpacker);
-        task = unpacker->queue[unpacker->taken % KC_QUEUE];
-        __atomic_store_n(&unpacker->taken, unpacker->taken + 1, __ATOMIC_RELEASE);
+        if (__atomic_load_n(&decompressor->put, __ATOMIC_ACQUIRE) == decompressor->taken)
+            kc_decompressor_sleep(decompressor);
+        task = decompressor->queue[decompressor->taken % KC_QUEUE];
+        __atomic_store_n(&decompressor->taken, decompressor->taken + 1, __ATOMIC_RELEASE);
         if (kc_task_claim(task))
-            kc_task_do(task, &context);
+            kc_task_run(task, &context);
     }
     return NULL;
 }
 
-static void kc_unpacker_forked(void)
+static void kc_after_fork(void)
 {
-    kc_process_unpacker = NULL; /* what it was stays as it is: nobody works on it here */
+    kc_process_decompressor = NULL; /* leaked on purpose: its thread does not exist in the child */
 }
 
-/* The process's unpacker, with its thread started; NULL if the system refuses. */
-static inline kc_unpacker *kc_unpacker_get(void)
+/* Return the process's decompressor and start its thread if necessary; NULL if memory or threads are exhausted. */
+static inline kc_decompressor *kc_decompressor_get(void)
 {
-    static int told_of_forks;
-    kc_unpacker *unpacker = kc_process_unpacker;
+    static int fork_handler_set;
+    kc_decompressor *decompressor = kc_process_decompressor;
     pthread_t thread;
     sigset_t all, before;
     int refused;
-    if (unpacker != NULL)
-        return unpacker;
-    unpacker = calloc(1, sizeof *unpacker);
-    if (unpacker == NULL)
+    if (decompressor != NULL)
+        return decompressor;
+    decompressor = calloc(1, sizeof *decompressor);
+    if (decompressor == NULL)
         return NULL;
-    pthread_mutex_init(&unpacker->lock, NULL);
-    pthread_cond_init(&unpacker->woken, NULL);
+    pthread_mutex_init(&decompressor->lock, NULL);
+    pthread_cond_init(&decompressor->woken, NULL);
     sigfillset(&all); /* signals are for Python's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    refused = pthread_create(&thread, NULL, kc_unpack_all, unpacker);
+    refused = pthread_create(&thread, NULL, kc_decompress_loop, decompressor);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (refused) {
-        free(unpacker);
+        free(decompressor);
         return NULL;
     }
     pthread_detach(thread);
-    if (!told_of_forks)
-        told_of_forks = pthread_atfork(NULL, NULL, kc_unpacker_forked) == 0;
-    return kc_process_unpacker = unpacker;
+    if (!fork_handler_set)
+        fork_handler_set = pthread_atfork(NULL, NULL, kc_after_fork) == 0;
+    return kc_process_decompressor = decompressor;
 }
 
-/* A task to be filled in and submitted; NULL if all are in use, or if it is better not to begin one. */
+/* Return a free task to fill and submit; NULL if all are in use, or while tasks are refused (`crowded`). */
 static inline kc_task *kc_task_new(void)
 {
-    kc_unpacker *unpacker = kc_unpacker_get();
+    kc_decompressor *decompressor = kc_decompressor_get();
     kc_task *task;
     int i;
-    if (unpacker == NULL)
+    if (decompressor == NULL)
         return NULL;
-    if (unpacker->crowded > 0) {
-        unpacker->crowded--;
+    if (decompressor->crowded > 0) {
+        decompressor->crowded--;
         return NULL;
     }
     for (i = 0; i < KC_TASKS; i++) {
-        task = &unpacker->tasks[unpacker->next++ % KC_TASKS];
+        task = &decompressor->tasks[decompressor->next++ % KC_TASKS];
         if (__atomic_load_n(&task->state, __ATOMIC_ACQUIRE) == KC_IDLE) {
-            task->owner = unpacker;
+            task->owner = decompressor;
             return task;
         }
     }
     return NULL;
 }
 
-/* Have a task done. If the queue is full it waits for whoever needs it. */
+/* Submit a task. If the queue is full, the task is not queued: kc_task_end runs it on the calling thread. */
 static inline void kc_task_submit(kc_task *task)
 {
-    kc_unpacker *unpacker = task->owner;
+    kc_decompressor *decompressor = task->owner;
     __atomic_store_n(&task->state, KC_WAITING, __ATOMIC_RELEASE);
-    if (unpacker->put - __atomic_load_n(&unpacker->taken, __ATOMIC_ACQUIRE) == KC_QUEUE)
+    if (decompressor->put - __atomic_load_n(&decompressor->taken, __ATOMIC_ACQUIRE) == KC_QUEUE)
         return;
-    unpacker->queue[unpacker->put % KC_QUEUE] = task;
-    __atomic_store_n(&unpacker->put, unpacker->put + 1, __ATOMIC_SEQ_CST);
+    decompressor->queue[decompressor->put % KC_QUEUE] = task;
+    __atomic_store_n(&decompressor->put, decompressor->put + 1, __ATOMIC_SEQ_CST);
 }
 
-/* Wake the thread if it sleeps: after the last of some tasks. */
-static inline void kc_unpacker_wake(kc_unpacker *unpacker)
+/* Wake the thread if it sleeps. Called once after several submissions. */
+static inline void kc_decompressor_wake(kc_decompressor *decompressor)
 {
-    if (!__atomic_load_n(&unpacker->sleeping, __ATOMIC_SEQ_CST))
+    if (!__atomic_load_n(&decompressor->sleeping, __ATOMIC_SEQ_CST))
         return;
-    pthread_mutex_lock(&unpacker->lock);
-    pthread_cond_signal(&unpacker->woken);
-    pthread_mutex_unlock(&unpacker->lock);
+    pthread_mutex_lock(&decompressor->lock);
+    pthread_cond_signal(&decompressor->woken);
+    pthread_mutex_unlock(&decompressor->lock);
 }
 
-/* Do one of the waiting tasks; whether there was one. */
-static inline int kc_unpacker_help(kc_unpacker *unpacker, void **context)
+/* Run one waiting task on the calling thread. Returns 0 if there is none. */
+static inline int kc_run_waiting_task(kc_decompressor *decompressor, void **context)
 {
-    unsigned at = __atomic_load_n(&unpacker->taken, __ATOMIC_ACQUIRE);
-    for (; at != unpacker->put; at++) {
-        if (kc_task_claim(unpacker->queue[at % KC_QUEUE])) {
-            kc_task_do(unpacker->queue[at % KC_QUEUE], context);
+    unsigned at = __atomic_load_n(&decompressor->taken, __ATOMIC_ACQUIRE);
+    for (; at != decompressor->put; at++) {
+        if (kc_task_claim(decompressor->queue[at % KC_QUEUE])) {
+            kc_task_run(decompressor->queue[at % KC_QUEUE], context);
             return 1;
         }
     }
     return 0;
 }
 
-/* Wait until the thread is done with a task. Returns whether that took long: the thread has no core to itself. It may
- * then be without one for a long time (under a quota of its container, for example), so the GIL is released. */
+/* Wait until the thread has finished a task. Returns 1 if that took long, because the thread has no core of its own. It
+ * may then not run for a long time (for example under the CPU quota of a container), so the GIL is released. */
 static inline int kc_task_await(kc_task *task)
 {
     const struct timespec moment = {0, 50000};
@@ -260,22 +260,23 @@ static inline int kc_task_await(kc_task *task)
     return tries > KC_SPINS + KC_YIELDS;
 }
 
-/* Get a task back. With `wanted` its result, -1 if it did not work out: the caller does it if the thread has not begun,
- * and other tasks while the thread is at it. Otherwise -1, and nothing is begun. */
+/* End a task and free it. With `wanted`, returns its result, or -1 if decompression failed: a task that the thread has
+ * not claimed runs on the calling thread; otherwise the calling thread runs other tasks until the thread has finished.
+ * Without `wanted`, returns -1 and runs nothing. */
 static inline ptrdiff_t kc_task_end(kc_task *task, int wanted)
 {
     static void *context;
-    if (task->owner != kc_process_unpacker) /* submitted before a fork */
+    if (task->owner != kc_process_decompressor) /* submitted before a fork */
         return -1;
     if (kc_task_claim(task)) {
         if (wanted)
-            kc_task_do(task, &context);
+            kc_task_run(task, &context);
     } else {
         while (wanted && __atomic_load_n(&task->state, __ATOMIC_ACQUIRE) != KC_DONE)
-            if (!kc_unpacker_help(task->owner, &context))
+            if (!kc_run_waiting_task(task->owner, &context))
                 break;
         if (kc_task_await(task))
-            task->owner->crowded = KC_CROWDED;
+            task->owner->crowded = KC_TASKS_SKIPPED_WHEN_CROWDED;
     }
     __atomic_store_n(&task->state, KC_IDLE, __ATOMIC_RELEASE);
     return wanted ? task->result : -1;

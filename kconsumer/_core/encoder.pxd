@@ -1,4 +1,4 @@
-"""Messages to bytes, as a Program says."""
+"""Encoding of messages by a Program."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, uint32_t
 
@@ -6,7 +6,7 @@ from kconsumer._core.compiled_schema cimport Program
 
 
 cdef struct Target:
-    unsigned char* data     # realloc'd as it grows; freed by whoever made the Target
+    unsigned char* data     # grown by realloc; the creator of the Target frees it
     Py_ssize_t size
     Py_ssize_t capacity
 

@@ -1,7 +1,7 @@
-"""Writes messages: how each kind of value lies on the wire, to bytes.
+"""Encodes messages: the wire format of each type of value.
 
-A message that does not fit its plan is the caller's mistake: TypeError for a value of the wrong type,
-ValueError or OverflowError for one that has no place on the wire, each with the field's name as a note.
+Raises TypeError for a value of the wrong type, and ValueError or OverflowError for a value that cannot be encoded, with
+the name of the field as a note.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,7 +24,7 @@ cdef extern from "Python.h":
 
 
 cdef unsigned char* grow(Target* target, Py_ssize_t size) except NULL:
-    """Room for `size` more bytes, counted as written."""
+    """Reserve `size` more bytes, which count as written. Returns a pointer to them."""
     cdef Py_ssize_t wanted = target.size + size
     cdef unsigned char* data
     if wanted > target.capacity:
@@ -67,7 +67,7 @@ cdef int write_uvarint(Target* target, uint32_t value) except -1:
 
 
 cdef int64_t integer(object value, int64_t low, int64_t high) except? -1:
-    """A Python int within bounds."""
+    """Convert a Python int; raises OverflowError outside the bounds."""
     cdef int64_t number = PyLong_AsLongLong(value)
     if not low <= number <= high:
         raise OverflowError(f"{number} is not within {low} and {high}")
@@ -90,7 +90,7 @@ cdef int write_message(Program program, object message, Target* target) except -
 
 
 cdef object slot_value(Program program, Op* op, object message):
-    """A field's value; TypeError if it was deleted."""
+    """Return a field's value; raises TypeError if the attribute was deleted."""
     cdef PyObject* value = kc_get_slot(message, op.offset)
     if value == NULL:
         raise TypeError(f"{program.cls.__name__}.{<object> op.name} has no value")
@@ -98,7 +98,7 @@ cdef object slot_value(Program program, Op* op, object message):
 
 
 cdef int write_field(Program program, Op* op, object value, Target* target) except -1:
-    """One field, with its name on whatever goes wrong."""
+    """Write one field. Errors get a note with its name."""
     try:
         write_value(program, op, op.kind, op.nullable, value, target)
     except (TypeError, ValueError, OverflowError) as error:
@@ -110,7 +110,7 @@ cdef int write_field(Program program, Op* op, object value, Target* target) exce
 cdef int write_value(
     Program program, Op* op, int kind, bint nullable, object value, Target* target
 ) except -1:
-    """One value; `kind` is the field's own, or that of its elements."""
+    """Write one value of type `kind`: the field's type, or that of its elements."""
     if kind == INT32:
         write_i32(target, <int32_t> integer(value, -(1 << 31), (1 << 31) - 1))
     elif kind == INT64:
@@ -133,7 +133,7 @@ cdef int write_value(
 
 
 cdef int write_length(Program program, int kind, Py_ssize_t length, Target* target) except -1:
-    """The length of a string, bytes, records or array; -1 for null."""
+    """Write the length of a string, bytes, records or array; -1 for null."""
     if length > ((1 << 15) - 1 if kind == STRING else (1 << 31) - 1):
         raise ValueError(f"a length of {length} does not fit on the wire")
     if program.flexible:
@@ -147,7 +147,7 @@ cdef int write_length(Program program, int kind, Py_ssize_t length, Target* targ
 
 cdef int write_null(Program program, int kind, bint nullable, Target* target) except -1:
     if not nullable:
-        raise TypeError("None where the protocol has no null")
+        raise TypeError("the field is not nullable, but its value is None")
     return write_length(program, kind, -1, target)
 
 
@@ -158,7 +158,7 @@ cdef int write_uuid(object value, Target* target) except -1:
 
 
 cdef int write_sized(Program program, int kind, bint nullable, object value, Target* target) except -1:
-    """A string, bytes or records."""
+    """Write a string, bytes or records."""
     cdef const char* text
     cdef Py_ssize_t size = 0
     cdef Py_buffer view
@@ -189,7 +189,7 @@ cdef int write_array(Program program, Op* op, bint nullable, object value, Targe
     write_length(program, ARRAY, count, target)
     for i in range(count):
         if PySequence_Fast_GET_SIZE(items) != count:
-            raise ValueError("the sequence changed while it was written")
+            raise ValueError("the sequence changed while it was encoded")
         if op.element == STRUCT:
             write_message(<Program> op.inner, <object> PySequence_Fast_GET_ITEM(items, i), target)
         else:
@@ -206,7 +206,7 @@ cdef int write_struct(Program program, Op* op, bint nullable, object value, Targ
 
 
 cdef int write_tags(Program program, object message, Target* target) except -1:
-    """The tagged fields that differ from their defaults, by ascending tag."""
+    """Write the tagged fields that differ from their defaults, by ascending tag."""
     cdef list present = []
     cdef Target content
     cdef Op* op

@@ -26,7 +26,7 @@ class PartitionFetch:
         log_bytes: bool = False,
         read_committed: bool = False,
         aborted_transactions: Iterable[tuple[int, int]] = (),
-        hold: Callable[[Buffer], object] | None = None,
+        on_decompressed: Callable[[Buffer], object] | None = None,
         batch_limit: int = 0,
     ) -> None: ...
     @property

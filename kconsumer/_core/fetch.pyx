@@ -1,9 +1,8 @@
-"""PartitionFetch: the bytes a broker sent for one partition, given out as runs of checked records.
+"""PartitionFetch: the bytes that a broker sent for one partition, returned as runs of checked records.
 
-Decides what is a record to give out: it checks sizes and checksums, decompresses one batch at a time, passes
-over control records, records of aborted transactions and records below the position, and moves the position.
-Does not know what fetches are, why the position is where it is, or what becomes of a record. The layouts are
-in batch.pxd and message_set.pxd.
+Decides which records are returned: it checks sizes and checksums, decompresses one batch at a time, skips control
+records, records of aborted transactions and records below the position, and advances the position. It does not know
+about requests, nor what happens to a record afterwards. The layouts are in batch.pxd and message_set.pxd.
 """
 
 from copy import copy
@@ -31,9 +30,9 @@ from kconsumer._core.batch cimport (
 )
 from kconsumer._core.crc cimport crc32c_of
 from kconsumer._core.message_set cimport Messages, find_uncompressed, find_wrapped, read_outer
-from kconsumer._core.record_run cimport RecordRun, Segment, new_run, read_next
+from kconsumer._core.record_run cimport RecordRun, RunSegment, new_run, read_next
 from kconsumer._core.transactions cimport ABORT_MARKER, BAD_MARKER, AbortedIndex, marker_type
-from kconsumer._core.decompressor cimport Ahead, can_unpack
+from kconsumer._core.decompressor cimport PrefetchDecompressor, can_decompress
 from kconsumer._core.wire cimport Slice, Span, remaining, slice_of
 
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, RecordTooLargeError
@@ -43,59 +42,59 @@ cdef enum:
     NO_TIMESTAMP = -1    # TimestampType
     CREATE_TIME = 0
     LOG_APPEND = 1
-    MANY_RECORDS = 4096  # from so many on, they are checked without the GIL
+    MIN_RECORDS_WITHOUT_GIL = 4096  # as many or more records are checked without the GIL
 
-# A log handed over as bytes: how much all its batches together may decompress to, whatever their compressed
-# size.
+# `log_bytes`: the limit of what all batches of a log segment may decompress to together, if their compressed size
+# allows no more.
 cdef Py_ssize_t LOG_OUTPUT_LIMIT = 256 << 20
 
 
-# `use_codecs` sets these. Codecs are libraries of Python objects, so they are handed in from above.
+# Set by `use_codecs`: codecs are Python libraries, which the layer above imports.
 cdef object decompress = None
 cdef object output_limit = None
 
 
 class DecompressionError(Exception):
-    """Compressed bytes that do not decompress."""
+    """The compressed bytes cannot be decompressed."""
 
 
 class OutputLimitError(DecompressionError):
-    """Compressed bytes that would grow past the limit."""
+    """The compressed bytes decompress to more than the limit."""
 
 
 def use_codecs(decompress_batch, limit_output):
-    """Set what undoes compression, for the whole process; `kconsumer.compression` calls it when it is imported.
+    """Set the functions for decompression in this process. `kconsumer.compression` calls this when it is imported.
 
-    `decompress_batch(codec, data, limit, magic)` is given a Slice and the format of the batch. It returns bytes, or a
-    Slice of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` says how many bytes a
-    batch of that compressed size may decompress to.
+    `decompress_batch(codec, data, limit, magic)` gets a Slice and the format of the batch. It returns bytes or a Slice
+    of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` returns the number of bytes
+    that a batch of this compressed size may decompress to.
     """
     global decompress, output_limit
     decompress = decompress_batch
     output_limit = limit_output
 
 
-cdef struct Open:
-    # The batch being given out.
-    Segment segment        # what its records have in common; span: those not yet given out
-    Py_ssize_t left        # records in that span
+cdef struct OpenBatch:
+    # The batch whose records are being returned.
+    RunSegment segment     # what its records have in common; span: the records that were not returned yet
+    Py_ssize_t left        # the number of records in that span
     int64_t last_offset
-    int64_t reached        # where the next record is expected: for error messages
-    bint control           # no record of it is given out
-    const char* trouble    # what is wrong with the batch after these records; NULL: nothing
+    int64_t reached        # the expected offset of the next record, for error messages
+    bint control           # a control batch: none of its records is returned
+    const char* defect     # the error in the batch after these records; NULL: none
 
 
-cdef bint walk(Open* batch, Py_ssize_t limit, Py_ssize_t size, Segment* out) noexcept nogil:
-    """Check records at the front of the batch and move up to `limit` of them to `out`, or `size` bytes if that is
-    less; the record with which these are reached is the last one.
+cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
+    """Check records at the front of the batch and move them to `out`: at most `limit`, and none after the record with
+    which `size` bytes are reached.
 
-    False: the next record is malformed, and the batch stays in front of it.
+    Returns False if the next record is malformed; the batch then still begins with it.
     """
     cdef Record record
     cdef const unsigned char* start
     cdef int64_t offset
-    # What changes from record to record is kept in local variables: the compiler cannot know that nobody else sees
-    # what is in the structs.
+    # What changes from record to record is kept in local variables, which the compiler can keep in registers: it cannot
+    # know that no other pointer refers to the structs.
     cdef Span rest = batch.segment.span
     cdef Py_ssize_t left = batch.left, count = 0
     cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
@@ -133,34 +132,34 @@ cdef bint walk(Open* batch, Py_ssize_t limit, Py_ssize_t size, Segment* out) noe
 @cython.final
 @cython.auto_pickle(False)
 cdef class PartitionFetch:
-    """One partition's fetched bytes, from `fetch_offset` on.
+    """The fetched bytes of one partition, from `fetch_offset` on.
 
-    `records`: a Slice, any buffer, or None. `check_crcs`: whether checksums are verified. `log_bytes`: the
-    bytes are a stretch of log and not the answer to a fetch: offsets may begin anywhere and repeat, a partial
-    batch alone is nothing to complain about, and there is a limit on what all batches together decompress to.
-    `read_committed`: records of the aborted transactions, pairs of producer id and first offset, are left out.
-    `hold` is called with the memory of each batch that was decompressed, for who accounts for it. `batch_limit`: how
-    many bytes one batch may decompress to; 0: what `limit_output` of `use_codecs` says.
+    `records`: a Slice, any buffer, or None. `check_crcs`: verify checksums. `log_bytes`: the bytes are part of a log
+    and not of a fetch response; then offsets may begin anywhere and repeat, a partial batch alone is no error, and
+    there is a limit on the decompressed size of all batches together. `read_committed`: leave out records of
+    `aborted_transactions`, pairs of producer id and first offset. `on_decompressed` is called with the memory of each
+    decompressed batch, so that it can be counted. `batch_limit`: the largest decompressed size of a batch in bytes; 0:
+    the result of `limit_output` (see `use_codecs`).
     """
 
     cdef readonly object topic_partition
     cdef readonly int64_t next_offset
-    cdef int32_t epoch                # of next_offset; -1: none
-    cdef int64_t floor                # records below are not given out
+    cdef int32_t epoch                # leader epoch of next_offset; -1: none
+    cdef int64_t floor                # records below this offset are skipped
     cdef bint check_crcs
     cdef bint log_bytes
     cdef Slice data
-    cdef Span rest                    # batches not yet opened
-    cdef bint begun                   # a batch has been found
+    cdef Span rest                    # batches that were not opened yet
+    cdef bint begun                   # at least one batch was found
     cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
-    cdef Open batch
-    cdef AbortedIndex aborted         # None: whose transaction was aborted does not matter
-    cdef readonly Py_ssize_t output_bytes  # what all batches so far decompressed to
-    cdef Ahead ahead                  # what is decompressed before its turn; None: nothing
-    cdef Py_ssize_t batch_limit       # of what one batch decompresses to; 0: by its compressed size
-    cdef object hold                  # told of each block of memory that a batch is decompressed into, or None
-    cdef object error                 # what every take() raises from now on
-    cdef list skipped                 # batches passed over: first offset, the one after the last, why; or None
+    cdef OpenBatch batch
+    cdef AbortedIndex aborted         # None unless read_committed
+    cdef readonly Py_ssize_t output_bytes  # decompressed size of all batches so far
+    cdef PrefetchDecompressor prefetched  # decompresses batches before their turn; None until the first such batch
+    cdef Py_ssize_t batch_limit       # of the decompressed size of one batch; 0: by its compressed size
+    cdef object on_decompressed       # called with each block that a batch was decompressed into, or None
+    cdef object error                 # every take() raises it from now on
+    cdef list skipped                 # skipped batches: (first offset, offset after the last, reason); or None
 
     def __init__(
         self,
@@ -172,12 +171,12 @@ cdef class PartitionFetch:
         bint log_bytes=False,
         bint read_committed=False,
         aborted_transactions=(),
-        hold=None,
+        on_decompressed=None,
         Py_ssize_t batch_limit=0,
     ):
         self.topic_partition = topic_partition
         self.batch_limit = batch_limit
-        self.hold = hold
+        self.on_decompressed = on_decompressed
         self.next_offset = fetch_offset
         self.floor = max(fetch_offset, 0)
         self.epoch = -1
@@ -191,12 +190,13 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """Leader epoch of the last batch taken from; None if it has none."""
+        """The leader epoch of the last batch that records were taken from; None if it has none."""
         return None if self.epoch < 0 else self.epoch
 
     @property
     def exhausted(self):
-        """Whether there is nothing left to take: no record, no position to move, no error to raise."""
+        """True if nothing is left to take: no record, no skipped batch that would advance the position, and no
+        error."""
         cdef Span rest = self.rest
         cdef BatchHeader header
         if self.error is not None or self.owner is not None:
@@ -207,7 +207,8 @@ cdef class PartitionFetch:
 
     @property
     def held_bytes(self):
-        """Memory this keeps alive: the fetched bytes, and the open batch if it was compressed."""
+        """The bytes of memory that this object keeps alive: the fetched bytes, and the open batch if it was
+        compressed."""
         if self.data is None or self.exhausted:
             return 0
         if self.owner is None or self.owner is self.data:
@@ -215,14 +216,15 @@ cdef class PartitionFetch:
         return len(self.data) + len(self.owner)
 
     def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
-        """The next records, at most `max_records`; moves the position past them.
+        """Return a run of the next records, at most `max_records`, and advance the position past them.
 
-        With `max_bytes` the record with which these are reached (uncompressed, with headers) is the last one. No more
-        batches are opened once those of this call have decompressed to `max_output` bytes (0: no limit).
-        The run may be empty while `next_offset` moved (control records, empty batches). Raises
-        CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than is
-        allowed, and RecordTooLargeError if there is not one complete batch; good records before the error are returned
-        first, and from then on every call raises it.
+        The record with which `max_bytes` (uncompressed, with headers) are reached is the last one. No further batch is
+        opened after the batches of this call have decompressed to `max_output` bytes (0: no limit). The run may be
+        empty although `next_offset` advanced (control records, empty batches).
+
+        Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than the
+        limit, and RecordTooLargeError if there is no complete batch. Good records before the error are returned first;
+        after that every call raises the error.
         """
         cdef RecordRun run
         if self.error is not None:
@@ -242,22 +244,23 @@ cdef class PartitionFetch:
             if run.count == 0 and self.next_offset == run.offset_before:
                 raise
         except BaseException:
-            # A signal handler, or no memory: what the lost run held is to be taken again.
+            # A signal handler raised, or memory ran out. The caller does not get the run, so its records are taken
+            # again.
             self._rewind(start, run.offset_before, run.epoch_before)
             raise
         run.next_offset, run.epoch = self.next_offset, self.epoch
         return run
 
     def take_skipped(self):
-        """Which batches were passed over since the last call: (first offset, offset after the last, "control" or
+        """Return the batches that were skipped since the last call: (first offset, offset after the last, "control" or
         "aborted") of each."""
         skipped, self.skipped = self.skipped, None
         return skipped or ()
 
     def drain(self):
-        """Let go of everything; there is nothing left to take."""
+        """Drop all bytes and errors; nothing is left to take."""
         self.data = None
-        self.ahead = None
+        self.prefetched = None
         self.owner = None
         self.error = None
         self.begun = True
@@ -270,12 +273,13 @@ cdef class PartitionFetch:
         )
 
     def _rewind(self, Py_ssize_t batch_at, int64_t offset, epoch):
-        """Give the records at and after `offset` out again; they begin in the batch at `batch_at`."""
+        """Return to `offset`, which is in the batch at byte `batch_at`: its records and those after it are taken
+        again."""
         if self.data is None:
             return
         self.rest = self.data.span
         self.rest.p += batch_at
-        self.ahead = None
+        self.prefetched = None
         self.owner = None
         self.error = None
         if self.aborted is not None:
@@ -285,15 +289,15 @@ cdef class PartitionFetch:
         self.epoch = epoch
 
     cdef Py_ssize_t position_in_data(self):
-        """Where the open batch, or the next one to be opened, begins in the fetched bytes."""
+        """Return the index in the fetched bytes at which the open batch, or else the next one, begins."""
         if self.data is None:
             return 0
         return self.batch.segment.batch_at if self.owner is not None else self.rest.p - self.data.span.p
 
     cdef bint open_batch(self) except -1:
-        """Make the next batch the open one; False if there is none."""
+        """Open the next batch. Returns False if there is none."""
         cdef BatchHeader header
-        cdef Slice data = self.data      # a signal handler may drain the fetch while a library works on it
+        cdef Slice data = self.data      # a signal handler may call drain() while a library decompresses
         cdef Slice owner = data
         cdef const unsigned char* start = self.rest.p
         cdef Found found = next_batch(&self.rest, &header)
@@ -312,11 +316,11 @@ cdef class PartitionFetch:
         self.check_header(&header)
         self.begin_batch(&header, start - data.span.p)
         if self.is_aborted(&header):
-            self.note(&header, "aborted")
+            self.note_skipped(&header, "aborted")
             self.close_batch()
             return True
         if header.attributes & CONTROL and header.magic == 2:
-            self.note(&header, "control")
+            self.note_skipped(&header, "control")
         if header.attributes & CODEC and (remaining(&header.body) or header.magic < 2):
             owner = self.decompressed(data, &header)
             if self.data is not data:
@@ -330,15 +334,15 @@ cdef class PartitionFetch:
             self.end_batch()
         return True
 
-    cdef int note(self, const BatchHeader* header, str reason) except -1:
-        """Remember that a batch is passed over."""
+    cdef int note_skipped(self, const BatchHeader* header, str reason) except -1:
+        """Record that a batch is skipped."""
         if self.skipped is None:
             self.skipped = []
         self.skipped.append((max(header.base_offset, self.floor), self.batch.last_offset + 1, reason))
         return 0
 
     cdef int check_found(self, Found found, const unsigned char* start, BatchHeader* header) except -1:
-        """Raise unless a batch was found. Fills in what the header of an old message does not have."""
+        """Raise unless a batch was found. Sets the header fields that messages of formats 0 and 1 do not have."""
         cdef Span message
         if found == FOUND_BAD_SIZE:
             raise self.corrupt(header.base_offset, f"a batch size of {header.size} is too small")
@@ -354,7 +358,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef int check_header(self, const BatchHeader* header) except -1:
-        """Raise unless the header makes sense and the checksum is right."""
+        """Raise unless the header is valid and the checksum is right."""
         cdef uint32_t crc = 0
         if header.base_offset < 0 or header.last_offset_delta < 0:
             raise self.corrupt(
@@ -376,9 +380,9 @@ cdef class PartitionFetch:
         return 0
 
     cdef int begin_batch(self, const BatchHeader* header, Py_ssize_t at) except -1:
-        """Note what the header says of the batch and its records."""
+        """Set the fields of the open batch from its header."""
         cdef bint log_append = header.attributes & LOG_APPEND_TIME != 0
-        self.batch.trouble = NULL
+        self.batch.defect = NULL
         self.batch.reached = header.base_offset
         self.batch.last_offset = header.base_offset + header.last_offset_delta
         self.batch.segment.magic = header.magic
@@ -391,16 +395,16 @@ cdef class PartitionFetch:
         return 0
 
     cdef bint is_aborted(self, const BatchHeader* header) except -1:
-        """Whether no record of the begun batch is to be given out since its transaction was aborted."""
+        """Return whether the batch belongs to an aborted transaction, so that its records are skipped."""
         if self.aborted is None or header.producer_id < 0:
             return False
-        self.aborted.reach(self.batch.last_offset, self.batch.segment.batch_at)
+        self.aborted.advance(self.batch.last_offset, self.batch.segment.batch_at)
         if header.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
             return False
         return self.aborted.covers(header.producer_id)
 
     cdef int find_records(self, const BatchHeader* header, Slice owner) except -1:
-        """Have the records of a v2 batch given out; they are what `owner` shows if it was compressed."""
+        """Set the records of a v2 batch: the bytes of `owner` if it was compressed, else the bytes of the batch."""
         cdef int marker
         self.batch.control = header.attributes & CONTROL != 0
         self.batch.left = header.record_count
@@ -417,8 +421,8 @@ cdef class PartitionFetch:
         return 0
 
     cdef int find_messages(self, const BatchHeader* header, Slice owner, const unsigned char* start) except -1:
-        """Have messages of format 0 or 1 given out: those in a wrapper, which `owner` shows, or those that follow
-        each other uncompressed from `start` on."""
+        """Set the messages of format 0 or 1: those of a wrapper, whose decompressed bytes are `owner`, or the
+        uncompressed messages from `start` on."""
         cdef Messages found
         cdef bint wrapped = header.attributes & CODEC != 0
         if wrapped:
@@ -429,43 +433,43 @@ cdef class PartitionFetch:
             self.batch.last_offset = found.last_offset
         self.batch.control = False
         self.batch.left = found.count
-        self.batch.trouble = found.trouble
+        self.batch.defect = found.defect
         self.batch.reached = offset_at(found.base_offset, found.first_offset)
         self.batch.segment.span = found.span
         self.batch.segment.base_offset = found.base_offset
         if header.magic == 0:
             self.batch.segment.timestamp_kind = NO_TIMESTAMP
-        # Only a wrapper's time of appending is that of all its messages; otherwise each has its own.
+        # The log append time of a wrapper applies to all its messages; other messages have timestamps of their own.
         if header.magic == 0 or not wrapped or not self.batch.segment.one_timestamp:
             self.batch.segment.one_timestamp = False
             self.batch.segment.base_timestamp = 0
         return 0
 
     cdef Slice decompressed(self, Slice data, const BatchHeader* header):
-        """What a compressed batch holds."""
+        """Return the records of a compressed batch, from the prefetching decompressor or from a library."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = self.batch_limit or output_limit(size)
         cdef Slice body = None
         if self.log_bytes:
             limit = min(limit, self.log_limit(data) - self.output_bytes)
-        if header.magic == 2 and can_unpack():
-            if self.ahead is None:
-                self.ahead = Ahead(data)
-            body = self.ahead.take(header.attributes & CODEC, header.body)
+        if header.magic == 2 and can_decompress():
+            if self.prefetched is None:
+                self.prefetched = PrefetchDecompressor(data)
+            body = self.prefetched.take(header.attributes & CODEC, header.body)
             if remaining(&self.rest) > HEADER_BYTES:
-                self.ahead.look(self.rest)
+                self.prefetched.prefetch(self.rest)
         if body is None or remaining(&body.span) > limit:
             body = self.decompressed_now(data, header, slice_of(data, header.body.p, size), max(limit, 0))
-            if self.ahead is not None:
-                self.ahead.learn(remaining(&body.span))
+            if self.prefetched is not None:
+                self.prefetched.update_expected_size(remaining(&body.span))
         self.output_bytes += remaining(&body.span)
-        # What was not compressed after all is where it was, in memory that is accounted for.
-        if self.hold is not None and body.owner is not data:
-            self.hold(body.owner)
+        # Content that turned out to be stored uncompressed is still in the fetched bytes, which are counted already.
+        if self.on_decompressed is not None and body.owner is not data:
+            self.on_decompressed(body.owner)
         return body
 
     cdef Slice decompressed_now(self, Slice data, const BatchHeader* header, Slice packed, Py_ssize_t limit):
-        """What a compressed batch holds, from a library of Python's."""
+        """Return the records of a compressed batch, decompressed by a Python library."""
         try:
             plain = decompress(header.attributes & CODEC, packed, limit, header.magic)
         except OutputLimitError as error:
@@ -475,16 +479,17 @@ cdef class PartitionFetch:
         return <Slice> plain if isinstance(plain, Slice) else Slice(plain)
 
     cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:
-        """Move up to `limit` records of the open batch to `run`, or `size` bytes, and close it after its last one."""
-        cdef Open batch = self.batch
-        cdef Segment segment
+        """Move at most `limit` records or `size` bytes of the open batch to `run`. Closes the batch after its last
+        record."""
+        cdef OpenBatch batch = self.batch
+        cdef RunSegment segment
         cdef bint good
         owner = self.owner
-        if batch.left > MANY_RECORDS and limit > MANY_RECORDS:
+        if batch.left > MIN_RECORDS_WITHOUT_GIL and limit > MIN_RECORDS_WITHOUT_GIL:
             with nogil:
-                good = walk(&batch, limit, size, &segment)
+                good = check_records(&batch, limit, size, &segment)
         else:
-            good = walk(&batch, limit, size, &segment)
+            good = check_records(&batch, limit, size, &segment)
         self.batch = batch
         if segment.count:
             run.add(&segment, owner)
@@ -497,33 +502,35 @@ cdef class PartitionFetch:
         return 0
 
     cdef int end_batch(self) except -1:
-        """The open batch has given out its last record; raise if it should have had more."""
-        if self.batch.trouble != NULL:
+        """Close the open batch after its last record. Raises if it has a defect after that record."""
+        if self.batch.defect != NULL:
             raise self.corrupt(
-                max(self.batch.reached, self.floor), self.batch.trouble.decode("ascii"), self.batch.last_offset + 1
+                max(self.batch.reached, self.floor), self.batch.defect.decode("ascii"), self.batch.last_offset + 1
             )
         return self.close_batch()
 
     cdef int close_batch(self) except -1:
-        """Move the position past the open batch."""
+        """Close the open batch and advance the position past it."""
         cdef int64_t after = self.batch.last_offset + 1
         self.epoch = self.batch.segment.leader_epoch
         if self.log_bytes:
             self.next_offset = max(self.floor, after)
         else:
-            # Never back, not even if the last record's offset is beyond the batch's: it would come for ever.
+            # Never move back. If the last record's offset were beyond the batch's last offset, the batch would
+            # otherwise be fetched again and again.
             self.floor = self.next_offset = max(self.next_offset, after)
         self.owner = None
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Returns how many bytes all batches of a stretch of log together may decompress to."""
+        """Return how many bytes all batches of a part of a log may decompress to together."""
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 
     cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):
-        """The error to raise for a batch that decompresses to more than `limit` bytes."""
+        """Return the error for a batch that decompresses to more than `limit` bytes."""
         cdef int64_t offset = max(header.base_offset, self.floor)
-        # A position beyond the header's last offset: only hostile bytes lead here, and skipping must make progress.
+        # The position may be beyond the header's last offset, with hostile bytes only. Skipping must still make
+        # progress.
         cdef int64_t after = max(header.base_offset + header.last_offset_delta, offset) + 1
         cdef Py_ssize_t whole = self.batch_limit or output_limit(remaining(&header.body))
         topic, partition = self.topic_partition
@@ -545,10 +552,10 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
-        """The error to raise for malformed bytes at `offset`; `after`: where the next batch begins, if known."""
+        """Return the error for malformed bytes at `offset`. `after`: the offset of the next batch; -1 if unknown."""
         topic, partition = self.topic_partition
         where = f"{topic}-{partition} at offset {offset}" if topic else f"partition {partition} at offset {offset}"
-        hint = f"; seek to offset {after} to go on after its batch" if after >= 0 else ""
+        hint = f"; seek to offset {after} to continue after its batch" if after >= 0 else ""
         return CorruptRecordError(
             f"corrupt record data in {where}: {what}{hint}",
             topic=topic,
@@ -557,7 +564,7 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt_batch(self, const BatchHeader* header, str what):
-        """The error to raise for a batch whose offsets can be believed."""
+        """Return the error for a batch whose offsets are plausible."""
         return self.corrupt(
             max(header.base_offset, self.floor), what, header.base_offset + header.last_offset_delta + 1
         )

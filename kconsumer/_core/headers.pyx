@@ -1,7 +1,7 @@
-"""Where a partition's next fetch starts, read off the batch headers of the records just received.
+"""The offset of a partition's next fetch, from the batch headers of the records just received.
 
-Decides nothing but that offset: no checksum, no decompression, no record is looked at, so that the next fetch
-can leave before these records are decoded.
+No checksum is verified, nothing is decompressed and no record is parsed, so that the next Fetch request can be sent
+before these records are decoded.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
@@ -11,11 +11,11 @@ from kconsumer._core.wire cimport Slice, Span
 
 
 def next_fetch_offset(records):
-    """The offset after the last whole batch and that batch's leader epoch (None if it has none).
+    """Return the offset after the last complete batch and that batch's leader epoch (None if it has none).
 
-    `records` is a Slice, any other buffer, or None. Returns None where the offset cannot be known without
-    decoding: no whole batch, message formats v0 and v1, sizes or offsets that make no sense. The result is a guess
-    until the records are decoded: a header may be corrupt.
+    `records` is a Slice, any other buffer, or None. Returns None if the offset is unknown without decoding: no complete
+    batch, message formats v0 and v1, invalid sizes or offsets. The result is provisional until the records are decoded,
+    because a header may be corrupt.
     """
     cdef BatchHeader header
     cdef Span span

@@ -1,20 +1,20 @@
-"""Message sets, magic 0 and 1: what brokers kept before Kafka 0.11, and old segments still hold.
+"""Message sets, magic 0 and 1: the format before Kafka 0.11, which old log segments may still have.
 
 A message, big-endian:                      A message whose attributes name a codec is a wrapper: its value is a
      0  offset             i64              compressed message set, its key means nothing.
-     8  size               i32, what follows
-    12  crc                u32 (IEEE), of all below
+     8  size               i32, of the rest
+    12  crc                u32 (IEEE), of the rest
     16  magic              i8, 0 or 1
     17  attributes         i8
     18  timestamp          i64, magic 1 only
         key                i32 length (negative: null), bytes
-        value              the same; what may follow it is ignored
+        value              the same; further bytes are ignored
 
 Contents:
-    read_message           take one message off the front of a Span, as the record it holds
+    read_message           read one message of a Span as a Record, and advance past it
     read_outer             the rest of the header of a message that `batch.next_batch` found
-    Messages               messages to give out, checked
-    find_uncompressed      messages that follow each other uncompressed, as one piece
+    Messages               checked messages
+    find_uncompressed      consecutive uncompressed messages, as one segment
     find_wrapped           the messages inside a wrapper
 """
 
@@ -25,18 +25,18 @@ from kconsumer._core.wire cimport Span, kc_load_be32, kc_load_be64, read_i32, re
 
 
 cdef enum:
-    # where things are in a message
+    # offsets of fields in a message
     CRC_AT = 12
     MAGIC_AT = 16
     ATTRIBUTES_AT = 17
     TIMESTAMP_AT = 18
     # the least sizes, offset and size themselves not counted
-    LEAST_V0 = 14
-    LEAST_V1 = 22
+    MIN_V0_SIZE = 14
+    MIN_V1_SIZE = 22
 
 
 cdef inline bint read_sized(Span* span, const unsigned char** out, int32_t* size) noexcept nogil:
-    """Length and bytes of a key or value. Any negative length means null, as in Java."""
+    """Read the length and the bytes of a key or value. Any negative length means null, as in Java."""
     if not read_i32(span, size):
         return False
     out[0] = span.p
@@ -47,9 +47,10 @@ cdef inline bint read_sized(Span* span, const unsigned char** out, int32_t* size
 
 
 cdef inline bint read_message(Span* span, int magic, Record* out) noexcept nogil:
-    """Take one message off the front of `span`; False, and `span` anywhere, if it is malformed.
+    """Read one message and advance `span` past it.
 
-    The deltas are the message's own offset and timestamp (-1 in format 0).
+    The deltas are the message's own offset and timestamp (-1 in format 0). Returns False, with `span` at an undefined
+    place, if the message is malformed.
     """
     cdef const unsigned char* p = span.p
     cdef Span body
@@ -69,12 +70,12 @@ cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil
 
 
 cdef struct Messages:
-    Span span                # those that are good, to the end of the last one
+    Span span                # the valid messages, to the end of the last one
     Py_ssize_t count
-    int64_t base_offset      # what their offsets are added to
-    int64_t first_offset     # the first one's, good or not; the base is still to be added
-    int64_t last_offset      # the last one's
-    const char* trouble      # what is wrong with the one after them; NULL: nothing
+    int64_t base_offset      # to be added to each message's offset
+    int64_t first_offset     # of the first message, valid or not, without the base
+    int64_t last_offset      # of the last message
+    const char* defect       # the error in the message after them; NULL: none
 
 
 cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages* out) except -1

@@ -1,11 +1,10 @@
-"""Finds the records of message sets v0 and v1; the layout is drawn in message_set.pxd.
+"""Finds the records of message sets v0 and v1. message_set.pxd shows the layout.
 
-Decides what belongs together, which offsets are relative to what, and whose checksum counts, all as Java's
-decoder was seen to do. Decompressing a wrapper, and what to say when something is wrong, are the business of
-`fetch`.
+Decides which messages are returned together, what their offsets are relative to, and which checksums are verified, as
+Java's decoder does. fetch.pyx decompresses wrappers and makes the errors.
 
-Uncompressed messages are each a batch of their own to Java. Here as many as can be read in the same way are one
-piece, so that they cost no object each.
+Java treats each uncompressed message as a batch. Here, consecutive messages that are read in the same way form one
+segment, so that no object is needed for each.
 """
 
 from libc.stdint cimport INT64_MAX, uint32_t, uint64_t
@@ -15,31 +14,31 @@ from kconsumer._core.crc cimport crc32_of
 
 
 cdef enum:
-    MOST_AT_ONCE = 1024      # uncompressed messages in one piece: they are all checked before the first is given out
+    MAX_MESSAGES_AT_ONCE = 1024   # uncompressed messages in one segment; all are checked before the first is returned
 
 
 cdef struct Message:
     int64_t offset
     int magic
     int attributes
-    Span covered             # what the crc is of
+    Span covered             # the bytes that the crc covers
     uint32_t crc
 
 
 cdef enum Next:
     NEXT_MESSAGE
-    NEXT_END                 # nothing, or the beginning of a message that was cut off
+    NEXT_END                 # no bytes, or a message that was cut off
     NEXT_BAD
 
 
 cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
-    """Fill in what format 2 has in its header from a message of format `header.magic`; False if it is malformed.
+    """Set the fields of a format 2 header from a message of format `header.magic`. Returns False if it is malformed.
 
-    The body is the value; of a null value it has neither beginning nor end.
+    `header.body` is the message's value; both pointers are NULL if that is null.
     """
     cdef Record record
     cdef const unsigned char* p = message.p
-    if header.size < (LEAST_V0 if header.magic == 0 else LEAST_V1):
+    if header.size < (MIN_V0_SIZE if header.magic == 0 else MIN_V1_SIZE):
         return False
     if not read_message(&message, header.magic, &record):
         return False
@@ -56,21 +55,18 @@ cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
 
 
 cdef Next next_message(Span* data, Message* out) noexcept nogil:
-    """Read the header of the message at the front of `data` and move `data` past it.
-
-    `data` stays where it is unless the answer is NEXT_MESSAGE.
-    """
+    """Read the header of the message at the front of `data`. Advances `data` only if NEXT_MESSAGE is returned."""
     cdef const unsigned char* p = data.p
     cdef int32_t size
     if remaining(data) < CRC_AT:
         return NEXT_END
     size = <int32_t> kc_load_be32(p + 8)
-    if size < LEAST_V0:
+    if size < MIN_V0_SIZE:
         return NEXT_BAD
     if remaining(data) - CRC_AT < size:
         return NEXT_END
     out.magic = p[MAGIC_AT]
-    if out.magic > 1 or (out.magic == 1 and size < LEAST_V1):
+    if out.magic > 1 or (out.magic == 1 and size < MIN_V1_SIZE):
         return NEXT_BAD
     out.offset = <int64_t> kc_load_be64(p)
     out.crc = kc_load_be32(p + CRC_AT)
@@ -81,12 +77,12 @@ cdef Next next_message(Span* data, Message* out) noexcept nogil:
     return NEXT_MESSAGE
 
 
-cdef const char* trouble_with(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
-    """What is wrong with a message of that offset; NULL if nothing. Of one that will not be given out the checksum
-    does not matter."""
+cdef const char* message_defect(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
+    """Return the defect of a message with this offset, or NULL. The checksum of a message below `floor`, which is not
+    returned to the user, is not verified."""
     cdef uint32_t crc = 0
     if offset < 0 or offset == INT64_MAX:
-        return "an offset that cannot be"
+        return "its offset is not a valid offset"
     if check_crcs and offset >= floor:
         crc32_of(message.covered.p, remaining(&message.covered), &crc)
         if crc != message.crc:
@@ -95,10 +91,10 @@ cdef const char* trouble_with(const Message* message, int64_t offset, int64_t fl
 
 
 cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages* out) except -1:
-    """The uncompressed messages at the front of `data`, up to one that is to be read in another way, is malformed,
-    or does not have a higher offset. Moves `data` past them.
+    """Find the uncompressed messages at the front of `data` and advance `data` past them.
 
-    The first message is known to be whole, well-formed and uncompressed.
+    Ends before a message that must be read in another way, is malformed, or does not have a higher offset. The caller
+    has checked that the first message is complete, well-formed and uncompressed.
     """
     cdef Span rest = data[0]
     cdef Span parts
@@ -109,15 +105,15 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
     out.count = 0
     out.base_offset = 0
     out.first_offset = out.last_offset = first.offset
-    out.trouble = trouble_with(&first, first.offset, floor, check_crcs)
-    if out.trouble != NULL:
+    out.defect = message_defect(&first, first.offset, floor, check_crcs)
+    if out.defect != NULL:
         return 0
     while True:
         out.count += 1
         out.span.end = rest.p
         data[0] = rest
         parts = rest
-        if out.count == MOST_AT_ONCE or next_message(&rest, &message) != NEXT_MESSAGE:
+        if out.count == MAX_MESSAGES_AT_ONCE or next_message(&rest, &message) != NEXT_MESSAGE:
             return 0
         if (
             message.magic != first.magic
@@ -125,49 +121,49 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
             or message.attributes & CODEC
             or (message.magic == 1 and (message.attributes ^ first.attributes) & LOG_APPEND_TIME)
             or message.offset <= out.last_offset
-            or trouble_with(&message, message.offset, floor, check_crcs) != NULL
+            or message_defect(&message, message.offset, floor, check_crcs) != NULL
         ):
             return 0
         out.last_offset = message.offset
 
 
 cdef int find_wrapped(Span plain, const BatchHeader* wrapper, int64_t floor, bint check_crcs, Messages* out) except -1:
-    """The messages that a wrapper was decompressed to; a partial one at the end is dropped.
+    """Find the messages in the decompressed value of a wrapper. A partial message at the end is dropped.
 
-    In format 1 their offsets are relative: the last one's is the wrapper's own. Offset 0 of a wrapper says nothing
-    about it, for some producers write that.
+    In format 1 their offsets are relative, such that the last message has the wrapper's offset. A wrapper with offset 0
+    has no information on offsets: some producers write that.
     """
     cdef Span rest = plain
     cdef Message message
     out.span.p = out.span.end = plain.p
     out.count = 0
     out.base_offset = 0
-    out.trouble = look_through(&rest, wrapper.magic, out)
-    if out.trouble == NULL and wrapper.magic == 1 and wrapper.base_offset != 0:
+    out.defect = scan_messages(&rest, wrapper.magic, out)
+    if out.defect == NULL and wrapper.magic == 1 and wrapper.base_offset != 0:
         if wrapper.base_offset < out.last_offset:
-            out.trouble = "the offset of the wrapper is below one inside it"
+            out.defect = "the offset of the wrapper is below one inside it"
         else:
             out.base_offset = <int64_t> (<uint64_t> wrapper.base_offset - <uint64_t> out.last_offset)
-    if out.trouble != NULL:
+    if out.defect != NULL:
         out.first_offset = wrapper.base_offset
         return 0
     rest.end = rest.p
     rest.p = plain.p
     while next_message(&rest, &message) == NEXT_MESSAGE:
         if message.attributes & CODEC:
-            out.trouble = "a compressed message inside a compressed message"
+            out.defect = "a compressed message inside a compressed message"
         else:
-            out.trouble = trouble_with(&message, offset_at(out.base_offset, message.offset), floor, check_crcs)
-        if out.trouble != NULL:
+            out.defect = message_defect(&message, offset_at(out.base_offset, message.offset), floor, check_crcs)
+        if out.defect != NULL:
             return 0
         out.count += 1
         out.span.end = rest.p
     return 0
 
 
-cdef const char* look_through(Span* plain, int magic, Messages* out) noexcept nogil:
-    """Move `plain` to where its last whole message ends, and note the first and last offset. Returns what makes all
-    of it unreadable, or NULL."""
+cdef const char* scan_messages(Span* plain, int magic, Messages* out) noexcept nogil:
+    """Advance `plain` to the end of its last complete message and set the first and last offset. Returns the defect
+    that makes all of it unreadable, or NULL."""
     cdef Message message
     cdef Next found
     cdef bint any_found = False

@@ -1,9 +1,10 @@
-/* A thread that receives from sockets into memory, and touches nothing of Python.
+/* A thread that receives from sockets into memory, without the GIL and without Python objects.
  *
- * A job is a descriptor and the memory its next bytes belong in: as many as fit, or, if it is framed, as many as a
- * four-byte size before them says. The thread ends a job when all have come, when they would not fit, when the peer has
- * closed or the socket failed, and makes `told[0]` readable. Everything in kc_receiver is guarded by `lock` but for
- * `ended`; a job that is `busy` belongs to the thread although the lock is free. */
+ * A job is a socket and the memory to receive its next bytes into: until the memory is full or, for a framed job,
+ * until a four-byte size and that number of bytes were received. The thread completes a job when all bytes were
+ * received, when they would not fit, when the peer has closed or when the socket failed, and then makes
+ * `completed_pipe[0]` readable. `lock` guards all fields of kc_receiver except `ended`. A `busy` job belongs to the
+ * thread even while the lock is free. */
 #ifndef KCONSUMER_RECEIVER_H
 #define KCONSUMER_RECEIVER_H
 
@@ -19,23 +20,23 @@
 #include <unistd.h>
 
 #define KC_JOBS 64
-#define KC_PIECE ((size_t) 1 << 20) /* of one recv, so that others get their turn */
+#define KC_MAX_RECV_BYTES ((size_t) 1 << 20) /* of one recv(), so that other sockets get their turn */
 
 #define KC_PREFIX 4
-#define KC_BLIND_PAUSE_NS 10000000L /* between two looks at the sockets while poll() fails: 10 ms */
+#define KC_POLL_FAILED_PAUSE_NS 10000000L /* between two attempts on all sockets while poll() fails: 10 ms */
 
-typedef enum { KC_UNUSED, KC_RECEIVING, KC_ENDED } kc_job_state;
+typedef enum { KC_UNUSED, KC_RECEIVING, KC_COMPLETED } kc_job_state;
 
 typedef struct {
     kc_job_state state;
     int busy;
     int fd;
-    int error; /* errno of a socket that failed */
+    int error; /* errno of the socket; 0: none */
     unsigned char *memory;
-    size_t size;   /* of the memory; of the frame, once that is known and fits */
-    size_t filled; /* bytes of it; written by the thread, atomically, for kc_job_filled */
+    size_t size;   /* of the memory; of the frame, once its prefix was received and it fits */
+    size_t filled; /* received bytes; the thread writes it atomically, for kc_job_filled */
     unsigned char prefix[KC_PREFIX];
-    size_t prefixed; /* bytes of the prefix that are there; KC_PREFIX from the start if there is none to come */
+    size_t prefixed; /* received bytes of the prefix; KC_PREFIX from the start for a job that is not framed */
 } kc_job;
 
 typedef struct {
@@ -43,20 +44,20 @@ typedef struct {
     pthread_cond_t not_busy;
     pthread_t thread;
     int stopping;
-    int wake[2]; /* tells the thread of new jobs, cancelled ones and the end */
-    int told[2]; /* tells of ended jobs */
-    int ended;   /* how many jobs ended that nobody has collected; atomic */
+    int wake[2];           /* a pipe that wakes the thread: a new or cancelled job, or `stopping` */
+    int completed_pipe[2]; /* readable when a job has completed */
+    int ended;             /* the number of completed jobs that were not collected; atomic */
     kc_job jobs[KC_JOBS];
 } kc_receiver;
 
-static inline void kc_write_byte(int fd)
+static inline void kc_notify(int fd)
 {
-    /* A full pipe wakes just as well. */
+    /* If the pipe is full, it is readable already. */
     while (write(fd, "", 1) < 0 && errno == EINTR)
         ;
 }
 
-static inline void kc_empty(int fd)
+static inline void kc_drain_pipe(int fd)
 {
     char waste[64];
     ssize_t n;
@@ -65,7 +66,7 @@ static inline void kc_empty(int fd)
     while (n == (ssize_t) sizeof waste || (n < 0 && errno == EINTR));
 }
 
-/* The prefix is complete: whether the frame fits. */
+/* Set the size from a complete prefix. Returns 0 if the frame does not fit. */
 static inline int kc_frame_fits(kc_job *job)
 {
     size_t size = (size_t) job->prefix[0] << 24 | (size_t) job->prefix[1] << 16 | (size_t) job->prefix[2] << 8 |
@@ -76,13 +77,13 @@ static inline int kc_frame_fits(kc_job *job)
     return 1;
 }
 
-/* Receive some bytes of a job. Whether it goes on: that there was nothing, for now, is in `*empty`. */
-static inline int kc_receive_some(kc_job *job, int *empty)
+/* Receive some bytes of a job. Returns 0 if the job is complete. Sets `*empty` if the socket has no more bytes now. */
+static inline int kc_receive_part(kc_job *job, int *empty)
 {
     int at_prefix = job->prefixed < KC_PREFIX;
     unsigned char *at = at_prefix ? job->prefix + job->prefixed : job->memory + job->filled;
     size_t wanted = at_prefix ? KC_PREFIX - job->prefixed : job->size - job->filled;
-    ssize_t n = recv(job->fd, at, wanted < KC_PIECE ? wanted : KC_PIECE, MSG_DONTWAIT);
+    ssize_t n = recv(job->fd, at, wanted < KC_MAX_RECV_BYTES ? wanted : KC_MAX_RECV_BYTES, MSG_DONTWAIT);
     *empty = n < (ssize_t) wanted;
     if (n < 0) {
         job->error = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
@@ -98,31 +99,31 @@ static inline int kc_receive_some(kc_job *job, int *empty)
     return job->filled < job->size;
 }
 
-/* Receive what has arrived for a job. The lock is held, but not while the kernel copies. */
-static inline void kc_advance(kc_receiver *receiver, kc_job *job)
+/* Receive all available bytes of a job. The caller holds the lock, which is released during recv(). */
+static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
 {
     int goes_on, empty;
     job->busy = 1;
     pthread_mutex_unlock(&receiver->lock);
     do
-        goes_on = kc_receive_some(job, &empty);
+        goes_on = kc_receive_part(job, &empty);
     while (goes_on && !empty);
     pthread_mutex_lock(&receiver->lock);
     job->busy = 0;
     if (!goes_on) {
-        job->state = KC_ENDED;
+        job->state = KC_COMPLETED;
         __atomic_add_fetch(&receiver->ended, 1, __ATOMIC_RELEASE);
-        kc_write_byte(receiver->told[1]);
+        kc_notify(receiver->completed_pipe[1]);
     }
     pthread_cond_broadcast(&receiver->not_busy);
 }
 
-/* Wait until a descriptor is ready. Returns 0 if that cannot be known: poll() fails with EINVAL when the process has
- * lowered RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. It would fail again at once, so the thread
- * sleeps for a while and then tries every socket. */
+/* Wait until a descriptor is ready. Returns 0 if poll() failed: with EINVAL if the process has lowered RLIMIT_NOFILE
+ * below the number of descriptors, or with ENOMEM. It would fail again at once, so the thread sleeps for a moment and
+ * then tries every socket. */
 static inline int kc_wait_ready(struct pollfd *watched, nfds_t count)
 {
-    const struct timespec pause = {0, KC_BLIND_PAUSE_NS};
+    const struct timespec pause = {0, KC_POLL_FAILED_PAUSE_NS};
     if (poll(watched, count, -1) >= 0 || errno == EINTR)
         return 1;
     nanosleep(&pause, NULL);
@@ -154,12 +155,12 @@ static void *kc_receive(void *argument)
         pthread_mutex_unlock(&receiver->lock);
         known = kc_wait_ready(watched, count);
         if (!known || watched[0].revents)
-            kc_empty(receiver->wake[0]);
+            kc_drain_pipe(receiver->wake[0]);
         pthread_mutex_lock(&receiver->lock);
         for (i = 1; i < count && !receiver->stopping; i++)
-            /* A job may have been cancelled meanwhile, and another one have taken its place. */
+            /* Meanwhile the job may have been cancelled, and another job may use its entry. */
             if ((!known || watched[i].revents) && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
-                kc_advance(receiver, jobs[i]);
+                kc_run_job(receiver, jobs[i]);
     }
     pthread_mutex_unlock(&receiver->lock);
     return NULL;
@@ -183,7 +184,7 @@ static inline void kc_close_pipe(int ends[2])
     close(ends[1]);
 }
 
-/* Start the thread. NULL, with errno set, if the system has no descriptors, memory or threads left. */
+/* Start the thread. Returns NULL, with errno set, if descriptors, memory or threads are exhausted. */
 static inline kc_receiver *kc_receiver_new(void)
 {
     kc_receiver *receiver = calloc(1, sizeof *receiver);
@@ -192,12 +193,12 @@ static inline kc_receiver *kc_receiver_new(void)
     if (receiver == NULL)
         return NULL;
     if (kc_pipe(receiver->wake) < 0)
-        goto no_wake;
-    if (kc_pipe(receiver->told) < 0)
-        goto no_told;
+        goto no_wake_pipe;
+    if (kc_pipe(receiver->completed_pipe) < 0)
+        goto no_completed_pipe;
     pthread_mutex_init(&receiver->lock, NULL);
     pthread_cond_init(&receiver->not_busy, NULL);
-    /* Signals are for Python's threads. */
+    /* Signals must be delivered to Python's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&receiver->thread, NULL, kc_receive, receiver);
@@ -205,34 +206,34 @@ static inline kc_receiver *kc_receiver_new(void)
     if (error == 0)
         return receiver;
     errno = error;
-    kc_close_pipe(receiver->told);
-no_told:
+    kc_close_pipe(receiver->completed_pipe);
+no_completed_pipe:
     kc_close_pipe(receiver->wake);
-no_wake:
+no_wake_pipe:
     error = errno;
     free(receiver);
     errno = error;
     return NULL;
 }
 
-/* End the thread; in a forked child (`alive` 0) there is none. */
+/* Stop the thread, which does not exist in a forked child (`alive` is 0), and free all memory. */
 static inline void kc_receiver_free(kc_receiver *receiver, int alive)
 {
     if (alive) {
         pthread_mutex_lock(&receiver->lock);
         receiver->stopping = 1;
         pthread_mutex_unlock(&receiver->lock);
-        kc_write_byte(receiver->wake[1]);
+        kc_notify(receiver->wake[1]);
         pthread_join(receiver->thread, NULL);
         pthread_cond_destroy(&receiver->not_busy);
         pthread_mutex_destroy(&receiver->lock);
     }
     kc_close_pipe(receiver->wake);
-    kc_close_pipe(receiver->told);
+    kc_close_pipe(receiver->completed_pipe);
     free(receiver);
 }
 
-/* Begin a job; its number, or -1 if there are too many. */
+/* Start a job. Returns its number, or -1 if there are too many jobs. */
 static inline int kc_job_begin(kc_receiver *receiver, int fd, unsigned char *memory, size_t size, int framed)
 {
     int number;
@@ -253,24 +254,23 @@ static inline int kc_job_begin(kc_receiver *receiver, int fd, unsigned char *mem
     pthread_mutex_unlock(&receiver->lock);
     if (number == KC_JOBS)
         return -1;
-    kc_write_byte(receiver->wake[1]);
+    kc_notify(receiver->wake[1]);
     return number;
 }
 
-/* The number of a job that has ended, or -1. */
-static inline int kc_job_ended(kc_receiver *receiver)
+/* Return the number of a completed job, or -1. */
+static inline int kc_job_completed(kc_receiver *receiver)
 {
     int number, found = -1;
     pthread_mutex_lock(&receiver->lock);
     for (number = 0; number < KC_JOBS && found < 0; number++)
-        if (receiver->jobs[number].state == KC_ENDED)
+        if (receiver->jobs[number].state == KC_COMPLETED)
             found = number;
     pthread_mutex_unlock(&receiver->lock);
     return found;
 }
 
-/* Be done with a job, ended or not: from now on its memory and its descriptor are the caller's again. What it came to is
- * copied to `out`. */
+/* Remove a job, completed or not, and copy it to `out`. The caller may use its memory and its descriptor again. */
 static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out)
 {
     kc_job *job = &receiver->jobs[number];
@@ -280,19 +280,19 @@ static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out
     *out = *job;
     job->state = KC_UNUSED;
     pthread_mutex_unlock(&receiver->lock);
-    if (out->state == KC_ENDED)
+    if (out->state == KC_COMPLETED)
         __atomic_sub_fetch(&receiver->ended, 1, __ATOMIC_RELAXED);
     else
-        kc_write_byte(receiver->wake[1]); /* the descriptor may be closed next: stop watching it */
+        kc_notify(receiver->wake[1]); /* the descriptor may be closed next: stop watching it */
 }
 
-/* How many bytes of the memory are filled, of a job that may still be receiving. */
+/* Return the number of bytes received by a job, which may still be running. */
 static inline size_t kc_job_filled(const kc_receiver *receiver, int number)
 {
     return __atomic_load_n(&receiver->jobs[number].filled, __ATOMIC_RELAXED);
 }
 
-static inline int kc_jobs_ended(const kc_receiver *receiver)
+static inline int kc_jobs_completed(const kc_receiver *receiver)
 {
     return __atomic_load_n(&receiver->ended, __ATOMIC_ACQUIRE);
 }

@@ -1,7 +1,8 @@
-"""Receiving large frames beside everything else: on a thread of the system that never asks for the GIL.
+"""Receives large frames in the background, on a thread that never takes the GIL.
 
-Decides nothing: it is told which descriptor's next bytes belong in which memory, fills that memory, and says so by a
-descriptor to select on. Of the protocol it knows the four-byte size before a frame. Starts its thread at the first use.
+Each job names a socket and the memory to receive its next bytes into. A completed job makes a file descriptor readable,
+for a selector. Of the protocol this module knows only the four-byte size prefix of a frame. The thread is started at
+the first use.
 """
 
 cimport cython
@@ -21,30 +22,30 @@ cdef extern from "receiver.h" nogil:
         unsigned char* prefix
         size_t prefixed
     ctypedef struct kc_receiver:
-        int told[2]
+        int completed_pipe[2]
     enum:
         KC_JOBS
     kc_receiver* kc_receiver_new()
     void kc_receiver_free(kc_receiver* receiver, int alive)
     int kc_job_begin(kc_receiver* receiver, int fd, unsigned char* memory, size_t size, int framed)
-    int kc_job_ended(kc_receiver* receiver)
+    int kc_job_completed(kc_receiver* receiver)
     void kc_job_collect(kc_receiver* receiver, int number, kc_job* out)
-    int kc_jobs_ended(const kc_receiver* receiver)
+    int kc_jobs_completed(const kc_receiver* receiver)
     size_t kc_job_filled(const kc_receiver* receiver, int number)
-    void kc_empty(int fd)
+    void kc_drain_pipe(int fd)
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Receiver:
-    """Fills memory from sockets. For one thread at a time, but for `ended`."""
+    """Receives from sockets into memory. All methods, except `ended`, are for one thread at a time."""
 
     cdef kc_receiver* state
     cdef int pid
     cdef Py_buffer[KC_JOBS] views
-    cdef int64_t[KC_JOBS] names   # of the jobs by their place in `state`; 0: there is none
-    cdef int64_t last_name
-    cdef dict jobs                # name -> (place, tag, whether it is framed)
+    cdef int64_t[KC_JOBS] job_ids   # job ids by index in `state`; 0: no job
+    cdef int64_t last_job_id
+    cdef dict jobs                # job id -> (index, tag, framed)
 
     def __cinit__(self):
         self.jobs = {}
@@ -54,23 +55,24 @@ cdef class Receiver:
 
     @property
     def ended(self):
-        """How many jobs have ended that were not taken. Costs next to nothing."""
-        return 0 if self.state == NULL else kc_jobs_ended(self.state)
+        """The number of completed jobs that were not taken. One atomic read."""
+        return 0 if self.state == NULL else kc_jobs_completed(self.state)
 
     def fileno(self):
-        """Readable when a job has ended. Starts the thread; OSError if the system refuses."""
+        """Return a descriptor that is readable when a job has completed. Starts the thread; raises OSError if that
+        fails."""
         if self.state == NULL:
             self.state = kc_receiver_new()
             if self.state == NULL:
                 raise OSError(errno, os.strerror(errno))
             self.pid = getpid()
-        return self.state.told[0]
+        return self.state.completed_pipe[0]
 
     def begin(self, int fd, view, tag, bint framed):
-        """Fill `view` from the socket `fd`, which nobody else may read until the job was taken or cancelled. If it is
-        `framed`, the size of what belongs in the view comes first, and is not put there.
+        """Start to receive from the socket `fd` into `view`. No other code may read the socket until the job is taken
+        or cancelled. With `framed`, a four-byte size comes first, which is not stored in the view.
 
-        `tag` comes back with the result. A name for the job, which no other job ever has; None if there are too many.
+        `tag` is returned with the result. Returns a unique id of the job, or None if there are too many jobs.
         """
         cdef Py_buffer buffer
         cdef int place
@@ -80,54 +82,55 @@ cdef class Receiver:
         if place < 0:
             PyBuffer_Release(&buffer)
             return None
-        self.last_name += 1
+        self.last_job_id += 1
         self.views[place] = buffer
-        self.names[place] = self.last_name
-        self.jobs[self.last_name] = place, tag, framed
-        return self.last_name
+        self.job_ids[place] = self.last_job_id
+        self.jobs[self.last_job_id] = place, tag, framed
+        return self.last_job_id
 
     def take(self):
-        """A job that has ended: (tag, prefix, bytes in the view, errno), or None.
+        """Remove a completed job. Returns (tag, prefix, number of bytes in the view, errno), or None.
 
-        The prefix is None unless the job was framed. When the peer has closed, the errno is 0 and bytes are missing.
-        The view has none if what the prefix announces did not fit.
+        The prefix is None unless the job was framed. If the peer has closed the connection, errno is 0 and bytes are
+        missing. If the announced size exceeds the view, the view has no bytes.
         """
         cdef int place
         if self.state == NULL:
             return None
-        place = kc_job_ended(self.state)
+        place = kc_job_completed(self.state)
         if place < 0:
-            kc_empty(self.state.told[0])
-            place = kc_job_ended(self.state)
-        return None if place < 0 else self.finish(self.names[place])
+            kc_drain_pipe(self.state.completed_pipe[0])
+            place = kc_job_completed(self.state)
+        return None if place < 0 else self.finish(self.job_ids[place])
 
-    def cancel(self, int64_t name):
-        """End a job now, if it is there: its socket and its view are the caller's again."""
-        if name in self.jobs:
-            self.finish(name)
+    def cancel(self, int64_t job_id):
+        """Cancel a job if it exists. The caller may use its socket and its view again."""
+        if job_id in self.jobs:
+            self.finish(job_id)
 
-    def filled(self, int64_t name):
+    def filled(self, int64_t job_id):
         """Return how many bytes of its view a job has received so far; 0 if there is no such job."""
-        return kc_job_filled(self.state, self.jobs[name][0]) if name in self.jobs else 0
+        return kc_job_filled(self.state, self.jobs[job_id][0]) if job_id in self.jobs else 0
 
     def held(self):
-        """Return the tags of all jobs by name."""
-        return {name: job[1] for name, job in self.jobs.items()}
+        """Return the tags of all jobs by job id."""
+        return {job_id: job[1] for job_id, job in self.jobs.items()}
 
-    cdef tuple finish(self, int64_t name):
+    cdef tuple finish(self, int64_t job_id):
         cdef kc_job job
         cdef kc_receiver* state = self.state
         cdef int place
-        place, tag, framed = self.jobs.pop(name)
+        place, tag, framed = self.jobs.pop(job_id)
         with nogil:
             kc_job_collect(state, place, &job)
-        self.names[place] = 0
+        self.job_ids[place] = 0
         PyBuffer_Release(&self.views[place])
         prefix = PyBytes_FromStringAndSize(<char*> job.prefix, <Py_ssize_t> job.prefixed) if framed else None
         return tag, prefix, <Py_ssize_t> job.filled, job.error
 
     def close(self):
-        """End the thread and every job. In a forked child, where there is no thread: give up the descriptors."""
+        """Stop the thread and cancel every job. In a forked child, which has no such thread, only close the
+        descriptors."""
         self.stop()
 
     cdef int stop(self) except -1:
@@ -139,10 +142,10 @@ cdef class Receiver:
             with nogil:
                 kc_receiver_free(state, alive)
         for place in range(KC_JOBS):
-            if self.names[place]:
-                self.names[place] = 0
+            if self.job_ids[place]:
+                self.job_ids[place] = 0
                 PyBuffer_Release(&self.views[place])
-        if self.jobs is not None:  # the collector of cycles may have emptied or taken it
+        if self.jobs is not None:  # the garbage collector may have cleared it
             self.jobs.clear()
         return 0
 

@@ -1,4 +1,4 @@
-"""ConsumerRecord: where a record's parts are, and the objects made of them so far."""
+"""ConsumerRecord: pointers to a record's parts, and the Python objects made of them so far."""
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
@@ -18,15 +18,15 @@ cdef class ConsumerRecord:
     cdef readonly int64_t timestamp
     cdef readonly int32_t serialized_key_size     # -1: null
     cdef readonly int32_t serialized_value_size
-    cdef int32_t epoch                        # -1: none
-    cdef int8_t timestamp_kind                # a TimestampType's number
-    cdef uint8_t made                         # which of the next three are there
+    cdef int32_t epoch                        # leader epoch; -1: none
+    cdef int8_t timestamp_kind                # the value of a TimestampType
+    cdef uint8_t made                         # which of the next three objects are set
     cdef object key_object
     cdef object value_object
     cdef object headers_object
-    # The bytes that `value_object` was made with room for; 0: it is not ours to fill again.
+    # The allocated size of `value_object`, if it may be reused for another value; else 0.
     cdef Py_ssize_t value_room
-    # The bytes the rest is made from; they are valid as long as `owner` lives.
+    # The serialized parts; valid as long as `owner` lives.
     cdef object owner
     cdef const unsigned char* key_at
     cdef const unsigned char* value_at
@@ -34,12 +34,12 @@ cdef class ConsumerRecord:
 
 
 cdef ConsumerRecord blank_record()
-cdef object changed()
+cdef object changed_error()
 cdef tuple read_headers(Span span)
 
 
 cdef inline int forget(ConsumerRecord record) except -1:
-    """Undo what was made of a record that will be filled again."""
+    """Drop the objects of a record before it is filled again."""
     if record.made & MADE_VALUE and not record.value_room:
         record.value_object = None
     if record.made & ~MADE_VALUE:

@@ -1,7 +1,7 @@
-"""The record a user sees. Its key, value and headers become Python objects when they are first read.
+"""ConsumerRecord. Its key, value and headers become Python objects when they are first read.
 
-Decides what a record is to Python: attributes, equality, pickling, repr. Does not parse record bytes but for
-headers; `run` fills in where the parts are.
+Decides how a record behaves in Python: attributes, equality, pickling, repr. Of record bytes it parses headers only;
+record_run.pyx sets the pointers to the other parts.
 """
 
 from operator import index
@@ -26,20 +26,20 @@ cdef extern from "Python.h":
 
 cdef extern from "refill.h":
     enum:
-        KC_LEAST_REFILLED
-        KC_LONGEST_REFILLED
+        KC_MIN_REFILLED
+        KC_MAX_REFILLED
 
     bint kc_refill(PyObject* data, Py_ssize_t room, const char* source, Py_ssize_t size) noexcept
 
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
-# Interned, as attribute names in code are; another string of the same letters takes the longer way.
+# Interned like attribute names in code. An equal string that is not interned takes the slow path.
 cdef str VALUE = intern("value")
 cdef str KEY = intern("key")
 cdef str OFFSET = intern("offset")
 
 cdef enum:
-    SHOWN_BYTES = 64      # how much of a key or value repr() shows
+    SHOWN_BYTES = 64      # of a key or value in repr()
 
 
 @cython.final
@@ -47,10 +47,9 @@ cdef enum:
 cdef class ConsumerRecord:
     """One record of a partition (Java `ConsumerRecord`). Immutable.
 
-    `timestamp`: milliseconds since the epoch, -1 if there is none, set by whom `timestamp_type` says. `key`
-    and `value`: bytes, or what the deserializer made of them; None for null. `headers`: tuple of (str, bytes
-    | None). `leader_epoch`: of the record's batch, None if the batch has none. Serialized sizes are -1 for
-    null.
+    `timestamp`: milliseconds since the Unix epoch; -1: none. `timestamp_type` says whether the producer or the broker
+    set it. `key` and `value`: bytes, or the deserializer's result; None for null. `headers`: tuple of (str, bytes |
+    None). `leader_epoch`: of the record's batch; None if the batch has none. Serialized sizes are -1 for null.
     """
 
     def __init__(
@@ -82,7 +81,9 @@ cdef class ConsumerRecord:
         self.serialized_value_size = size_of(value, serialized_value_size)
 
     def __getattribute__(self, name):
-        # What loops read most is found without a look through the type, which costs more than the value's bytes.
+        # The attributes that loops read most are found without the lookup in the type, which costs more than to make
+        # the
+        # value's bytes.
         if name is VALUE:
             return value_of(self)
         if name is KEY:
@@ -144,7 +145,7 @@ cdef class ConsumerRecord:
 
 
 cdef inline object part(object pair, Py_ssize_t at):
-    """pair[at]; of a named tuple, which Python's own subscript takes four times as long for."""
+    """Return pair[at] of a named tuple; Python's subscript would take four times as long."""
     if isinstance(pair, tuple) and at < PyTuple_GET_SIZE(pair):
         return <object> PyTuple_GET_ITEM(pair, at)
     return pair[at]
@@ -165,22 +166,23 @@ cdef inline object value_of(ConsumerRecord self):
 
 
 cdef inline int make_value(ConsumerRecord self) except -1:
-    """Make bytes of the value: of the object that the record had for another value, if nobody kept that."""
+    """Make the bytes object of the value. Reuses the object of the record's last value if there is no other reference
+    to it."""
     cdef Py_ssize_t size = self.serialized_value_size
     cdef const char* source = <const char*> self.value_at
     if not (self.value_room and kc_refill(<PyObject*> self.value_object, self.value_room, source, size)):
         self.value_object = PyBytes_FromStringAndSize(source, size) if size >= 0 else None
-        self.value_room = size if KC_LEAST_REFILLED <= size <= KC_LONGEST_REFILLED else 0
+        self.value_room = size if KC_MIN_REFILLED <= size <= KC_MAX_REFILLED else 0
     self.made |= MADE_VALUE
     return 0
 
 
 cdef ConsumerRecord blank_record():
-    """A record without contents, for the caller to fill.
+    """Return an empty record for the caller to fill.
 
-    It is taken from the garbage collector's list: bytes and headers cannot refer back to the record, and
-    walking a million kept records costs the collector (and so the user) more than reading them did. Whoever
-    stores an object of another kind in it must track it again.
+    The garbage collector does not track it: bytes and headers cannot refer back to the record, and traversing a million
+    records that a user keeps would cost more than to read them. A caller that stores an object of another kind in it
+    must track it again.
     """
     cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
     PyObject_GC_UnTrack(<void*> record)
@@ -188,18 +190,18 @@ cdef ConsumerRecord blank_record():
 
 
 cdef tuple read_headers(Span span):
-    """Headers, from their count on. The span was checked when the record was taken."""
+    """Parse headers from their count on. The span was checked when the record was taken."""
     cdef int32_t count, i, size
     cdef Span key
     cdef const unsigned char* value
     if remaining(&span) <= 1:
-        return ()        # a count of 0, as in most records, or a record without contents
+        return ()        # a count of 0, as in most records, or an empty record
     if not read_varint(&span, &count) or not 0 <= count <= remaining(&span):
-        raise changed()
+        raise changed_error()
     headers = PyTuple_New(count)
     for i in range(count):
         if not (read_varint(&span, &size) and take(&span, size, &key) and read_nullable(&span, &value, &size)):
-            raise changed()
+            raise changed_error()
         name = PyUnicode_DecodeUTF8(<const char*> key.p, remaining(&key), "replace")
         header = (name, PyBytes_FromStringAndSize(<const char*> value, size) if size >= 0 else None)
         Py_INCREF(header)
@@ -207,13 +209,13 @@ cdef tuple read_headers(Span span):
     return headers
 
 
-cdef object changed():
-    """The error for bytes that were good once."""
+cdef object changed_error():
+    """Return the error for bytes that were valid when they were checked."""
     return CorruptRecordError("the bytes of the records were changed while they were being read")
 
 
 cdef tuple fields(ConsumerRecord self):
-    """The constructor's arguments; two records are equal if these are."""
+    """Return the constructor's arguments. Two records are equal if these are."""
     return (
         self.topic,
         self.partition,
@@ -230,14 +232,14 @@ cdef tuple fields(ConsumerRecord self):
 
 
 cdef object size_of(data, given):
-    """The serialized size: as given, or of the data if it is bytes."""
+    """Return the serialized size: `given`, or the size of the data if it is bytes, else -1."""
     if given is not None:
         return given
     return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else -1
 
 
 cdef str shown(data):
-    """repr, of long bytes only the beginning."""
+    """Return the repr, shortened for long bytes."""
     if isinstance(data, bytes) and len(data) > SHOWN_BYTES:
         return f"{data[:SHOWN_BYTES]!r}… ({len(data)} bytes)"
     return repr(data)

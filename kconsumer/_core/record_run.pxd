@@ -1,10 +1,10 @@
 """Runs of checked records, and the iterator that makes ConsumerRecords of them.
 
 Contents:
-    Segment           records of one batch, in one piece of memory
-    read_next         take one record off the front of a Span, whatever its format
-    RecordRun         segments of one partition, in order: what one take() returns
-    RecordIterator    walks over the records of several runs
+    RunSegment        consecutive records of one batch
+    read_next         read one record of a Span in any format, and advance past it
+    RecordRun         segments of one partition in order: the result of take()
+    RecordIterator    iterates over the records of several runs
 """
 
 from libc.stdint cimport int8_t, int32_t, int64_t
@@ -15,21 +15,21 @@ from kconsumer._core.record cimport ConsumerRecord
 from kconsumer._core.wire cimport Span
 
 
-cdef struct Segment:
+cdef struct RunSegment:
     Span span                  # from the first record to the end of the last one
-    Py_ssize_t count           # records in it at or above `floor`
-    int64_t floor              # records below are passed over
-    int64_t base_offset        # what a record's offset delta is added to
+    Py_ssize_t count           # records at or above `floor`
+    int64_t floor              # records below this offset are skipped
+    int64_t base_offset        # a record's offset minus its offset delta
     int64_t base_timestamp
-    bint one_timestamp         # base_timestamp is that of every record; otherwise deltas are added to it
-    int8_t timestamp_kind      # a TimestampType's number
-    int8_t magic               # the format of the records: 2, or 0 and 1 as in `legacy`
+    bint one_timestamp         # all records have base_timestamp; otherwise deltas are added to it
+    int8_t timestamp_kind      # the value of a TimestampType
+    int8_t magic               # the format of the records: 2, or 0 and 1 (see message_set.pxd)
     int32_t leader_epoch       # -1: none
-    Py_ssize_t batch_at        # where the batch starts in the fetched bytes
+    Py_ssize_t batch_at        # index in the fetched bytes at which the batch starts
 
 
 cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
-    """Take one record of that format off the front of the span; False, and `span` anywhere, if it is malformed."""
+    """Read one record of this format and advance `span` past it. Returns False if it is malformed."""
     if magic == 2:
         return read_record(span, out)
     return read_message(span, magic, out)
@@ -38,26 +38,25 @@ cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
 cdef class RecordRun:
     cdef readonly object topic_partition
     cdef readonly int64_t next_offset      # the position after these records
-    cdef int32_t epoch                     # of that position; -1: none
+    cdef int32_t epoch                     # leader epoch of that position; -1: none
     cdef Py_ssize_t count
-    cdef readonly Py_ssize_t size          # bytes of the records when they were taken
-    # Segments are malloc'd here and freed when the run dies; owners[i] keeps the bytes of segments[i] alive.
-    cdef Segment* segments
+    cdef readonly Py_ssize_t size          # serialized size of the records in bytes
+    # Allocated by malloc and freed with the run; owners[i] keeps the bytes of segments[i] alive.
+    cdef RunSegment* segments
     cdef Py_ssize_t used
     cdef Py_ssize_t room
     cdef list owners
-    # What deserializers made, one object a record; None where there is no deserializer.
+    # Results of the deserializers, one object per record; None without a deserializer.
     cdef list keys
     cdef list values
-    # The fetch the run was taken from, until it is certain that it will not be taken again, and where that
-    # fetch stood before.
+    # The fetch that the run was taken from, as long as the run may be shortened, and the fetch's position before.
     cdef object source
     cdef int64_t offset_before
     cdef int32_t epoch_before
 
-    cdef int add(self, const Segment* segment, object owner) except -1
+    cdef int add(self, const RunSegment* segment, object owner) except -1
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1
-    cdef Segment* segment_of(self, Py_ssize_t index) noexcept
+    cdef RunSegment* segment_of(self, Py_ssize_t index) noexcept
     cdef int cut(self, Py_ssize_t count) noexcept
 
 
@@ -67,14 +66,14 @@ cdef class RecordIterator:
     cdef RecordRun run
     cdef Py_ssize_t next_segment
     cdef Py_ssize_t index          # of the next record in the run
-    cdef Segment segment           # what is left of the segment being walked
+    cdef RunSegment segment        # the rest of the current segment
     cdef object owner
-    cdef bint has_objects          # deserializers made keys or values of the run
-    # The last two records given out. When the next one is asked for, a loop variable still holds the newer,
-    # but often nobody the older, and then it is used again.
+    cdef bint has_objects          # the run has deserialized keys or values
+    # The last two records returned. When the next one is requested, a loop variable still refers to the newer one. If
+    # nothing refers to the older one, it is filled again.
     cdef ConsumerRecord even
     cdef ConsumerRecord odd
-    cdef bint turn                 # whether `even` is the newer
+    cdef bint turn                 # `even` is the newer one
 
     cdef bint advance(self) except -1
     cdef ConsumerRecord next_record(self)

@@ -1,8 +1,7 @@
 """Runs of checked records, and the iterator that makes ConsumerRecords of them.
 
-A run knows where its records are and how many; nothing is stored per record. Iterating reads each record a
-second time (the first time, in `fetch`, checked it), which costs less than writing and reading an index
-would.
+A run has the position and the number of its records; it stores nothing per record. Iteration parses each record a
+second time (fetch.pyx parsed it to check it), which costs less than to write and read an index.
 """
 
 cimport cython
@@ -10,7 +9,7 @@ from cpython.ref cimport PyObject
 from libc.stdlib cimport free, realloc
 
 from kconsumer._core.batch cimport Record, offset_at
-from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed, forget
+from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed_error, forget
 from kconsumer.errors import RecordDeserializationError
 
 
@@ -23,10 +22,10 @@ cdef extern from "Python.h":
 @cython.final
 @cython.auto_pickle(False)
 cdef class RecordRun:
-    """Records of one partition in offset order. Iterating makes them; `len()` costs nothing."""
+    """Records of one partition in offset order. Iteration creates the ConsumerRecords."""
 
     def __init__(self):
-        raise TypeError("runs come out of PartitionFetch.take()")
+        raise TypeError("runs are created by PartitionFetch.take()")
 
     def __dealloc__(self):
         free(self.segments)
@@ -39,16 +38,15 @@ cdef class RecordRun:
 
     @property
     def leader_epoch(self):
-        """Leader epoch that goes with `next_offset`; None if the last batch has none."""
+        """The leader epoch of `next_offset`; None if the last batch has none."""
         return None if self.epoch < 0 else self.epoch
 
     def deserialize(self, key, value):
-        """Replace keys and values by what the deserializers make of them; None leaves that side as bytes.
+        """Replace keys and values by the results of the deserializers; None leaves that side as bytes.
 
-        Both are what `kconsumer.deserializers.adapt` returned. If the first record fails,
-        RecordDeserializationError is raised. If a later one fails, the run ends before it. In both cases the
-        failing record is the next one the fetch gives out, and so is tried again: look at the fetch only
-        after this call.
+        `key` and `value` are results of `kconsumer.deserializers.adapt`. If the first record fails, raises
+        RecordDeserializationError. If a later record fails, the run ends before it. In both cases the fetch returns to
+        the failing record, so that the next take() starts with it: check the fetch after this call only.
         """
         cdef ConsumerRecord record = None
         cdef list keys = None if key is None else []
@@ -63,10 +61,10 @@ cdef class RecordRun:
                 record = <ConsumerRecord> item
                 if keys is not None:
                     origin = "key"
-                    keys.append(converted(key, plain_key, record, record.key))
+                    keys.append(deserialized(key, plain_key, record, record.key))
                 if values is not None:
                     origin = "value"
-                    values.append(converted(value, plain_value, record, record.value))
+                    values.append(deserialized(value, plain_value, record, record.value))
                 last = record.offset
                 done += 1
         except Exception as error:
@@ -76,16 +74,16 @@ cdef class RecordRun:
             if done == 0:
                 raise failed(origin, record, error) from error
             if keys is not None:
-                del keys[done:]      # the failing record's key may be there already
+                del keys[done:]      # the key of the record whose value failed
         except BaseException:
-            self.stop_before(0, -1)  # interrupted: none of them was given out
+            self.stop_before(0, -1)  # interrupted: the caller gets none of these records
             raise
         self.keys = keys
         self.values = values
         self.source = None
 
     def detach(self):
-        """Let go of the fetch: the run will be given out as it is."""
+        """Drop the reference to the fetch: the run will not be shortened any more."""
         self.source = None
 
     def __repr__(self):
@@ -94,13 +92,13 @@ cdef class RecordRun:
 
     # --- building and shortening
 
-    cdef int add(self, const Segment* segment, object owner) except -1:
-        """Append a segment whose bytes `owner` keeps alive."""
+    cdef int add(self, const RunSegment* segment, object owner) except -1:
+        """Append a segment; `owner` keeps its bytes alive."""
         cdef Py_ssize_t room
-        cdef Segment* grown
+        cdef RunSegment* grown
         if self.used == self.room:
             room = 2 * self.room + 4
-            grown = <Segment*> realloc(self.segments, <size_t> room * sizeof(Segment))
+            grown = <RunSegment*> realloc(self.segments, <size_t> room * sizeof(RunSegment))
             if grown == NULL:
                 raise MemoryError()
             self.segments = grown
@@ -113,8 +111,8 @@ cdef class RecordRun:
         return 0
 
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:
-        """End the run before the record at `index`, and have the fetch give that one out next."""
-        cdef Segment* failed_in
+        """End the run before the record at `index`, and let the fetch return to that record."""
+        cdef RunSegment* failed_in
         if self.count == 0:
             return 0
         failed_in = self.segment_of(index)
@@ -127,9 +125,9 @@ cdef class RecordRun:
         self.cut(index)
         return 0
 
-    cdef Segment* segment_of(self, Py_ssize_t index) noexcept:
-        """The segment of the record at `index`."""
-        cdef Segment* segment = self.segments
+    cdef RunSegment* segment_of(self, Py_ssize_t index) noexcept:
+        """Return the segment of the record at `index`."""
+        cdef RunSegment* segment = self.segments
         while index >= segment.count:
             index -= segment.count
             segment += 1
@@ -146,7 +144,7 @@ cdef class RecordRun:
 
 
 cdef RecordRun new_run(object topic_partition, object source):
-    """An empty run of `source`, a PartitionFetch."""
+    """Return an empty run of `source`, a PartitionFetch."""
     cdef RecordRun run = RecordRun.__new__(RecordRun)
     run.topic_partition = topic_partition
     run.source = source
@@ -154,8 +152,8 @@ cdef RecordRun new_run(object topic_partition, object source):
     return run
 
 
-cdef object converted(object deserializer, object plain, ConsumerRecord record, object data):
-    """One key or value, deserialized. Null stays None without a call, as in Java."""
+cdef object deserialized(object deserializer, object plain, ConsumerRecord record, object data):
+    """Return one deserialized key or value. Null is None without a call, as in Java."""
     if data is None:
         return None
     if plain is not None:
@@ -180,7 +178,7 @@ cdef object failed(str origin, ConsumerRecord record, object error):
 @cython.final
 @cython.auto_pickle(False)
 cdef class RecordIterator:
-    """Walks over the records of several runs, in order."""
+    """Iterates over the records of several runs in order."""
 
     def __cinit__(self, tuple runs not None):
         self.runs = runs
@@ -204,7 +202,8 @@ cdef class RecordIterator:
         return count
 
     def restart(self, RecordIterator fresh not None):
-        """Go through what a new iterator would, whatever is left here; loops under way go on with that."""
+        """Continue with the records of `fresh`, a new iterator, in place of the remaining ones; running loops see
+        these."""
         self.runs = fresh.runs
         self.next_run = 0
         self.run = None
@@ -213,7 +212,7 @@ cdef class RecordIterator:
         self.even = self.odd = None
 
     cdef bint advance(self) except -1:
-        """Go on to the next segment; False after the last one."""
+        """Advance to the next segment. Returns False after the last one."""
         while self.run is None or self.next_segment == self.run.used:
             if self.next_run == len(self.runs):
                 self.run = None
@@ -232,14 +231,14 @@ cdef class RecordIterator:
         return True
 
     cdef ConsumerRecord next_record(self):
-        """The next record of the segment, which has one."""
+        """Return the next record of the segment, which is not empty."""
         cdef ConsumerRecord record
         cdef Record parts
         cdef int64_t offset
         cdef Span rest = self.segment.span
         while True:
             if not read_next(&rest, self.segment.magic, &parts):
-                raise changed()
+                raise changed_error()
             offset = offset_at(self.segment.base_offset, parts.offset_delta)
             if offset >= self.segment.floor:
                 break
@@ -266,12 +265,13 @@ cdef class RecordIterator:
         return record
 
     cdef inline ConsumerRecord take_blank(self):
-        """A record to fill: the older of the last two if only this iterator still holds it, otherwise a new
-        one."""
+        """Return a record to fill: the older of the last two if only this iterator refers to it, else a new one."""
         cdef ConsumerRecord record
         self.turn = not self.turn
         record = self.even if self.turn else self.odd
-        # Two references: the iterator's and the local variable. A record that anybody else can see has more.
+        # Two references: the iterator's attribute and the local variable. Any other reference means that user code
+        # still
+        # has the record, so it cannot be reused.
         if Py_REFCNT(<PyObject*> record) == 2 and record is not None:
             if record.made:
                 forget(record)
@@ -292,7 +292,7 @@ cdef class RecordIterator:
             record.value_object = self.run.values[self.index]
             record.value_room = 0
             record.made |= MADE_VALUE
-        # Such an object may come to refer to the record, so the garbage collector has to know both.
+        # Such an object may refer to the record, so the garbage collector must track the record.
         if not PyObject_GC_IsTracked(<PyObject*> record):
             PyObject_GC_Track(<void*> record)
         return 0

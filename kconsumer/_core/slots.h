@@ -1,11 +1,11 @@
-/* The slots of message classes by offset, as the slots' own member descriptors reach them. */
+/* Access to the slots of message classes by offset, as their member descriptors do it. */
 #ifndef KCONSUMER_SLOTS_H
 #define KCONSUMER_SLOTS_H
 
 #include <Python.h>
 #include <structmember.h>
 
-/* Where instances of `cls` keep this slot; -1 if `descriptor` is not a slot made by `cls` itself. */
+/* Return the offset of this slot in instances of `cls`; -1 if `descriptor` is not a slot that `cls` itself defines. */
 static inline Py_ssize_t kc_slot_offset(PyObject *descriptor, PyTypeObject *cls)
 {
     PyMemberDef *member;
@@ -15,7 +15,7 @@ static inline Py_ssize_t kc_slot_offset(PyObject *descriptor, PyTypeObject *cls)
     return member->type == T_OBJECT_EX ? member->offset : -1;
 }
 
-/* A borrowed reference to the slot's value, NULL if it has none. */
+/* Return a borrowed reference to the slot's value; NULL if it is not set. */
 static inline PyObject *kc_get_slot(PyObject *object, Py_ssize_t offset)
 {
     return *(PyObject **) ((char *) object + offset);

@@ -1,7 +1,7 @@
-"""Columns as Apache Spark's Kafka source has them: microseconds, its names, int32 types, null for no headers.
+"""Columns in the layout of Apache Spark's Kafka source: microseconds, its names, int32 types, null for empty headers.
 
-Decides nothing but the layout: takes finished Columns and makes new ones that share every block which is the same in
-both. Spark compares a batch's schema with its own to the letter, so nothing here may be cast on the way.
+Converts finished Columns to new ones that share all blocks which are equal in both layouts. Spark requires that a
+batch's schema is exactly its own, so the types must match here already.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -14,7 +14,7 @@ from kconsumer._core.arrow_columns cimport (
     KC_HEADERS,
     KC_TIMESTAMP,
     KC_TIMESTAMP_TYPE,
-    MOST_CHILDREN,
+    MAX_CHILDREN,
     Column,
     Columns,
     free_block,
@@ -32,7 +32,7 @@ cdef extern from "arrow_abi.h" nogil:
         ArrowSchema** children
 
 
-# Ours -> Spark's; in the order of Spark's schema. There is no leader_epoch in it.
+# Our names -> Spark's names, in the order of Spark's schema, which has no leader_epoch.
 NAMES = {
     "key": "key",
     "value": "value",
@@ -46,8 +46,8 @@ NAMES = {
 
 
 cdef Column* like(const Column* column) noexcept nogil:
-    """A column of the same rows, with one reference, whose first two blocks are still to be given; NULL without
-    memory."""
+    """Return a column of the same rows with one reference, without its first two blocks; NULL if memory is
+    exhausted."""
     cdef Column* made = <Column*> calloc(1, sizeof(Column))
     if made != NULL:
         made.references = 1
@@ -57,7 +57,7 @@ cdef Column* like(const Column* column) noexcept nogil:
 
 
 cdef Column* microseconds(const Column* column) noexcept nogil:
-    """Milliseconds times 1000; times beyond what 64 bits hold become the last one that they hold."""
+    """Convert milliseconds to microseconds; values beyond 64 bits are clamped."""
     cdef Column* made = like(column)
     cdef const int64_t* given = <const int64_t*> column.buffers[1]
     cdef int64_t* times = <int64_t*> new_block(8 * column.length)
@@ -79,7 +79,7 @@ cdef Column* microseconds(const Column* column) noexcept nogil:
 
 
 cdef Column* widened(const Column* column) noexcept nogil:
-    """int8 as int32."""
+    """Convert int8 to int32."""
     cdef Column* made = like(column)
     cdef const int8_t* given = <const int8_t*> column.buffers[1]
     cdef int32_t* wide = <int32_t*> new_block(4 * column.length)
@@ -95,7 +95,7 @@ cdef Column* widened(const Column* column) noexcept nogil:
 
 
 cdef Column* null_if_empty(const Column* column) noexcept nogil:
-    """Lists, null where they were empty."""
+    """Replace empty lists by null."""
     cdef Column* made = like(column)
     cdef const int32_t* ends = <const int32_t*> column.buffers[1]
     cdef Py_ssize_t ends_size = 4 * column.length + 4
@@ -136,15 +136,16 @@ cdef Column* converted(int kind, const Column* column) noexcept nogil:
 
 
 def spark_columns(Columns columns not None):
-    """The same rows in Spark's layout. ValueError if `leader_epoch` is among the columns, which Spark does not have."""
+    """Return the same rows in Spark's layout. Raises ValueError for the column `leader_epoch`, which Spark does not
+    have."""
     cdef Columns made = Columns.__new__(Columns)
-    cdef int kinds[MOST_CHILDREN]
+    cdef int kinds[MAX_CHILDREN]
     cdef Column* child
     cdef int i, count = kinds_of(columns.names, kinds)
     for name in columns.names:
         if name not in NAMES:
             raise ValueError(f"Spark's Kafka source has no column {name!r}; it has {', '.join(NAMES.values())}")
-    made.names = tuple(["spark " + NAMES[name] for name in columns.names])  # no other schema has these: not mixed up
+    made.names = tuple(["spark " + NAMES[name] for name in columns.names])  # a stream refuses to mix layouts
     kc_count_up(&columns.offsets.references)
     made.offsets = columns.offsets
     made.root = like(columns.root)
@@ -165,8 +166,8 @@ def spark_columns(Columns columns not None):
 
 
 def spark_schema(tuple names not None):
-    """A new `arrow_schema` capsule of rows in Spark's layout; `names` are ours."""
-    cdef int kinds[MOST_CHILDREN]
+    """Return a new `arrow_schema` capsule of rows in Spark's layout; `names` are our names."""
+    cdef int kinds[MAX_CHILDREN]
     cdef int i, count = kinds_of(names, kinds)
     cdef ArrowSchema* child
     capsule = schema_capsule(names)

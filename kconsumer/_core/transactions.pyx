@@ -1,8 +1,8 @@
-"""Which records are of aborted transactions (read_committed).
+"""Decides which records belong to aborted transactions (read_committed).
 
-A broker sends with its batches the aborted transactions they are of: producer id and first offset. A producer has one
-transaction at a time, so from that offset on all its transactional batches are of the aborted one, until its ABORT
-marker. Decides only that; where the batches are, and what a batch is, `fetch` knows.
+A Fetch response lists the aborted transactions of its batches: producer id and first offset. A producer has one
+transaction at a time, so all its transactional batches from that offset to its ABORT marker belong to the aborted
+transaction. fetch.pyx finds the batches.
 """
 
 cimport cython
@@ -19,9 +19,10 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class AbortedIndex:
-    """Walks along with the batches. `aborted_transactions`: (producer id, first offset) in any order.
+    """The producers with an aborted transaction at the current batch; the batches are passed in order.
 
-    `at` is where the batch is in the fetched bytes: `rewind` undoes everything from a batch on.
+    `aborted_transactions`: pairs (producer id, first offset) in any order. In all methods `at` is the index of the
+    batch in the fetched bytes, for `rewind`.
     """
 
     def __init__(self, aborted_transactions=()):
@@ -32,41 +33,41 @@ cdef class AbortedIndex:
         self.begins.sort()
         self.producers = set()
         self.changes = []
-        self.go_to(0)
+        self.set_passed(0)
 
-    cdef int go_to(self, Py_ssize_t passed) except -1:
+    cdef int set_passed(self, Py_ssize_t passed) except -1:
         self.passed = passed
         self.next_begin = INT64_MAX
         if passed < len(self.begins):
             self.next_begin = self.begins[passed][0]
         return 0
 
-    cpdef int reach(self, int64_t last_offset, Py_ssize_t at) except -1:
-        """A batch of any producer, which ends at `last_offset`: transactions that began up to there count."""
+    cpdef int advance(self, int64_t last_offset, Py_ssize_t at) except -1:
+        """Advance to a batch of any producer that ends at `last_offset`: begin the transactions up to this offset."""
         while self.next_begin <= last_offset and self.passed < len(self.begins):
             producer_id = self.begins[self.passed][1]
             self.changes.append((at, producer_id, 1, producer_id in self.producers))
             self.producers.add(producer_id)
-            self.go_to(self.passed + 1)
+            self.set_passed(self.passed + 1)
         return 0
 
     cpdef bint covers(self, int64_t producer_id) except -1:
-        """Whether the producer's transactional records here are of an aborted transaction."""
+        """Return whether the producer's transactional records here belong to an aborted transaction."""
         return len(self.producers) != 0 and producer_id in self.producers
 
     cpdef int end(self, int64_t producer_id, Py_ssize_t at) except -1:
-        """The producer's ABORT marker."""
+        """Handle the producer's ABORT marker."""
         if self.covers(producer_id):
             self.changes.append((at, producer_id, 0, True))
             self.producers.remove(producer_id)
         return 0
 
     cpdef int rewind(self, Py_ssize_t at) except -1:
-        """Forget the batches at and after `at`; they will be walked over again."""
+        """Undo the effects of the batches at and after `at`, which will be passed again."""
         while self.changes and self.changes[len(self.changes) - 1][0] >= at:
             _, producer_id, begun, was_there = self.changes.pop()
             if begun:
-                self.go_to(self.passed - 1)
+                self.set_passed(self.passed - 1)
             if was_there:
                 self.producers.add(producer_id)
             else:
@@ -78,8 +79,8 @@ cdef class AbortedIndex:
 
 
 cdef int marker_type(Span records) noexcept nogil:
-    """The type in the key of the first record of a control batch. Its version does not matter, as long as there can
-    be such a version."""
+    """Return the type in the key of the first record of a control batch, or NO_MARKER or BAD_MARKER. Any version that
+    is not negative is accepted."""
     cdef Record record
     if records.p == records.end:
         return NO_MARKER

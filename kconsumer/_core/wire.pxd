@@ -1,12 +1,14 @@
-"""Bytes with bounds: Span (pointer and end), its inline reads, and the two classes that own memory.
+"""Bounded reads of bytes: Span, its inline readers, and the two classes that own or reference memory.
 
-Contents: Span                      a position in bytes and where they end read_i8 … read_varlong    take one
-value off the front of a Span; False, and the Span unmoved, if it does not fit take                      take
-n bytes off the front of a Span Frame                     one received block; the only owner of network bytes
-Slice                     a piece of somebody's bytes, which it keeps alive
+Contents:
+    Span                      a position in a buffer, and the buffer's end
+    read_i8 … read_varlong    read one value and advance the Span; return False, without advancing, if it does not fit
+    take, skip                move past `size` bytes
+    Frame                     one received block; owns the bytes that came from the network
+    Slice                     a part of another object's buffer, which it keeps alive
 
-A read never raises and never looks past `end`: the caller, who knows the topic or the offset, turns False
-into an error. Everything here may run without the GIL except what touches Frame and Slice.
+A reader never raises and never reads past `end`. The caller, which has the topic and the offset, turns False into an
+error. All functions may run without the GIL, except those that use Frame or Slice.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -22,7 +24,7 @@ cdef extern from "endian.h" nogil:
 
 
 cdef extern from "varint.h" nogil:
-    int kc_long_varint(const unsigned char* p, Py_ssize_t left, int most, uint64_t* out) noexcept
+    int kc_long_varint(const unsigned char* p, Py_ssize_t left, int max_size, uint64_t* out) noexcept
 
 
 ctypedef struct Span:
@@ -31,12 +33,12 @@ ctypedef struct Span:
 
 
 cdef inline Py_ssize_t remaining(const Span* span) noexcept nogil:
-    """Bytes left."""
+    """Return the number of bytes left."""
     return span.end - span.p
 
 
 cdef inline bint take(Span* span, Py_ssize_t size, Span* out) noexcept nogil:
-    """Move the first `size` bytes from `span` to `out`; False if size is negative or more than is left."""
+    """Move the first `size` bytes from `span` to `out`. Returns False if `size` is negative or beyond the end."""
     if size < 0 or size > span.end - span.p:
         return False
     out.p = span.p
@@ -46,7 +48,7 @@ cdef inline bint take(Span* span, Py_ssize_t size, Span* out) noexcept nogil:
 
 
 cdef inline bint skip(Span* span, Py_ssize_t size) noexcept nogil:
-    """Drop the first `size` bytes; False if size is negative or more than is left."""
+    """Advance by `size` bytes. Returns False if `size` is negative or beyond the end."""
     if size < 0 or size > span.end - span.p:
         return False
     span.p += size
@@ -102,7 +104,8 @@ cdef inline bint read_i64(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
-    """Seven bits a byte, lowest first, at most five bytes; bits beyond 32 are dropped, as Java does."""
+    """Read an unsigned varint of at most five bytes (seven bits per byte, lowest first). Drops bits beyond 32, as
+    Java."""
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint64_t value
@@ -124,7 +127,7 @@ cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
 
 
 cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
-    """Like `read_uvarint` for 64 bits, at most ten bytes."""
+    """Read an unsigned varint of 64 bits, at most ten bytes."""
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint64_t value
@@ -146,7 +149,7 @@ cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
 
 
 cdef inline bint read_varint(Span* span, int32_t* out) noexcept nogil:
-    """A zigzag int32: 0, -1, 1, -2… are 0, 1, 2, 3… on the wire."""
+    """Read a zigzag-encoded int32: 0, -1, 1, -2… are 0, 1, 2, 3… on the wire."""
     cdef uint32_t raw
     if not read_uvarint(span, &raw):
         return False
@@ -155,7 +158,7 @@ cdef inline bint read_varint(Span* span, int32_t* out) noexcept nogil:
 
 
 cdef inline bint read_varlong(Span* span, int64_t* out) noexcept nogil:
-    """A zigzag int64."""
+    """Read a zigzag-encoded int64."""
     cdef uint64_t raw
     if not read_uvarlong(span, &raw):
         return False
@@ -164,18 +167,17 @@ cdef inline bint read_varlong(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef class Frame:
-    # `data` is malloc'd here, or taken from the pool, and goes back to the pool when the Frame dies. The
-    # address never changes while the Frame lives, so a reference to the Frame is enough to keep pointers into
-    # it valid.
-    cdef object __weakref__       # who accounts for memory learns of its end
+    # `data` comes from malloc or from the pool, and is returned to the pool when the Frame is deallocated. Its address
+    # does not change during the Frame's life, so a reference to the Frame keeps pointers into it valid.
+    cdef object __weakref__       # memory accounting uses it to detect deallocation
     cdef unsigned char* data
     cdef Py_ssize_t size          # bytes of this frame
     cdef readonly Py_ssize_t capacity      # bytes of the block, >= size
-    cdef bint filling             # still being received into: only then may Python write to it
+    cdef bint filling             # still being received: the buffer is writable from Python
 
 
 cdef class Slice:
-    # `owner` keeps the bytes alive: a Frame, or a memoryview (which holds the export of whatever it shows).
+    # Keeps the bytes alive: a Frame, or a memoryview (which holds an export of the underlying buffer).
     cdef readonly object owner
     cdef Span span
 
@@ -184,9 +186,9 @@ cdef Frame new_frame(Py_ssize_t size)
 
 
 cdef inline Slice slice_of(object owner, const unsigned char* p, Py_ssize_t size):
-    """A Slice of `size` bytes at `p`, memory that `owner` keeps alive and in place."""
-    cdef Slice piece = Slice.__new__(Slice)
-    piece.owner = owner
-    piece.span.p = p
-    piece.span.end = p + size
-    return piece
+    """Return a Slice of `size` bytes at `p`. `owner` keeps this memory alive and in place."""
+    cdef Slice made = Slice.__new__(Slice)
+    made.owner = owner
+    made.span.p = p
+    made.span.end = p + size
+    return made

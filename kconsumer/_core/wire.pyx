@@ -1,7 +1,7 @@
-"""Received bytes: the blocks that hold them, views into them, and the cutting of a byte stream into frames.
+"""Memory for received bytes, views into it, and the splitting of a byte stream into frames.
 
-Decides where received bytes live and for how long. Knows the four-byte size prefix and nothing else of the
-protocol.
+Decides where received bytes are stored and for how long. Of the protocol it knows only the four-byte size prefix of a
+frame.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
@@ -14,14 +14,13 @@ from kconsumer.errors import ProtocolError
 
 
 # --- the pool of receive blocks -----------------------------------------------------------------------------
-# A fetch response of a megabyte comes again and again; giving its block back to the system each time costs
-# more in page faults than receiving it. The pool is guarded by the GIL: blocks are taken and returned with it
-# held.
+# Fetch responses of about a megabyte follow each other. Returning their blocks to the system each time would cost more
+# in page faults than receiving the bytes. The GIL guards the pool: it is held when blocks are taken and returned.
 
 cdef enum:
     POOL_BLOCKS = 8
-    POOL_BYTES = 1 << 24
-    SMALLEST_POOLED = 1 << 16
+    MAX_POOL_BYTES = 1 << 24
+    MIN_POOLED_BYTES = 1 << 16
 
 cdef struct Block:
     unsigned char* data
@@ -33,9 +32,9 @@ cdef Py_ssize_t pooled_bytes = 0
 
 
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
-    """The capacity to ask for: eight steps to each doubling, so frames of nearly one size share blocks."""
-    cdef Py_ssize_t step = SMALLEST_POOLED >> 3
-    if size < SMALLEST_POOLED:
+    """Return the capacity to allocate: eight steps per doubling, so that frames of similar size can share blocks."""
+    cdef Py_ssize_t step = MIN_POOLED_BYTES >> 3
+    if size < MIN_POOLED_BYTES:
         return size if size > 0 else 1
     while (step << 4) <= size:
         step <<= 1
@@ -43,11 +42,11 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """A block of at least `size` bytes: the pool's best fit if at most a quarter too large, or a new one."""
+    """Return a block of at least `size` bytes: the pool's best fit if at most a quarter too large, else a new one."""
     global pooled, pooled_bytes
     cdef int i, best = -1
     cdef unsigned char* data
-    if size >= SMALLEST_POOLED:
+    if size >= MIN_POOLED_BYTES:
         for i in range(pooled):
             if size <= pool[i].capacity <= size + (size >> 2) and (best < 0 or pool[i].capacity < pool[best].capacity):
                 best = i
@@ -66,13 +65,13 @@ cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NUL
 
 
 cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
-    """Take a block back: into the pool, in place of the oldest ones if it is full, or to the system."""
+    """Return a block to the pool, where it replaces the oldest blocks if the pool is full, or free it."""
     global pooled, pooled_bytes
     cdef int i, dropped = 0
-    if not SMALLEST_POOLED <= capacity <= POOL_BYTES:
+    if not MIN_POOLED_BYTES <= capacity <= MAX_POOL_BYTES:
         free(data)
         return
-    while pooled - dropped == POOL_BLOCKS or pooled_bytes + capacity > POOL_BYTES:
+    while pooled - dropped == POOL_BLOCKS or pooled_bytes + capacity > MAX_POOL_BYTES:
         free(pool[dropped].data)
         pooled_bytes -= pool[dropped].capacity
         dropped += 1
@@ -89,7 +88,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
 # --- memory -------------------------------------------------------------------------------------------------
 
 cdef Frame new_frame(Py_ssize_t size):
-    """An empty Frame of `size` bytes, to be filled by the caller."""
+    """Return an empty Frame of `size` bytes for the caller to fill."""
     cdef Frame frame = Frame.__new__(Frame)
     frame.data = take_block(size, &frame.capacity)
     frame.size = size
@@ -98,10 +97,10 @@ cdef Frame new_frame(Py_ssize_t size):
 
 
 cdef class Frame:
-    """One received frame without its size prefix. Read-only to Python, through the buffer protocol."""
+    """One received frame without its size prefix. Python reads it through the buffer protocol."""
 
     def __init__(self):
-        raise TypeError("frames come out of a FrameBuffer")
+        raise TypeError("frames are created by a FrameBuffer")
 
     def __dealloc__(self):
         if self.data != NULL:
@@ -123,9 +122,9 @@ cdef class Frame:
 
 
 cdef class Slice:
-    """A read-only piece of bytes that somebody else owns and that this object keeps alive.
+    """A read-only part of another object's buffer, which it keeps alive.
 
-    `Slice(obj)` wraps any contiguous buffer without copying; `bytes(piece)` copies it out.
+    `Slice(obj)` wraps any contiguous buffer without copying it; `bytes(slice)` makes a copy.
     """
 
     def __cinit__(self, source=None):
@@ -174,52 +173,52 @@ cdef enum:
 
 
 cdef class FrameBuffer:
-    """Cuts one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
+    """Splits one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
 
-    Bytes arrive in a scratch block while no frame is known; a frame that does not fit in what has arrived
-    gets its own block and the rest of it is received there, without a copy. When large frames follow each other,
-    memory for the next one can be had before its size is known: `prefetch_view()`, then `received_prefetched()`.
+    Bytes are received into a scratch block as long as the size of the next frame is unknown. A frame that is not
+    complete in the scratch block gets a block of its own, and its rest is received there without a copy. When large
+    frames follow each other, the next one can be received before its size is known: into `prefetch_view()`, followed by
+    `received_prefetched()`.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes
-    cdef Frame scratch            # whatever has arrived of prefixes and small frames
+    cdef Frame scratch            # received prefixes and small frames
     cdef Py_ssize_t scratched     # bytes of it in use
     cdef Frame partial            # the frame being received into its own block, or None
     cdef Py_ssize_t filled        # bytes of it in use
-    cdef Frame ahead              # what `prefetch_view` gave, or None
-    cdef Py_ssize_t expected      # about how large the next frame is, if it is like those before
+    cdef Frame prefetch           # the block of `prefetch_view`, or None
+    cdef Py_ssize_t expected      # estimated size of the next frame, from the frames before
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
         self.scratch = new_frame(SCRATCH_BYTES)
 
     def recv_view(self):
-        """The writable memory the next bytes belong in; never empty. Valid until `received` is called."""
+        """Return the writable memory to receive the next bytes into; never empty. Valid until `received` is called."""
         if self.partial is not None:
             return memoryview(self.partial)[self.filled:]
         return memoryview(self.scratch)[self.scratched:]
 
     def received(self, Py_ssize_t count):
-        """Account for `count` bytes written to `recv_view()`; the frames they complete, in order.
+        """Process `count` bytes that were written to `recv_view()`. Returns the completed frames in order.
 
-        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`; the stream is then
-        unusable.
+        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. The stream is unusable then.
         """
         cdef list frames = []
         if self.partial is not None:
             if not 0 <= count <= self.partial.size - self.filled:
-                raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
+                raise ValueError(f"{count} bytes do not fit into recv_view()")
             self.filled += count
             self.finish_partial(frames)
             return frames
         if not 0 <= count <= self.scratch.size - self.scratched:
-            raise ValueError(f"{count} bytes do not fit in what recv_view() gave")
+            raise ValueError(f"{count} bytes do not fit into recv_view()")
         self.scratched += count
         self.cut(frames)
         return frames
 
     cdef int cut(self, list frames) except -1:
-        """Move whole frames out of the scratch block; start the last, incomplete one in its own block."""
+        """Move complete frames out of the scratch block, and an incomplete last one into a block of its own."""
         cdef unsigned char* base = self.scratch.data
         cdef Py_ssize_t at = 0, size, have
         cdef Frame frame
@@ -238,71 +237,73 @@ cdef class FrameBuffer:
             memcpy(base, base + at, <size_t> self.scratched)   # at most three bytes of the next prefix
         return 0
 
-    def ahead_view(self, Py_ssize_t least):
-        """Memory for the next frame without its size; None in the middle of a frame, and unless frames of more than
-        `least` bytes are what comes."""
-        if self.expected <= least or self.scratched or self.partial is not None:
-            return None
-        self.ahead = new_frame(min(self.expected + (self.expected >> 3), self.max_frame_bytes))
-        return memoryview(self.ahead)
+    def prefetch_view(self, Py_ssize_t min_bytes):
+        """Return memory for the next frame without its size prefix.
 
-    def received_ahead(self, bytes prefix, Py_ssize_t count):
-        """Account for the bytes of a size and for `count` bytes of its frame in `prefetch_view()`; the frames they
-        complete. There are none of the frame if it is larger than that view. Raises as `received`."""
+        Returns None in the middle of a frame, and if the next frame is expected to have at most `min_bytes` bytes.
+        """
+        if self.expected <= min_bytes or self.scratched or self.partial is not None:
+            return None
+        self.prefetch = new_frame(min(self.expected + (self.expected >> 3), self.max_frame_bytes))
+        return memoryview(self.prefetch)
+
+    def received_prefetched(self, bytes prefix, Py_ssize_t count):
+        """Process a frame whose size prefix and first `count` bytes were read elsewhere, the latter into
+        `prefetch_view()`.
+
+        Returns the completed frames. `count` is 0 if the frame is larger than the view. Raises like `received`.
+        """
         cdef list frames = []
-        cdef Frame frame = self.ahead
+        cdef Frame frame = self.prefetch
         cdef Py_ssize_t size = 0
         if frame is None or not 0 <= count <= frame.size or len(prefix) > PREFIX_BYTES:
-            raise ValueError(f"{count} bytes do not fit in what ahead_view() gave")
+            raise ValueError(f"{count} bytes do not fit into prefetch_view()")
         if len(prefix) < PREFIX_BYTES:
-            self.ahead = None
+            self.prefetch = None
             memcpy(self.scratch.data, <const char*> prefix, <size_t> len(prefix))
             self.scratched = len(prefix)
             return frames
         size = self.size_of(<const unsigned char*> prefix)
         if not frame.capacity >> 1 <= size <= frame.size:   # a small frame must not keep much memory
             frame = new_frame(size)
-            memcpy(frame.data, self.ahead.data, <size_t> min(count, size))
-        self.ahead = None
+            memcpy(frame.data, self.prefetch.data, <size_t> min(count, size))
+        self.prefetch = None
         frame.size = size
         self.partial, self.filled = frame, min(count, size)
         self.finish_partial(frames)
         return frames
 
     cdef int finish_partial(self, list frames) except -1:
-        """Give out the frame in its own block if it is complete."""
+        """Append the frame in its own block to `frames` if it is complete."""
         if self.filled == self.partial.size:
             self.complete(self.partial, frames)
             self.partial = None
         return 0
 
     cdef int complete(self, Frame frame, list frames) except -1:
-        """All bytes of a frame are there. Many small ones in a row make large ones unexpected."""
+        """Append a complete frame. Its size updates the estimate for the next one, which decays with small frames."""
         frame.filling = False
         self.expected = max(frame.size, self.expected - (self.expected >> 2))
         frames.append(frame)
         return 0
 
     cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1:
-        """The size that a prefix announces."""
+        """Return the size in a prefix."""
         cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
         if size < 0 or size > self.max_frame_bytes:
-            raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
+            raise ProtocolError(f"a frame of {size} bytes is announced; the limit is {self.max_frame_bytes}")
         return size
 
     @property
     def pending(self):
-        """Bytes received of a frame that is not complete."""
+        """The number of bytes received of an incomplete frame."""
         return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
 
 
-# --- a door for tests ---------------------------------------------------------------------------------------
+# --- for tests ---------------------------------------------------------------------------------------
 
 def read_one(str kind, data):
-    """What a reader of wire.pxd makes of `data`: `(value, bytes taken)`, or None if it does not fit.
-
-    `kind` is the reader's name without `read_`.
-    """
+    """Call the reader `read_<kind>` of wire.pxd. Returns `(value, bytes read)`, or None if the value does not fit."""
     cdef Slice source = Slice(data)
     cdef Span span = source.span
     cdef int8_t i8 = 0
@@ -335,7 +336,7 @@ def read_one(str kind, data):
     elif kind == "varlong":
         fits, value = read_varlong(&span, &i64), i64
     else:
-        raise ValueError(f"no reader is called read_{kind}")
+        raise ValueError(f"there is no reader read_{kind}")
     taken = span.p - source.span.p
     if not fits:
         assert taken == 0, "a failed read moved the span"

@@ -168,7 +168,7 @@ class FetchResponseHandler:
                 check_crcs=self._config.check_crcs,
                 read_committed=self._config.read_committed,
                 aborted_transactions=[(row.producer_id, row.first_offset) for row in data.aborted_transactions or ()],
-                hold=partial(self._buffer.unpack, fetch),
+                on_decompressed=partial(self._buffer.unpack, fetch),
                 batch_limit=self._config.decompressed_batch_max_bytes or 0,
             )
         )

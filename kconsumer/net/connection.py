@@ -126,7 +126,7 @@ class Connection:
         self.auth_ms = 0.0  # that the last login took
         self.has_served_request = False  # a caller's request was answered
         self.recv_view = self._frames.recv_view
-        self.prefetch_view = self._frames.ahead_view
+        self.prefetch_view = self._frames.prefetch_view
 
     # --- state ---
 
@@ -252,7 +252,7 @@ class Connection:
     def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
         """As `received`, of the bytes of a size and `count` bytes of its frame in `prefetch_view()`."""
         try:
-            frames = self._frames.received_ahead(prefix, count)
+            frames = self._frames.received_prefetched(prefix, count)
         except ProtocolError as error:
             raise self._too_large(error) from error
         return self._handle_frames(frames, now, responses)

@@ -51,7 +51,7 @@ def test_batches_decompressed_ahead(order: str) -> None:
     data = b"".join(batches())
     for _ in range(20):
         owner = Owner()
-        owner.fetch = PartitionFetch(TP, data, 0, hold=partial(Owner.hold, owner))
+        owner.fetch = PartitionFetch(TP, data, 0, on_decompressed=partial(Owner.hold, owner))
         assert 3 == len(owner.fetch.take(3))
         del owner
         collect(order)

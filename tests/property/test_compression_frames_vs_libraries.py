@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer._core.compression_frames import lz4_block, zstd_most
+from kconsumer._core.compression_frames import lz4_block, max_zstd_size
 from kconsumer.compression import DecompressionError, decompress
 from kconsumer.testing.batches import CODECS
 from support.harnesses.packed import lz4_frame, zstd_frame
@@ -144,4 +144,4 @@ def test_what_is_said_of_a_frame_is_true(plain: bytes) -> None:
         assert plain == (lz4.block.decompress(block, uncompressed_size=most) if most else block)
     for announced in (True, False):
         frame = zstandard.ZstdCompressor(write_content_size=announced).compress(plain)
-        assert len(plain) <= zstd_most(frame) <= (len(plain) if announced else len(plain) + (1 << 17))
+        assert len(plain) <= max_zstd_size(frame) <= (len(plain) if announced else len(plain) + (1 << 17))

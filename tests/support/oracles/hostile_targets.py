@@ -77,7 +77,7 @@ def new_fetch(
         log_bytes=bool(bits & 2) if log_bytes is None else log_bytes,
         read_committed=bool(bits & 4),
         aborted_transactions=aborted(rng) if bits & 4 else (),
-        hold=hold,
+        on_decompressed=hold,
     )
 
 
@@ -316,7 +316,7 @@ def read_bomb(data: bytes, rng: Random) -> str:
 
     use_codecs(limited, lambda _: inputs.BOMB_LIMIT)
     try:
-        fetch, count = new_fetch(data, rng, hold=hold), 0
+        fetch, count = new_fetch(data, rng, on_decompressed=hold), 0
         try:
             for run in taken(fetch, rng):
                 count += len(run)

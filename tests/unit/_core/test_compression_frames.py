@@ -17,7 +17,7 @@ import snappy
 import zstandard
 
 from kconsumer import compression
-from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, zstd_most
+from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, max_zstd_size
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.wire import Slice
 from kconsumer.compression import DecompressionError, decompress, xxh32
@@ -139,7 +139,7 @@ def test_records_of_an_lz4_block_that_is_not_compressed() -> None:
     held: list[object] = []
     values = [NOISE[:900], NOISE[900:]]
     batches = build_batch(values, codec="lz4") + build_batch([TEXT], base_offset=2, codec="lz4")
-    fetch = PartitionFetch(TopicPartition("t", 0), bytes(bytearray(batches)), 0, hold=held.append)
+    fetch = PartitionFetch(TopicPartition("t", 0), bytes(bytearray(batches)), 0, on_decompressed=held.append)
     runs = [fetch.take(1), fetch.take(1)]
     assert [] == held
     assert len(NOISE) < fetch.output_bytes < len(NOISE) + 50
@@ -158,7 +158,7 @@ def test_records_of_message_format_0_in_an_lz4_block_that_is_not_compressed() ->
     frame = bytearray(lz4.frame.compress(inner, block_linked=False, store_size=False))
     frame[6] ^= 1
     fetch = PartitionFetch(
-        TopicPartition("t", 0), build_message(bytes(frame), magic=0, attributes=3), 0, hold=held.append
+        TopicPartition("t", 0), build_message(bytes(frame), magic=0, attributes=3), 0, on_decompressed=held.append
     )
     assert [NOISE] == [record.value for record in fetch.take(1)]
     assert 1 == len(held)
@@ -183,9 +183,9 @@ def test_records_of_message_format_0_in_an_lz4_block_that_is_not_compressed() ->
 )
 def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None:
     """Announced or not, with a checksum or not, in blocks of all kinds; and cut anywhere they say nothing."""
-    assert most == zstd_most(frame)
-    assert {-1} == {zstd_most(frame[:size]) for size in range(len(frame))}
-    assert -1 == zstd_most(frame + b"\0")
+    assert most == max_zstd_size(frame)
+    assert {-1} == {max_zstd_size(frame[:size]) for size in range(len(frame))}
+    assert -1 == max_zstd_size(frame + b"\0")
     assert zstandard.ZstdDecompressor().decompressobj().decompress(frame) == decompress(4, frame, LIMIT)
 
 
@@ -205,7 +205,7 @@ def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None
 )
 def test_zstd_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
     """Several frames, bytes behind one, a dictionary, a lie about the size: the stream reads it, or says why not."""
-    assert -1 == zstd_most(frame)
+    assert -1 == max_zstd_size(frame)
     if error is None:
         assert decompress(4, frame, LIMIT) in (TEXT, TEXT * 2)
     else:
@@ -291,7 +291,7 @@ def test_bombs_get_little_memory(codec: str, packed: bytes) -> None:
     assert peak < 300_000 + 10 * len(packed)
 
 
-@pytest.mark.parametrize("read", [lz4_block, zstd_most, xerial_block])
+@pytest.mark.parametrize("read", [lz4_block, max_zstd_size, xerial_block])
 def test_buffers_that_are_too_short_for_anything(read: Callable[[bytes], object]) -> None:
     """Nothing is read beyond the end, of which the sanitizers would tell."""
     for start in (b"", b"\x04\x22\x4d\x18\x60\x40\x82", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\0" + bytes(8)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
-from kconsumer._core.decompressor import taken_ahead, use_library
+from kconsumer._core.decompressor import prefetch_hits, use_library
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.deserializers import adapt
 from kconsumer.errors import CorruptRecordError
@@ -73,9 +73,9 @@ def test_zstd_batches_are_ready() -> None:
     which passes after some hundreds of batches."""
     data, most_ready = b"".join(stretch(["zstd"] * 100)), 0
     for _ in range(50):
-        before = taken_ahead()
+        before = prefetch_hits()
         assert expected(100) == read(PartitionFetch(TP, data, 0))
-        most_ready = max(most_ready, taken_ahead() - before)
+        most_ready = max(most_ready, prefetch_hits() - before)
     assert most_ready >= 90
 
 

@@ -49,7 +49,7 @@ def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
     """As `feed`, but as a receiver does it that takes a size and its frame while it can."""
     frames = []
     while data:
-        view = buffer.ahead_view(1000)
+        view = buffer.prefetch_view(1000)
         if view is None:
             frames += feed(buffer, data[:at_most])
             data = data[at_most:]
@@ -58,7 +58,7 @@ def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
         fits = len(prefix) == 4 and size <= len(view)
         body = data[4 : 4 + min(size, at_most)] if fits else b""
         view[: len(body)] = body
-        frames += [bytes(frame) for frame in buffer.received_ahead(prefix, len(body))]
+        frames += [bytes(frame) for frame in buffer.received_prefetched(prefix, len(body))]
         data = data[len(prefix) + len(body) :]
     return frames
 
@@ -82,28 +82,28 @@ def test_frames_received_ahead_come_out_as_sent(sizes: list[int], pieces: int) -
 def test_memory_ahead_is_for_large_frames_that_follow_each_other() -> None:
     """Nothing is given before the first large frame, in the middle of one, or after many small ones."""
     buffer = FrameBuffer()
-    assert buffer.ahead_view(1000) is None
+    assert buffer.prefetch_view(1000) is None
     feed(buffer, prefixed(bytes(LARGE)))
-    view = buffer.ahead_view(1000)
+    view = buffer.prefetch_view(1000)
     assert view is not None
     assert LARGE < len(view) < 2 * LARGE
-    assert [] == buffer.received_ahead(b"\0\0", 0)
-    assert buffer.ahead_view(1000) is None
+    assert [] == buffer.received_prefetched(b"\0\0", 0)
+    assert buffer.prefetch_view(1000) is None
     assert 2 == buffer.pending
     assert [b"x" * 10] == feed(buffer, b"\0\x0a" + b"x" * 10)
     for _ in range(20):
         feed(buffer, prefixed(b"small"))
-    assert buffer.ahead_view(1000) is None
+    assert buffer.prefetch_view(1000) is None
 
 
 def test_a_small_frame_does_not_keep_the_memory_of_a_large_one() -> None:
     """A frame that is much smaller than expected moves to memory of its own size."""
     buffer = FrameBuffer()
     feed(buffer, prefixed(bytes(LARGE)))
-    view = buffer.ahead_view(1000)
+    view = buffer.prefetch_view(1000)
     assert view is not None
     view[:5] = b"small"
-    (frame,) = buffer.received_ahead(b"\0\0\0\5", 5)
+    (frame,) = buffer.received_prefetched(b"\0\0\0\5", 5)
     assert b"small" == bytes(frame)
     assert frame.capacity < 1000
 
@@ -113,12 +113,12 @@ def test_an_impossible_size_of_a_frame_received_ahead() -> None:
     for prefix in (b"\xff\xff\xff\xff", (1 << 20).to_bytes(4, "big")):
         buffer = FrameBuffer(1 << 18)
         feed(buffer, prefixed(bytes(LARGE)))
-        assert buffer.ahead_view(1000) is not None
+        assert buffer.prefetch_view(1000) is not None
         with pytest.raises(ProtocolError, match="the limit is 262144"):
-            buffer.received_ahead(prefix, 0)
+            buffer.received_prefetched(prefix, 0)
     buffer = FrameBuffer()
     with pytest.raises(ValueError, match="do not fit"):
-        buffer.received_ahead(b"", 0)
+        buffer.received_prefetched(b"", 0)
 
 
 def test_several_frames_in_one_receive() -> None:

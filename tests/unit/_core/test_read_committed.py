@@ -206,14 +206,14 @@ def test_an_interrupted_take_takes_the_transactions_back() -> None:
 def test_the_index_alone() -> None:
     """Reaching, covering, ending; and rewinding undoes all that was done from a place on."""
     index = AbortedIndex([(7, 10), (8, 5), (7, 30)])
-    index.reach(4, 0)
+    index.advance(4, 0)
     assert (False, False) == (index.covers(7), index.covers(8))
-    index.reach(12, 100)
+    index.advance(12, 100)
     assert (True, True) == (index.covers(7), index.covers(8))
     assert "2 of 3 begun, 2 producers" in repr(index)
     index.end(8, 200)
     index.end(8, 250)
-    index.reach(30, 300)  # the same producer again, before its marker
+    index.advance(30, 300)  # the same producer again, before its marker
     index.end(7, 400)
     assert (False, False) == (index.covers(7), index.covers(8))
     index.rewind(300)
@@ -222,5 +222,5 @@ def test_the_index_alone() -> None:
     assert (True, True) == (index.covers(7), index.covers(8))
     index.rewind(0)
     assert (False, False) == (index.covers(7), index.covers(8))
-    index.reach(2**63 - 1, 0)
+    index.advance(2**63 - 1, 0)
     assert (True, True) == (index.covers(7), index.covers(8))

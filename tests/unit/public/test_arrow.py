@@ -229,14 +229,14 @@ def test_many_records_without_the_gil(codec: str) -> None:
 def test_columns_past_their_limit_become_several_batches() -> None:
     """No column outgrows its limit, the rows are all there, in order; one array for all of them is refused."""
     for names in (("value", "offset"), ("topic", "offset"), COLUMNS):
-        parts = build(filled(1000, topic="t" * 90), names, most_bytes=25_000)
+        parts = build(filled(1000, topic="t" * 90), names, max_bytes=25_000)
         assert len(parts) > 3
         table = Table(names, parts).to_pyarrow()
         table.validate(full=True)
         assert list(range(1000)) == table["offset"].to_pylist()
         assert all(25_000 >= batch[0].nbytes - 8 * len(batch) for batch in table.to_batches())
     headers = build_batch([Rec(b"v", headers=[("name", b"x" * 50)])] * 300)
-    parts = build((PartitionFetch(TP, headers, 0).take(300),), COLUMNS, most_bytes=4000)
+    parts = build((PartitionFetch(TP, headers, 0).take(300),), COLUMNS, max_bytes=4000)
     assert [("name", b"x" * 50)] * 300 == [row[5][0] for row in rows_of(Table(COLUMNS, parts).to_pyarrow())]
 
 
@@ -244,12 +244,12 @@ def test_record_larger_than_a_column() -> None:
     """There is no way to cut a single value: OverflowError."""
     for columns in (COLUMNS, ("value",), ("topic",)):
         with pytest.raises(OverflowError, match="does not fit"):
-            build(filled(100, topic="t" * 200), columns, most_bytes=99)
+            build(filled(100, topic="t" * 200), columns, max_bytes=99)
 
 
 def test_one_batch_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """to_arrow says what to do when there would have to be several batches."""
-    monkeypatch.setattr("kconsumer.arrow.build", lambda *args: build(*args, most_bytes=5000))
+    monkeypatch.setattr("kconsumer.arrow.build", lambda *args: build(*args, max_bytes=5000))
     records = ConsumerRecords(filled(100))
     with pytest.raises(OverflowError, match="__arrow_c_stream__"):
         records.to_arrow()
@@ -297,7 +297,7 @@ def test_nothing_leaks() -> None:
         batch.__arrow_c_schema__()
         batch.__arrow_c_stream__()
         kept = batch.to_pyarrow()["value"] if round_number % 2 else batch.to_polars()
-        parts = build(runs, COLUMNS, most_bytes=50_000)
+        parts = build(runs, COLUMNS, max_bytes=50_000)
         pa.RecordBatchReader.from_stream(Table(COLUMNS, parts)).read_next_batch()
         assert 2000 == len(kept)
 
