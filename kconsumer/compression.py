@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, max_zstd_size
+from kconsumer._core.compression_frames import lz4_block, max_zstd_size, snappy_size, xerial_block
 from kconsumer._core.decompressor import use_library
 from kconsumer._core.fetch import DecompressionError as DecompressionError
 from kconsumer._core.fetch import OutputLimitError as OutputLimitError

@@ -56,9 +56,9 @@ MAX_COLUMN_BYTES = INT32_MAX
 def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize_t max_bytes=MAX_COLUMN_BYTES):
     """Return the records of `runs` as a list of Columns: one, or more if a column would exceed `max_bytes`.
 
-    `names`: names of columns, from COLUMNS. `ends`: offsets by partition; records at and after them are left out. Raises
-    OverflowError for a record that is too large, CorruptRecordError if the bytes of the records have changed since they
-    were checked, and MemoryError.
+    `names`: names of columns, from COLUMNS. `ends`: offsets by partition; records at and after them are left out.
+    Raises OverflowError for a record that is too large, CorruptRecordError if the bytes of the records have changed
+    since they were checked, and MemoryError.
     """
     return RunCursor(runs, ends or {}).all(names, max_bytes)
 

@@ -91,8 +91,9 @@ static inline int kc_has_codec(kc_codec codec)
     return codec == KC_LZ4 ? kc_lz4 != NULL : kc_zstd != NULL;
 }
 
-/* Decompress an lz4 block. Returns the decompressed size; negative if it fails. */ static inline ptrdiff_t
- * kc_decompress_lz4(const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
+/* Decompress an lz4 block. Returns the decompressed size; negative if it fails. */
+static inline ptrdiff_t kc_decompress_lz4(
+    const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
 {
     return kc_lz4((const char *) packed, (char *) memory, (int) size, (int) capacity);
 }

@@ -82,8 +82,7 @@ cdef class ConsumerRecord:
 
     def __getattribute__(self, name):
         # The attributes that loops read most are found without the lookup in the type, which costs more than to make
-        # the
-        # value's bytes.
+        # the value's bytes.
         if name is VALUE:
             return value_of(self)
         if name is KEY:

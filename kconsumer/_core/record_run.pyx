@@ -270,8 +270,7 @@ cdef class RecordIterator:
         self.turn = not self.turn
         record = self.even if self.turn else self.odd
         # Two references: the iterator's attribute and the local variable. Any other reference means that user code
-        # still
-        # has the record, so it cannot be reused.
+        # still has the record, so it cannot be reused.
         if Py_REFCNT(<PyObject*> record) == 2 and record is not None:
             if record.made:
                 forget(record)

@@ -291,7 +291,7 @@ cdef class FrameBuffer:
         """Return the size in a prefix."""
         cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
         if size < 0 or size > self.max_frame_bytes:
-            raise ProtocolError(f"a frame of {size} bytes is announced; the limit is {self.max_frame_bytes}")
+            raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
         return size
 
     @property

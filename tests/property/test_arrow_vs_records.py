@@ -44,12 +44,12 @@ def logs(draw: st.DrawFn) -> bytes:
 
 @settings(deadline=None)
 @given(logs(), st.integers(0, 60), st.integers(1, 30), st.integers(3000, 9000))
-def test_columns_equal_iteration(data: bytes, start: int, step: int, most_bytes: int) -> None:
+def test_columns_equal_iteration(data: bytes, start: int, step: int, max_bytes: int) -> None:
     """Runs taken in pieces and columns cut at any size give the records, each once and in order."""
     fetch, runs = PartitionFetch(TopicPartition("tøpic", 1), data, start, log_bytes=True), []
     while not fetch.exhausted:
         runs.append(fetch.take(step))
-    table = Table(None, build(tuple(runs), COLUMNS, most_bytes=most_bytes)).to_pyarrow()
+    table = Table(None, build(tuple(runs), COLUMNS, max_bytes=max_bytes)).to_pyarrow()
     table.validate(full=True)
     table = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64()))
     rows = [

@@ -21,7 +21,7 @@ import pyarrow
 
 from kconsumer import compression
 from kconsumer._core.arrow import array_capsule, schema_capsule, stream_capsule
-from kconsumer._core.arrow_build import MOST_BYTES, build
+from kconsumer._core.arrow_build import MAX_COLUMN_BYTES, build
 from kconsumer._core.arrow_columns import COLUMNS
 from kconsumer._core.codec import decode_response, encode_response
 from kconsumer._core.fetch import PartitionFetch, use_codecs
@@ -207,7 +207,9 @@ def read_columns(data: bytes, rng: Random) -> str:
     bits = rng.getrandbits(6)
     names = COLUMNS if bits & 3 else tuple(rng.sample(COLUMNS, 3 + (bits >> 2) % 3))
     try:
-        parts = build(tuple(runs), names, most_bytes=inputs.pick(rng, (40, 700, 5000, MOST_BYTES, MOST_BYTES)))
+        parts = build(
+            tuple(runs), names, max_bytes=inputs.pick(rng, (40, 700, 5000, MAX_COLUMN_BYTES, MAX_COLUMN_BYTES))
+        )
     except OverflowError:
         return OVERFLOW
     count = sum(map(len, runs))
@@ -244,7 +246,7 @@ def read_changing(data: bytes, rng: Random) -> str:
             for record in run:
                 assert isinstance(record.headers, tuple)
                 repr(record)
-            build((run,), COLUMNS, most_bytes=inputs.pick(rng, (200, 5000, MOST_BYTES)))
+            build((run,), COLUMNS, max_bytes=inputs.pick(rng, (200, 5000, MAX_COLUMN_BYTES)))
         except (CorruptRecordError, OverflowError):
             refused += 1
     return "changed" if refused else RECORDS if runs else NOTHING
@@ -316,7 +318,7 @@ def read_bomb(data: bytes, rng: Random) -> str:
 
     use_codecs(limited, lambda _: inputs.BOMB_LIMIT)
     try:
-        fetch, count = new_fetch(data, rng, on_decompressed=hold), 0
+        fetch, count = new_fetch(data, rng, hold=hold), 0
         try:
             for run in taken(fetch, rng):
                 count += len(run)

@@ -17,7 +17,7 @@ import snappy
 import zstandard
 
 from kconsumer import compression
-from kconsumer._core.compression_frames import lz4_block, snappy_size, xerial_block, max_zstd_size
+from kconsumer._core.compression_frames import lz4_block, max_zstd_size, snappy_size, xerial_block
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.wire import Slice
 from kconsumer.compression import DecompressionError, decompress, xxh32

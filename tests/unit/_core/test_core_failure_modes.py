@@ -151,7 +151,7 @@ def test_marker_that_compaction_emptied() -> None:
 def test_columns_full_of_headers() -> None:
     """Headers that take no bytes count, too: the number of them is what an offset must reach."""
     records = [Rec(b"%d" % i, headers=[("", None)] * 10) for i in range(40)]
-    parts = build((taken(build_batch(records)),), COLUMNS, most_bytes=100)
+    parts = build((taken(build_batch(records)),), COLUMNS, max_bytes=100)
     rows = Table(COLUMNS, parts).to_pyarrow().to_pylist()
     assert len(parts) > 3
     assert [(b"%d" % i, 10) for i in range(40)] == [(row["value"], len(row["headers"])) for row in rows]
