@@ -268,15 +268,16 @@ def test_loggers_do_not_run_handlers_under_a_lock() -> None:
 
 
 # Packages in which a field of an object is assigned only in the module of its class.
-OWNED = ("state", "fetching", "offsets", "metadata", "groups", "ranges")
+OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges")
 # Module -> fields of classes of other modules that it assigns.
 FOREIGN_FIELDS: dict[str, set[str]] = {
+    "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
+    "coordinator/consumer_protocol/heartbeat.py": {"rack_id"},  # of a message that it builds
     "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/reset_manager.py": {"now"},  # a property of SubscriptionState
     "state/subscription.py": {"now"},  # of the tally, which it made
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
-    "groups/manager.py": {"lookup_requested"},  # the way to ask CoordinatorManager for a lookup
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"closed", "ended", "holder"},  # the same
 }

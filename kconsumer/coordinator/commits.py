@@ -159,19 +159,18 @@ class CommitManager:
             return PollResult()
         if self._coordinator.connection_id is None:
             self._expire(now)
-            self._coordinator.lookup_requested = True
+            self._coordinator.request_lookup()
             self._fail_async_commits()
+            requests = []
             wait_ms = min(self._commits.deadline_wait_ms(now), self._fetches.pending.deadline_wait_ms(now))
-            result = PollResult(wait_ms=wait_ms)
         else:
-            result = self._commits.send(self._commits_to_send(), self._commit_request, now)
+            commits = self._commits.send(self._commits_to_send(), self._commit_request, now)
             fetches = self._fetches.poll(now)
-            result.requests += fetches.requests
-            result.wait_ms = min(result.wait_ms, fetches.wait_ms)
+            requests, wait_ms = commits.requests + fetches.requests, min(commits.wait_ms, fetches.wait_ms)
             self._expire(now)  # after sending: a request without time left is sent once, as in Java
         if len(self._commits) + len(self._fetches.pending) < pending:
-            result.wait_ms = 0.0  # a promise finished without the network: its caller must not wait for it
-        return result
+            wait_ms = 0.0  # a promise finished without the network: its caller must not wait for it
+        return PollResult(requests, wait_ms)
 
     def _waiting_commit(self, commit: PendingCommit) -> PendingCommit | None:
         """Returns the commit whose request this one can share, or None.

@@ -34,7 +34,7 @@ class CoordinatorManager:
     """
 
     def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
-        self.lookup_requested = False
+        self.lookup_requested = False  # nothing is requested otherwise
         self.coordinator: Node | None = None
         self.on_found: list[Callable[[float], None]] = []
         self.last_error: KafkaError | None = None
@@ -61,22 +61,23 @@ class CoordinatorManager:
         reason = self.last_error or self.lost_because
         return f"unknown: {reason}" if reason else "unknown"
 
+    def request_lookup(self, needed: bool = True) -> None:
+        """Look the coordinator up while it is needed and unknown."""
+        self.lookup_requested = needed
+
     def poll(self, now: float) -> PollResult:
         """What to send at `now` (ms)."""
-        result = PollResult(disconnect=self._lost)
-        self._lost = None
+        lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
-            return result
+            return PollResult(disconnect=lost)
         if self.unknown_since is None:
             self.unknown_since = now
         wait = max(self._backoff.until, self._quiet_until) - now
         if wait > 0:
-            result.wait_ms = wait
-            return result
+            return PollResult(wait_ms=wait, disconnect=lost)
         self._in_flight = True
         message = FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id])
-        result.requests.append(UnsentRequest(FIND_COORDINATOR, message, self._on_reply))
-        return result
+        return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=lost)
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
         """The coordinator is gone or is another one; `reason` is kept for `describe`.

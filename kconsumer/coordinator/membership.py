@@ -124,11 +124,11 @@ class Membership(ABC, Generic[M]):
 
         Only for a step that runs inside the caller's poll: there everything that was returned counts as processed.
         """
-        self._steps.commit = self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms)
+        self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
 
     def _commit_finished(self, now: float) -> None:
-        commit, self._steps.commit = self._steps.commit, None
+        commit = self._steps.take_commit()
         if commit is not None and commit.error is not None:
             log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, commit.error)
 

@@ -136,20 +136,20 @@ class PendingRequests(Generic[R]):
 
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
         """Returns the requests of those candidates that are due. `build` returns None for one that it has failed."""
-        result = PollResult(wait_ms=self.deadline_wait_ms(now))
+        requests, wait_ms = [], self.deadline_wait_ms(now)
         for pending in candidates:
             if not pending.is_due(now):
                 continue
             backoff_ms = pending.backoff.remaining_ms(now)
             if backoff_ms > 0:
-                result.wait_ms = min(result.wait_ms, backoff_ms)
+                wait_ms = min(wait_ms, backoff_ms)
                 continue
             request = build(pending)
             if request is not None:
                 pending.mark_sent()
-                result.requests.append(request)
+                requests.append(request)
         self.drop_done()
-        return result
+        return PollResult(requests, wait_ms)
 
     def expire(self, group_id: str, coordinator: str, now: float) -> None:
         """Fail those whose deadline has passed."""

@@ -77,6 +77,15 @@ class RebalanceSteps:
             assert not isinstance(step, RebalanceCallback)
             step(now)
 
+    def wait_for(self, commit: Promise[Offsets] | None) -> None:
+        """Let all steps wait for a commit, if there is one."""
+        self.commit = commit
+
+    def take_commit(self) -> Promise[Offsets] | None:
+        """Returns the commit that the steps waited for, and waits for none."""
+        commit, self.commit = self.commit, None
+        return commit
+
     def clear(self) -> None:
         """Forget them all, and the commit."""
         self._queue.clear()

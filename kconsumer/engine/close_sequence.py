@@ -134,7 +134,7 @@ class CloseSequence:
             return
         limit = self._limit(COORDINATOR_LOOKUP_LIMIT_MS)
         while group.coordinator.connection_id is None and not limit.expired:
-            group.coordinator.lookup_requested = True
+            group.coordinator.request_lookup()
             yield Wait(limit.deadline)
 
     def _await_leave(self) -> Operation[None]:

@@ -162,7 +162,7 @@ class GroupsManager:
             waits.append(lookup.wait_ms)
         self._pending = [query for query in self._pending if not query.promise.done]
         for group, coordinator in self._coordinators.items():
-            coordinator.lookup_requested = any(query.group == group for query in self._pending)
+            coordinator.request_lookup(any(query.group == group for query in self._pending))
         return PollResult(requests, min(waits, default=FOREVER))
 
     def _poll_query(self, query: PendingQuery[Any], now: float, requests: list[UnsentRequest]) -> float:
@@ -181,7 +181,7 @@ class GroupsManager:
             return wait
         node = query.node
         if coordinator is not None:
-            coordinator.lookup_requested = True
+            coordinator.request_lookup()
             if coordinator.coordinator is None:
                 return query.deadline - now
             node = str(coordinator.coordinator.id)

@@ -70,7 +70,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         if now >= self._poll_deadline:
             return self._leave_on_idle_caller(now)
         if self._coordinator.connection_id is None:
-            self._coordinator.lookup_requested = True
+            self._coordinator.request_lookup()
             return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
         if now >= self._session_deadline:
             self._coordinator.mark_unknown("session_timeout_ms passed without an answered heartbeat", now)

@@ -120,7 +120,7 @@ class ClassicMembership(Membership[Member]):
         if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
             return PollResult()
         if self._coordinator.connection_id is None:
-            self._coordinator.lookup_requested = True
+            self._coordinator.request_lookup()
             return PollResult()
         pause_ms = self._backoff.remaining_ms(now)
         if pause_ms > 0:
@@ -214,7 +214,7 @@ class ClassicMembership(Membership[Member]):
         self._may_owe_join = bool(owned) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         self._leader = None
         self._sync_assignments = None
-        member.rejoin_reason = None
+        member.join_sent()
         self._metrics.join_sent(now)
         return PollResult([request])
 
@@ -255,8 +255,7 @@ class ClassicMembership(Membership[Member]):
                 reply.now,
             )
             return
-        member.generation = Generation(message.generation_id, message.member_id, message.protocol_name)
-        member.transition_to(MemberState.SYNCING)
+        member.joined(Generation(message.generation_id, message.member_id, message.protocol_name))
         self._metrics.joined(reply.now - reply.sent_at, reply.now)
         self._heartbeat.joined(reply.now)
         log.info(
@@ -273,7 +272,7 @@ class ClassicMembership(Membership[Member]):
 
     def _adopt_member_id(self, member_id: str) -> None:
         if self._member.state is MemberState.JOINING:
-            self._member.generation = Generation(member_id=member_id)
+            self._member.adopt_id(member_id)
 
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,19 @@ class Member:
             log.info("group %s: rejoin requested: %s", self.group_id, reason)
             self.rejoin_reason = reason
 
+    def join_sent(self) -> None:
+        """Note that a JoinGroup was sent: it satisfies the requests to rejoin so far."""
+        self.rejoin_reason = None
+
+    def adopt_id(self, member_id: str) -> None:
+        """Use the member id that the coordinator requires for the next JoinGroup (KIP-394)."""
+        self.generation = Generation(member_id=member_id)
+
+    def joined(self, generation: Generation) -> None:
+        """Take over the generation of a JoinGroup response."""
+        self.generation = generation
+        self.transition_to(S.SYNCING)
+
     def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
         """Forget the generation (the coordinator no longer honours it) and ask for a rejoin."""
         self.fenced = fenced

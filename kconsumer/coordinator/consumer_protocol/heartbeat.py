@@ -205,7 +205,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 self.end_membership()
                 self._membership.on_heartbeat_sent()
                 return PollResult()
-            self._coordinator.lookup_requested = True
+            self._coordinator.request_lookup()
             return PollResult(wait_ms=self.time_to_next_ms(now))
         if member.state is MemberState.PREPARE_LEAVING or self.time_to_next_ms(now) > 0:
             return PollResult(wait_ms=self.time_to_next_ms(now))

@@ -15,9 +15,6 @@ from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.consumer_protocol.heartbeat import ConsumerHeartbeatManager
 from kconsumer.coordinator.consumer_protocol.state import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
     LEAVING_STATES,
     ConsumerMember,
     LocalAssignment,
@@ -113,7 +110,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         if not self._pattern_matched():
             return
         self._left_idle = False
-        self._member.forget_assignment(JOIN_EPOCH)
+        self._member.forget_assignment()
         self._member.transition_to(MemberState.JOINING)
 
     # --- what heartbeats tell --------------------------------------------------------------------------------------
@@ -123,14 +120,12 @@ class ConsumerMembership(Membership[ConsumerMember]):
         member = self._member
         if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
             return  # an answer to what we were
-        if message.member_id:  # brokers before KIP-1082 choose it
-            member.member_id = message.member_id
         if message.member_epoch != member.member_epoch:
             log.info("group %s: member %s at epoch %d", member.group_id, member.member_id, message.member_epoch)
-        member.member_epoch = message.member_epoch
+        member.update_epoch(message.member_epoch, message.member_id or member.member_id)
         if message.assignment is not None:
             partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
-            member.target = member.target.followed_by({t: ps for t, ps in partitions.items() if ps})
+            member.assign({t: ps for t, ps in partitions.items() if ps})
         if not member.reconciled:
             if member.state is not MemberState.RECONCILING:
                 self._metrics.rebalance_began(now)
@@ -149,7 +144,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         member.transition_to(MemberState.FENCED)
         if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
             self._drop_rebalance()
-        member.forget_assignment(JOIN_EPOCH)
+        member.forget_assignment()
         if leaving:
             member.transition_to(MemberState.UNSUBSCRIBED)
             return
@@ -163,7 +158,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._error = error
         self._member.transition_to(MemberState.FATAL)
         self._drop_rebalance()
-        self._member.forget_assignment(JOIN_EPOCH)
+        self._member.forget_assignment()
         self._lose_all(None, 0.0)
 
     def on_heartbeat_sent(self) -> None:
@@ -173,7 +168,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.transition_to(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
         elif member.state is MemberState.LEAVING:
             member.transition_to(MemberState.STALE if self._left_idle else MemberState.UNSUBSCRIBED)
-            member.forget_assignment(JOIN_EPOCH)
+            member.forget_assignment()
 
     def on_poll_timer_expired(self) -> None:
         """The caller does not poll any more: leave first, tell the listener when it comes back."""
@@ -182,7 +177,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._drop_rebalance()
         member.transition_to(MemberState.PREPARE_LEAVING)
         member.transition_to(MemberState.LEAVING)
-        member.member_epoch = LEAVE_EPOCH if member.group_instance_id is None else LEAVE_STATIC_EPOCH
+        member.set_leave_epoch()
         self._lose_all(None, 0.0)
 
     def _drop_rebalance(self) -> None:
@@ -214,8 +209,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
         goal, wanted = self._names.resolve(member.target)
         # Also when there is nothing else to do: on_revoke has raised before, and now the target is what is owned.
         self._subscription.set_target_assignment(wanted)
-        if member.current.epoch >= 0 and goal.partitions == member.current.partitions and not self._pending_on_assign:
-            if goal.epoch == member.current.epoch:
+        current = member.current
+        if current.local_epoch >= 0 and goal.partitions == current.partitions and not self._pending_on_assign:
+            if goal.local_epoch == current.local_epoch:
                 return False  # the rest of the target has no name yet
             self._finish(goal, now)
             return True
@@ -243,8 +239,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._pending_on_assign = frozenset()
 
     def _finish(self, goal: LocalAssignment, now: float) -> None:
-        self._member.current = goal
-        self._member.transition_to(MemberState.ACKNOWLEDGING)
+        self._member.own(goal)
         self._metrics.rebalanced(now)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
@@ -280,5 +275,5 @@ class ConsumerMembership(Membership[ConsumerMember]):
             self.on_heartbeat_sent()
             return None
         log.info("group %s: member %s leaves: %s", member.group_id, member.member_id, reason)
-        member.member_epoch = LEAVE_STATIC_EPOCH if static and not leave_group else LEAVE_EPOCH
+        member.set_leave_epoch(for_good=bool(leave_group))
         return self.heartbeat.request(now)

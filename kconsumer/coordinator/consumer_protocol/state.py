@@ -61,14 +61,14 @@ TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
 class LocalAssignment:
     """Partitions by topic id, numbered locally: equal partitions assigned anew are still to be acknowledged anew."""
 
-    epoch: int = -1  # -1: nothing was ever assigned, which is not the same as an assignment of nothing
+    local_epoch: int = -1  # -1: nothing was ever assigned, which is not the same as an assignment of nothing
     partitions: TopicIds = field(default_factory=dict)
 
     def followed_by(self, partitions: TopicIds) -> LocalAssignment:
         """The next assignment; this one when it says the same."""
-        if self.epoch >= 0 and partitions == self.partitions:
+        if self.local_epoch >= 0 and partitions == self.partitions:
             return self
-        return LocalAssignment(self.epoch + 1, partitions)
+        return LocalAssignment(self.local_epoch + 1, partitions)
 
 
 class ConsumerMember:
@@ -125,9 +125,28 @@ class ConsumerMember:
         """Nothing: the coordinator decides when to rebalance (Java logs the same)."""
         log.warning("group %s: a rebalance cannot be asked for with group_protocol='consumer'", self.group_id)
 
-    def forget_assignment(self, epoch: int) -> None:
-        """Own nothing, be assigned nothing; the next heartbeat says `member_epoch`."""
-        self.member_epoch = epoch
+    def update_epoch(self, member_epoch: int, member_id: str) -> None:
+        """Take over the member epoch of a response, and the member id, which brokers before KIP-1082 choose."""
+        self.member_epoch = member_epoch
+        self.member_id = member_id
+
+    def assign(self, partitions: TopicIds) -> None:
+        """Take over a target assignment."""
+        self.target = self.target.followed_by(partitions)
+
+    def own(self, assignment: LocalAssignment) -> None:
+        """Note that this is owned now; the next heartbeat acknowledges it."""
+        self.current = assignment
+        self.transition_to(S.ACKNOWLEDGING)
+
+    def set_leave_epoch(self, *, for_good: bool = False) -> None:
+        """Set the member epoch of the heartbeat that leaves. A static member comes back, unless for good."""
+        is_static = self.group_instance_id is not None
+        self.member_epoch = LEAVE_STATIC_EPOCH if is_static and not for_good else LEAVE_EPOCH
+
+    def forget_assignment(self) -> None:
+        """Own nothing, be assigned nothing; the next heartbeat joins."""
+        self.member_epoch = JOIN_EPOCH
         self.target = self.current = LocalAssignment()
 
     def __repr__(self) -> str:

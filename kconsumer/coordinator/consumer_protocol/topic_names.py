@@ -29,7 +29,7 @@ class TopicNames:
         self._metadata.add_topic_ids(frozenset(target.partitions))
         partitions = {t: numbers for t, numbers in target.partitions.items() if t in self._names}
         wanted = frozenset(TopicPartition(self._names[t], n) for t, numbers in partitions.items() for n in numbers)
-        return LocalAssignment(target.epoch, partitions), wanted
+        return LocalAssignment(target.local_epoch, partitions), wanted
 
     def forget(self) -> None:
         """Nothing is assigned any more."""

@@ -51,7 +51,7 @@ def test_the_member_makes_its_own_id() -> None:
     one, other = ConsumerMember("g", None), ConsumerMember("g", None)
     assert one.member_id != other.member_id
     kept = one.member_id
-    one.forget_assignment(0)
+    one.forget_assignment()
     assert kept == one.member_id
 
 

@@ -34,7 +34,7 @@ def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = N
 def manager(**options: Any) -> CoordinatorManager:
     """A manager whose coordinator is wanted."""
     made = group_of(make_components(config(group_id="g", **options))).coordinator
-    made.lookup_requested = True
+    made.request_lookup()
     return made
 
 
@@ -55,7 +55,7 @@ def waits(case: CoordinatorManager, now: float) -> float:
 def test_nothing_is_asked_while_nobody_wants() -> None:
     """A consumer that needs no coordinator asks for none."""
     case = manager()
-    case.lookup_requested = False
+    case.request_lookup(False)
     assert FOREVER == waits(case, 0.0)
 
 
@@ -219,6 +219,6 @@ def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() 
     """Closing does not wait until somebody needs a coordinator again."""
     case = manager()
     answer(asks(case, 0.0), found(3), 1.0)
-    case.lookup_requested = False
+    case.request_lookup(False)
     case.mark_unknown("moved", 1000.0)
     assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)

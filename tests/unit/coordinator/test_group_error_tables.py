@@ -158,7 +158,7 @@ def test_find_coordinator(code: int) -> None:
     """Asked again after a backoff whatever the answer; what will not pass is raised once."""
     group = GroupHarness()
     group.coordinator.coordinator = None
-    group.coordinator.lookup_requested = True
+    group.coordinator.request_lookup()
     (request,) = group.coordinator.poll(group.now).requests
     row = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=code)
     group.answer(request, FindCoordinatorResponse(coordinators=[row]))

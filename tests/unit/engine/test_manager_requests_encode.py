@@ -43,7 +43,7 @@ def offsets_requests() -> list[UnsentRequest]:
 def coordinator_requests() -> list[UnsentRequest]:
     """A lookup."""
     manager = group_of(make_components(config(group_id="g"))).coordinator
-    manager.lookup_requested = True
+    manager.request_lookup()
     return manager.poll(0.0).requests
 
 
