@@ -1,5 +1,5 @@
-"""Who may use a consumer: one thread at a time, not after close, not in a forked child, not after an interruption in
-the middle of a step."""
+"""Decides who may use a consumer: one thread at a time, and no thread after close(), in a forked child, or after an
+exception that interrupted a change of its state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def fork_count() -> int:
-    """How many forks lie between this process and the one that imported kconsumer."""
+    """Returns the number of forks between this process and the one that imported kconsumer."""
     return _forks
 
 
@@ -38,10 +38,10 @@ INTERRUPTED = (
 
 
 class Step:
-    """Whether the calling thread is changing the state of an engine.
+    """Records whether a thread is changing the state of an engine.
 
     An exception that ends the change in the middle (PyThreadState_SetAsyncExc, MemoryError, the handler of a signal
-    that is not held back) leaves `unfinished` set: the state cannot be relied on any more.
+    that is not deferred) leaves `unfinished` set: the state may be inconsistent.
     """
 
     __slots__ = ("unfinished",)
@@ -51,10 +51,10 @@ class Step:
 
 
 class AccessGuard:
-    """Lets one thread in; the same thread may come in again (from a callback).
+    """Admits one thread; the same thread may enter again (from a callback).
 
-    `outer = guard.enter()` comes in, and `guard.holder = outer` goes out. That is a plain store because Ctrl-C raises
-    between calls: neither does what a method returns get lost on its way out, nor does anybody stay in who has left.
+    `outer = guard.enter()` enters, and `guard.holder = outer` leaves. Leaving is a plain store and not a call, because
+    Ctrl-C may raise after any call: the return value of the public method would be lost, or the guard would stay held.
     """
 
     __slots__ = ("_forks", "closed", "end_wait", "holder", "step")
@@ -64,16 +64,19 @@ class AccessGuard:
         self.closed = False
         self.step = step or Step()
         self.end_wait = end_wait  # ends the wait of a call when a signal arrives
-        self.holder: dict[None, int] = {}  # one key, whose value is the thread that is in; empty: nobody is
+        self.holder: dict[None, int] = {}  # its only value is the thread that has entered; empty: none has
 
     @property
     def forked(self) -> bool:
-        """Whether the process forked since the consumer was made."""
+        """True if the process has forked since the consumer was created."""
         return self._forks != _forks
 
     def enter(self, *, closing: bool = False) -> dict[None, int]:
-        """Come in, or raise ForkedConsumerError, ConcurrentAccessError or StateError (after close; after an
-        interruption, unless `closing`) at once. What `holder` is to be when we go out."""
+        """Enter, and return the value that `holder` must be set to when the call leaves.
+
+        Raises ForkedConsumerError, ConcurrentAccessError, or StateError after close() and, unless `closing`, after an
+        interruption. Never waits.
+        """
         if self._forks != _forks:
             raise ForkedConsumerError(
                 "this consumer was made before the process forked; make a new one in the child"
@@ -83,8 +86,8 @@ class AccessGuard:
         holder = self.holder
         outer = holder if holder.get(None) == me else {}
         try:
-            owner = holder.setdefault(None, me)  # of several threads one comes in
-        except BaseException:  # Ctrl-C just after it
+            owner = holder.setdefault(None, me)  # atomic: of several threads one enters
+        except BaseException:  # Ctrl-C just after setdefault
             if holder.get(None) == me:
                 self.holder = outer
             raise
@@ -102,7 +105,7 @@ class AccessGuard:
 
 
 class Guarded(Protocol):
-    """Anything with a guard."""
+    """An object with a guard."""
 
     _guard: AccessGuard
 
@@ -111,7 +114,7 @@ G = TypeVar("G", bound=Guarded)
 
 
 def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Run a public method behind its object's guard, with signal handlers held back."""
+    """Decorate a public method: it enters the guard of its object, and signal handlers are deferred while it runs."""
 
     @functools.wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -41,7 +41,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
-MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # that close() waits for the network thread to end
+MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # how long close() waits for the end of the network thread
 
 
 class Engine:
@@ -83,9 +83,9 @@ class Engine:
     # --- poll ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Return records, or none when the time is over or a position moved without a record.
+        """Returns records, or none when the time is over or a position moved without a record.
 
-        With `max_bytes` the record with which these are reached is the last one, and no deserializer runs.
+        With `max_bytes` the record that reaches this size is the last one, and no deserializer runs.
         """
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
@@ -95,9 +95,8 @@ class Engine:
             driver.raise_wakeup()
         if driver.has_urgent_io:
             driver.yield_to_network()
-        quiet = now < driver.next_manager_poll and (
-            parts.group is None or self._group_idle()
-        )  # no manager has anything to do
+        # Whether no manager has anything to do.
+        quiet = now < driver.next_manager_poll and (parts.group is None or self._group_idle())
         if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)
@@ -119,7 +118,7 @@ class Engine:
         return run(self._poll_full(timer, max_records, max_bytes), driver.wait)
 
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Return what a fetch in flight brings; poll in full when something else happens or managers must be polled."""
+        """Wait for a fetch in flight and return its records; poll in full if anything else happens."""
         driver = self.driver
         yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
@@ -156,7 +155,7 @@ class Engine:
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
-        """There is nothing to return, and some partition waits for the user: every such poll says so."""
+        """Raise the error of a partition that only the user can resolve. Every poll without records does so."""
         error = self.components.offsets.lasting_error()
         if error is not None:
             raise error
@@ -183,7 +182,7 @@ class Engine:
         return group is None or group.membership.idle or not self.components.subscription.is_group_managed
 
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
-        """What is buffered; None when there is nothing to return. The next fetch leaves before the caller decodes."""
+        """Returns buffered records, or None if there is nothing to return. Sends the next fetch before that."""
         parts, collector, step = self.components, self.components.collector, self.components.step
         if collector.busy:
             raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
@@ -205,7 +204,9 @@ class Engine:
             if self.interceptors is not None and records:
                 with HandlersRunning():
                     records = self.interceptors.consumed(records)
-        except BaseException as error:  # of a signal handler, too: records that are not returned were not consumed
+        except (
+            BaseException
+        ) as error:  # also of a signal handler: records that are not returned must not count as consumed
             if isinstance(error, EXPECTED) or collector.out_of_memory:
                 step.unfinished = False
             self.rollback_last_poll()
@@ -215,7 +216,7 @@ class Engine:
         return records
 
     def rollback_last_poll(self) -> None:
-        """The records of the last poll did not reach the caller: put the positions back."""
+        """Put positions back to where they were before the last poll, whose records did not reach the caller."""
         with self.changing():
             self.components.collector.rollback()
             self.driver.next_manager_poll = 0.0
@@ -223,18 +224,18 @@ class Engine:
     # --- subscription ----------------------------------------------------------------------------------------------
 
     def subscription_changed(self, listener: RebalanceListener | None) -> None:
-        """The user subscribed: the next poll joins, metadata learns the topics."""
+        """Let the next poll join the group, and request metadata of new topics."""
         self.callbacks.listener = listener
         self.assignment_changed()
 
     def assignment_changed(self) -> None:
-        """The user assigned or sought: look at everything again at the next poll."""
+        """Let the next poll poll all managers, and request metadata of new topics."""
         self.driver.next_manager_poll = 0.0
         self.components.metadata.request_new_topics()
 
     @property
     def _ready_to_poll(self) -> bool:
-        """Whether there is anything to read from."""
+        """True if there is a subscription or an assignment."""
         return self.components.subscription.kind is not NOTHING
 
     def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
@@ -245,25 +246,25 @@ class Engine:
         self.driver.next_manager_poll = 0.0
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Go back to these offsets where the partition is still assigned; the lock is held."""
+        """Seek to these offsets in partitions that are still assigned; the lock is held."""
         for tp, offset in offsets.items():
             if self.components.subscription.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
 
     def resumed(self) -> None:
-        """Paused data may be returned again; the lock is held."""
+        """Let polls return the buffered data of resumed partitions; the lock is held."""
         self.components.buffer.restore_paused()
         self.driver.next_manager_poll = 0.0
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Rejoin at the next poll."""
+        """Let the next poll rejoin the group."""
         with self.changing():
             self.operations.group().member.request_rejoin(reason)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All positions, except that partitions in `unseen` count as consumed up to that offset only."""
+        """Returns all positions; for partitions in `unseen` the offset there, which a loop has not reached."""
         with self.lock:
             consumed = self.components.subscription.all_consumed()
         return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
@@ -271,7 +272,7 @@ class Engine:
     # --- looking around --------------------------------------------------------------------------------------------
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """The end of the partition minus the position; None, and asked for, while the end is not known."""
+        """Returns the end offset minus the position; while the end is unknown, requests it and returns None."""
         with self.changing():
             lag = self.components.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
@@ -280,11 +281,11 @@ class Engine:
             return lag
 
     def group_metadata(self) -> GroupMetadata:
-        """Group id, generation and member id."""
+        """Returns group id, generation and member id."""
         return self.operations.group().membership.group_metadata()
 
     def metrics(self) -> dict[MetricName, float]:
-        """A snapshot of all metrics."""
+        """Returns a snapshot of all metrics."""
         with self.lock:
             self._metrics.settle()
             return self.components.metrics.snapshot(self._clock.now())
@@ -292,13 +293,13 @@ class Engine:
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """End the running or the next blocking call. From any thread or signal handler."""
+        """End the running or the next blocking call. For any thread or signal handler."""
         self.driver.wakeup()
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
         """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end.
 
-        After an interruption in the middle of a step nothing is sent: the positions may be wrong.
+        Nothing is sent if an exception has interrupted a change of the state before: the positions may be wrong.
         """
         self._closing = True
         interrupted = self.components.step.unfinished
@@ -319,20 +320,20 @@ class Engine:
         self.ended()
 
     def ended(self) -> None:
-        """Threads and connections are gone: tell the user's objects, and whoever is still inside a call."""
+        """Mark the consumer as closed, for calls that still run, and close interceptors and metrics reporters."""
         self.components.closed = True
         if self.interceptors is not None:
             self.interceptors.close()
         self.components.metrics.close()
 
     def _release_lock(self) -> None:
-        """An interrupted step may have left without releasing the lock."""
+        """Release the lock, which an interrupted step may have left acquired."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.lock.release()
 
     def abandon(self) -> None:
-        """Without saying goodbye: end threads, forget sockets. In a forked child the parent's stay untouched."""
+        """End threads and drop sockets without a request. In a forked child the parent's connections stay open."""
         self.driver.stop()
         self.components.closed = True
         self.components.client.abandon()

@@ -1,4 +1,8 @@
-"""Running the user's code: rebalance callbacks and commit callbacks, on the caller's thread, outside the lock."""
+"""Runs rebalance callbacks and commit callbacks, on the calling thread and without the lock.
+
+Decides the order of callbacks and what becomes of their exceptions. When a rebalance callback is due is decided by the
+membership manager.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +30,26 @@ CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 
 
 class Callbacks:
-    """The listener of the current subscription, and commit callbacks that wait for the caller's thread."""
+    """The listener of the current subscription, and commit callbacks that wait for the calling thread."""
 
     def __init__(self, parts: Components) -> None:
         self.listener: RebalanceListener | None = None
         self.running = False  # inside a rebalance callback
         self.revoking = False  # inside on_revoke or on_lost
-        self.on_ran: Callable[[float, float], None] | None = None  # told how long (ms) those of one call took, and when
+        self.on_ran: Callable[[float, float], None] | None = None  # called with the time (ms) they took, and `now`
         self._components = parts
         self._consumer: weakref.ref[Consumer] | None = None
         self._commits: deque[Callable[[], object]] = deque()
 
     def set_consumer(self, consumer: Consumer) -> None:
-        """Whom the listener is told of. Held weakly: a forgotten consumer is collected, and warns, at once."""
+        """Set the consumer that callbacks get. It is held weakly: an unclosed one is collected, and warns, at once."""
         self._consumer = weakref.ref(consumer)
 
     # --- of rebalances ---------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
-        """Whether a rebalance waits for the listener."""
+        """True if a rebalance waits for the listener."""
         group = self._components.group
         return group is not None and not self.running and group.membership.due_callback is not None
 
@@ -56,20 +60,23 @@ class Callbacks:
             return
         clock = self._components.clock
         began = clock.now()
-        trouble: Exception | None = None
+        first_error: Exception | None = None
         while (callback := self._start_due(group)) is not None:
             error = self.run(group, callback)
             with self._components.changing():
                 group.membership.callback_done(callback, clock.now(), error)
-            trouble = trouble or error
+            first_error = first_error or error
         if self.on_ran is not None:
             now = clock.now()
             self.on_ran(now - began, now)
-        if trouble is not None:
-            raise trouble
+        if first_error is not None:
+            raise first_error
 
     def _start_due(self, group: Group) -> RebalanceCallback | None:
-        """The callback that is due. In one step with looking: a member that is fenced in between owes another one."""
+        """Mark the callback that is due as begun, and return it.
+
+        Both happen under the lock: if the heartbeat thread fenced the member in between, another callback would be due.
+        """
         with self._components.changing():
             callback = group.membership.due_callback
             if callback is not None:
@@ -77,7 +84,7 @@ class Callbacks:
             return callback
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
-        """Run one of them: what it raised."""
+        """Run a rebalance callback; return what it raised."""
         clock = self._components.clock
         began = clock.now()
         before = self.running, self.revoking
@@ -86,7 +93,9 @@ class Callbacks:
             self.revoking |= callback.kind is not CallbackKind.ASSIGNED
             with HandlersRunning():
                 self._call(callback)
-        except Exception as error:  # user code may raise anything; it is raised again once the rebalance went on
+        except (
+            Exception
+        ) as error:  # user code may raise anything; `run_due` raises it after the rebalance has continued
             return error
         finally:
             self.running, self.revoking = before
@@ -109,16 +118,16 @@ class Callbacks:
     # --- of commits ------------------------------------------------------------------------------------------------
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
-        """Keep a commit's outcome until the caller's thread is inside a call."""
+        """Queue the callback of a finished commit; it runs inside a later call."""
         self._commits.append(partial(callback, offsets, error))
 
-    def committed(self, tell: Callable[[Offsets], object], offsets: Offsets) -> None:
-        """Keep a successful commit until the caller's thread is inside a call."""
-        self._commits.append(partial(tell, offsets))
+    def committed(self, callback: Callable[[Offsets], object], offsets: Offsets) -> None:
+        """Queue the interceptors' callback of a successful commit; it runs inside a later call."""
+        self._commits.append(partial(callback, offsets))
 
     @property
     def commits_pending(self) -> bool:
-        """Whether a commit's outcome waits to be told."""
+        """True if a commit callback is queued."""
         return bool(self._commits)
 
     def run_commits(self) -> None:
@@ -129,6 +138,6 @@ class Callbacks:
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:
-    """What is called when nobody wants to know."""
+    """Log an error; the callback of commits that have none."""
     if error is not None:
         log.warning("an asynchronous commit failed: %s", error)

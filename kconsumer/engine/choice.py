@@ -1,4 +1,4 @@
-"""Who drives a consumer: the network thread for the consumer protocol, the caller's thread otherwise."""
+"""Decides which driver a consumer gets: a network thread for the consumer protocol, otherwise the calling thread."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kconsumer.engine.classic import ClassicDriver
 
 
 def create_engine(config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> Engine:
-    """With the driver that `engine` names, or else the one of `group_protocol`. Does no I/O and starts no thread."""
+    """Create an engine with the driver that `engine` names, or the one for `group_protocol`; no I/O, no thread."""
     if config.engine != "threaded" and config.group_protocol == "classic":
         return Engine(config, clock, assignors, ClassicDriver)
-    from kconsumer.engine.threaded import ThreadedDriver  # only when it is chosen, which is rare
+    from kconsumer.engine.threaded import ThreadedDriver  # imported when it is chosen, which is rare
 
     return Engine(config, clock, assignors, ThreadedDriver)

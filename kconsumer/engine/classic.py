@@ -1,7 +1,7 @@
-"""ClassicDriver: managers and network on the caller's thread, as in Java's classic consumer.
+"""ClassicDriver: managers and network on the calling thread, as in Java's classic consumer.
 
-The caller holds the lock for one step at a time and never while user code runs; the heartbeat thread takes it only
-when it is free.
+The calling thread holds the lock for one step at a time and never while user code runs. The heartbeat thread takes the
+lock only if it is free.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
 log = get_logger(__name__)
 
 BUFFERED_POLL_INTERVAL_MS = 10.0
-"""While records are buffered the network is looked at so often, for answers too small to be `urgent`."""
+"""Interval of network steps while polls return buffered records. Large responses are read earlier (`has_urgent_io`)."""
 
 
 class ClassicDriver(Driver):
-    """Whoever calls makes the steps; a thread sends heartbeats meanwhile."""
+    """Makes steps on the calling thread; between calls a thread sends heartbeats."""
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
@@ -38,7 +38,9 @@ class ClassicDriver(Driver):
         with parts.changing():
             now = parts.subscription.now
             if fetching and group is not None:
-                group.heartbeat.poll_started(now)  # again and again: a long poll() is not an idle caller
+                group.heartbeat.poll_started(
+                    now
+                )  # in each step, because a poll() that waits long is not an idle caller
                 group.commits.maybe_auto_commit(now)
             wait_ms = FOREVER
             for manager in parts.managers:
@@ -53,26 +55,26 @@ class ClassicDriver(Driver):
             )
             if self._callbacks.due or has_data or (promise and promise.done):
                 wait_ms = 0.0
-            if parts.user_calls.waiting or self._failure is not failure:  # they come first
+            if parts.user_calls.waiting or self._failure is not failure:  # run or raised before the step waits
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """A look at the network, not at managers."""
+        """Make a network step without polling managers."""
         self._check_open()
         with self._components.changing():
             return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
 
     def idle(self) -> bool:
-        """Nothing has arrived, by a look that changes nothing: so a signal handler may run meanwhile."""
+        """Returns True if nothing has arrived. Changes nothing, so a signal handler may run meanwhile."""
         parts = self._components
         with parts.lock:
             return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
     def yield_to_network(self) -> None:
-        """This poll makes a step."""
+        """Let this poll make a step."""
         self.next_manager_poll = 0.0
 
     def flush_managers(self, *managers: RequestManager) -> None:
@@ -82,11 +84,11 @@ class ClassicDriver(Driver):
             self._poll_safely(manager, now)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """As far as connections are ready, at once."""
+        """Send these at once, as far as their connections are ready."""
         self._components.dispatcher.submit(requests, now)
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver:
-        """The caller's thread has the network already."""
+        """Returns this driver: the calling thread has the network already."""
         return self
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------
@@ -107,19 +109,19 @@ class ClassicDriver(Driver):
             self._thread = None
 
     def _heartbeat_step(self, group: Group) -> float:
-        """One round of the heartbeat thread; the answer is how long it may sleep (ms).
+        """Run the heartbeat thread once. Returns how long (ms) it may sleep.
 
-        Never longer than the heartbeat interval: a join may end right after this round, and the callbacks that follow
+        That is never longer than the heartbeat interval: a join may end right after this, and the callbacks that follow
         may take long.
         """
-        return min(self._heartbeat_round(group), float(self._components.config.heartbeat_interval_ms))
+        return min(self._heartbeat_once(group), float(self._components.config.heartbeat_interval_ms))
 
-    def _heartbeat_round(self, group: Group) -> float:
+    def _heartbeat_once(self, group: Group) -> float:
         parts = self._components
         retry_ms = float(parts.config.retry_backoff_ms)
         now = self._clock.now()
         if not parts.lock.acquire(blocking=False):
-            # The caller is inside a call and drives the heartbeat itself; look again when the next one is due.
+            # The calling thread is inside a call, and its steps send heartbeats. Check again when the next one is due.
             return max(retry_ms, group.heartbeat.time_to_next_ms(now))
         try:
             if parts.closed or parts.step.unfinished:
@@ -134,8 +136,8 @@ class ClassicDriver(Driver):
         except KafkaError as error:
             self._failure = error
             return retry_ms
-        except Exception as error:  # the thread must not end: without it the member is thrown out of its group
-            log.exception("a round of the heartbeat thread failed")
+        except Exception as error:  # the thread must not end, or the coordinator would remove the member
+            log.exception("the heartbeat thread failed; it continues")
             self._failure = KafkaError(f"internal error in the heartbeat thread: {error!r}")
             return retry_ms
         finally:

@@ -1,6 +1,6 @@
-"""Closing a consumer: which steps, in which order, and how long each may take.
+"""Decides the steps of close(), their order, and how long each may take.
 
-Every step runs whatever happened in the one before it, all within one timer; the first error is raised at the end.
+Every step runs, whatever the one before it raised, and all within one timer. The first error is raised at the end.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = get_logger(__name__)
 
 Step: TypeAlias = "Callable[[], Operation[None] | None]"  # one that waits returns an operation
 
-MAX_JOIN_WAIT_INTERVALS = 2  # heartbeat intervals that close() waits for a join under way
-COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # that close() looks for a coordinator that is lost
-SESSION_CLOSE_TIMEOUT_MS = 1000.0  # that close() waits for the end of a fetch session beyond the usual time of a fetch
+MAX_JOIN_WAIT_INTERVALS = 2  # heartbeat intervals that close() waits for the end of a join
+COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # the time for which close() looks for a lost coordinator
+SESSION_CLOSE_TIMEOUT_MS = 1000.0  # how much longer than for a fetch close() waits for the end of a fetch session
 
 
 class CloseSequence:
@@ -77,7 +77,7 @@ class CloseSequence:
     def _end_sessions(self) -> None:
         """Send the end of their fetch sessions to connected brokers.
 
-        This is the first step because each broker answers the fetch in flight before it, which may wait there for
+        This is the first step because a broker responds to it only after the fetch in flight, which may wait there for
         `fetch_max_wait_ms`. The other steps take place meanwhile.
         """
         parts, client = self._components, self._components.client
@@ -114,7 +114,7 @@ class CloseSequence:
             yield Wait(limit.deadline, joining=True)
 
     def _has_read(self) -> bool:
-        """Return whether there is anything to commit."""
+        """Returns whether there is anything to commit."""
         with self._components.lock:
             return bool(self._components.subscription.all_consumed())
 
@@ -138,13 +138,13 @@ class CloseSequence:
             yield Wait(limit.deadline)
 
     def _await_leave(self) -> Operation[None]:
-        """Wait for the response to LeaveGroup; nothing else in flight is waited for."""
+        """Wait for the response to LeaveGroup, and for no other."""
         promise = self._engine.operations.leave_promise
         if promise is not None:
             yield from self._await(lambda: promise.done)
 
     def _await_sessions(self) -> Operation[None]:
-        """Wait until the brokers have ended their fetch sessions. They would do so without it, only later, so a broker
+        """Wait until the brokers have ended their fetch sessions. They would do so later in any case, so a broker
         that takes longer than a fetch usually does is not waited for."""
         in_flight = self._components.client.in_flight
         limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS

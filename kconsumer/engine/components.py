@@ -1,4 +1,7 @@
-"""Putting the managers together. Both drivers drive what is made here; only the membership manager differs."""
+"""Creates the state, the managers and the network of a consumer, and connects them.
+
+Both drivers drive what is created here. Only the membership manager and its heartbeats differ between the protocols.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Group:
-    """What only a consumer with a `group_id` has."""
+    """The parts that only a consumer with a `group_id` has."""
 
     member: Member | ConsumerMember
     coordinator: CoordinatorManager
@@ -64,10 +67,10 @@ class Group:
 
 
 class Components:
-    """The state, the managers and the network of one consumer. Making them does no I/O.
+    """The state, the managers and the network of one consumer. Creating them does no I/O.
 
-    `lock` guards all of it: the thread that drives holds it for one step at a time, and never while user code runs,
-    assignors excepted. `managers` are polled by every step; the membership and `fetch`, too, while the caller polls.
+    `lock` guards all of it. The thread that drives holds it for one step at a time, and never while user code runs,
+    assignors excepted. Every step polls `managers`; a step inside poll() also polls the membership and `fetch`.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Components:
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait
-        self.user_calls = DeferredCalls(self.lock)  # of log handlers and reporters, until the lock is free
+        self.user_calls = DeferredCalls(self.lock)  # of log handlers and reporters, queued until the lock is free
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -185,21 +188,21 @@ class Components:
         )
 
     def _managers(self) -> list[RequestManager]:
-        """In the order in which they are polled."""
+        """Returns the managers in the order in which they are polled."""
         group = self.group
         if group is None:
             return [self.metadata, self.positions, self.offsets]
         return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
 
     def changing(self) -> Section:
-        """Hold the lock while the caller changes states, which remember when that was."""
+        """Returns a section that holds the lock while the calling thread changes states."""
         return Section(self)
 
     def _end_wait(self) -> None:
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
-        """What answers change happens now, and not when the step began that waited for them."""
+        """Set the time of the changes that responses make: it is now, not the beginning of the step that waited."""
         self.subscription.now = now
 
     def _coordinator_found(self, now: float) -> None:
@@ -221,7 +224,7 @@ class Components:
             self.metadata.rebootstrapped()
 
     def share_nodes(self) -> None:
-        """Tell the network which brokers there are, the coordinator among them."""
+        """Give the network client the addresses of all brokers, the coordinator among them."""
         nodes = dict(self.cluster.nodes)
         if self.group is not None and self.group.coordinator.coordinator is not None:
             nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)

@@ -1,7 +1,7 @@
-"""Between managers and the network: holds requests until their broker can take them, hands back replies.
+"""Between managers and the network: holds requests until they can be sent, and passes replies to their handlers.
 
-A request waits while its connection is being made; it fails when the connection failed, when no broker can be
-reached, or when it has waited for its whole timeout. Nothing is retried here: that is the managers' decision.
+A request waits while its connection is opened. It fails when the connection failed, when no broker can be reached, or
+when it has waited for its whole timeout. Nothing is retried here: the managers decide that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class Dispatcher:
-    """Sends what managers want sent. Not thread-safe: the engine's lock guards it."""
+    """Sends the requests of managers. Not thread-safe: the engine's lock guards it."""
 
     def __init__(
         self,
@@ -31,26 +31,26 @@ class Dispatcher:
         self._client = client
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._no_node = no_node  # told when no broker at all can be asked
-        self.on_woken: list[Callable[[float], None]] = []  # told the time before answers are handed back
-        self.on_sent: Callable[[float, float], None] | None = None  # told how long (ms) a request waited, and the time
+        self._no_node = no_node  # called when no broker at all can be reached
+        self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
+        self.on_sent: Callable[[float, float], None] | None = None  # called with the time (ms) it waited, and `now`
         self._waiting: list[tuple[UnsentRequest, float]] = []
-        self._failed = False  # a request failed since the last step: its manager must be polled before we sleep
+        self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
         self._error: KafkaError | None = None  # the first that a handler raised since the last step
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
+        """True if nothing waits and nothing is in flight."""
         return not self._waiting and not self._client.in_flight()
 
     @property
     def quiet(self) -> bool:
-        """Whether a step has nothing to do unless the network has."""
+        """True if a step has nothing to do but what the network brings."""
         return not self._waiting and not self._failed
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their connection."""
+        """The number of requests that wait for their connection."""
         return len(self._waiting)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
@@ -61,27 +61,26 @@ class Dispatcher:
                 self._waiting.append((request, deadline))
 
     def enqueue(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Keep requests for the next `step`, whoever makes it."""
+        """Keep requests for the next `step`, on whichever thread it is made."""
         self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
 
     def step(self, timeout_ms: float) -> bool:
-        """One network step of at most `timeout_ms`; runs the handlers of what was answered or failed. Whether there was
-        any.
+        """Make one network step of at most `timeout_ms`, and run the handlers of requests that ended.
 
-        Raises the first KafkaError a handler raised, after all handlers ran.
+        Returns True if any ended. Raises the first KafkaError of a handler, after all handlers have run.
         """
         now = self._clock.now()
         return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
-        """The first part of a step: send what waits. How long (ms) the network may then wait for answers."""
+        """Send what waits: the first part of a step. Returns how long (ms) the network may then wait."""
         self._flush(now)
         if self._failed:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
     def end_step(self, responses: list[ClientResponse]) -> bool:
-        """The last part of a step: hand back what the network brought. Raises as `step`."""
+        """Handle what the network brought: the last part of a step. Returns and raises like `step`."""
         if not responses and not self._waiting and not self._failed:
             return False
         if responses:
@@ -99,7 +98,7 @@ class Dispatcher:
         return ended
 
     def disconnect(self, node: str, now: float) -> None:
-        """Close a connection: what is in flight fails in the next step, what waits for the connection now."""
+        """Close a connection. Its requests in flight fail in the next step, those that wait for it now."""
         self._client.disconnect(node, now)
         waiting, self._waiting = self._waiting, []
         for request, deadline in waiting:
@@ -110,17 +109,17 @@ class Dispatcher:
                 self._waiting.append((request, deadline))
 
     def drop_waiting(self) -> None:
-        """Forget requests that were not sent yet."""
+        """Drop the requests that were not sent yet."""
         self._waiting.clear()
 
     def _flush(self, now: float) -> None:
-        # A handler may submit more while we go through the list.
+        # A handler may submit more during the loop.
         waiting, self._waiting = self._waiting, []
         kept = [(request, deadline) for request, deadline in waiting if not self._try(request, deadline, now)]
         self._waiting = kept + self._waiting
 
     def _try(self, request: UnsentRequest, deadline: float, now: float) -> bool:
-        """Send a request, or fail it; False when it has to wait."""
+        """Send a request, or fail it. Returns False if it must wait."""
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
             self._no_node(now)
@@ -138,14 +137,14 @@ class Dispatcher:
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True
-        trouble = self._client.connection_failed(node, now)
-        if trouble is None and now >= deadline:
-            trouble = TimeoutError(
+        failure = self._client.connection_failed(node, now)
+        if failure is None and now >= deadline:
+            failure = TimeoutError(
                 f"{request.api.name} could not be sent in time: connection {node} never became ready"
             )
-        if trouble is None:
+        if failure is None:
             return False
-        self._fail(request, trouble, now, node)
+        self._fail(request, failure, now, node)
         return True
 
     def _unreachable(self, now: float) -> BrokerConnectionError:
@@ -153,7 +152,7 @@ class Dispatcher:
         return BrokerConnectionError(f"no broker can be reached right now: {reasons}")
 
     def _waiting_ms(self, now: float) -> float:
-        """How long a step may sleep although requests wait: until a deadline or the end of a throttle."""
+        """Returns how long a step may wait while requests wait: until a deadline or the end of a throttle."""
         wait_ms = min(deadline for _, deadline in self._waiting) - now
         for request, _ in self._waiting:
             if request.node is not None:
@@ -172,8 +171,7 @@ class Dispatcher:
         self._hand(request, Reply(response.message, response.error, response.now, response.version, node, sent_at))
 
     def _hand(self, request: UnsentRequest, reply: Reply) -> None:
-        """Call a request's handler. One that fails (a response that no broker should send, or a mistake of ours) fails
-        its own request and nothing else."""
+        """Call the handler of a request. If it fails (invalid response, or a bug), only its own request fails."""
         try:
             request.handler(reply)
         except KafkaError as error:

@@ -1,7 +1,7 @@
-"""Driving managers and network until something is done: what both ways of it have in common.
+"""Driver: polls managers and runs the network while an operation waits. The part that both drivers share.
 
-A Driver owns the question of who polls the managers and who is at the sockets: `classic.py` does both on the caller's
-thread, `threaded.py` has a thread for it. What each public call wants to be driven is in `base.py`.
+A driver decides which thread polls the managers and uses the sockets: `classic.py` does both on the calling thread,
+`threaded.py` on a thread of its own. What an operation waits for is described by a `Wait`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,23 @@ MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 
 
 class Driver(ABC):
-    """Makes one consumer's managers and network go on. The caller's thread calls it, `wakeup` any thread.
+    """Drives the managers and the network of one consumer. Only the thread inside a call uses it; `wakeup` is for any
+    thread."""
 
-    No manager needs to be polled before `next_manager_poll` (ms), nor while data is buffered. `wakeup_requested`:
-    wakeup() was called; a call must raise WakeupError if `wakeup_enabled`.
-    """
-
-    leave_wait_ms = 0.0  # that unsubscribe() waits for the coordinator to take note
+    leave_wait_ms = 0.0  # how long unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
-        self.next_manager_poll = 0.0
-        self.wakeup_requested = False
-        self.wakeup_enabled = True
+        self.next_manager_poll = 0.0  # ms; until then no poll() has to poll the managers
+        self.wakeup_requested = False  # wakeup() was called
+        self.wakeup_enabled = True  # a requested wakeup raises WakeupError; False while close() runs
         self._components = parts
         self._callbacks = callbacks
         self._clock = parts.clock
         self._receiver = parts.client.receiver
-        self._failure: KafkaError | None = None  # of a manager, or of a thread of ours
-        self._notify: Callable[[], object] = bool  # the caller should check `_failure` now
+        self._failure: KafkaError | None = None  # of a manager or a thread of the engine
+        self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
-        # Only for calls that need positions: whoever looks for the end of a truncated log must be told the end.
+        # Raised only by calls that need a position: end_offsets() must work after a log truncation.
         self._position_errors = [parts.offsets.take_error, parts.positions.take_error]
         group = parts.group
         if group is not None:
@@ -59,33 +56,33 @@ class Driver(ABC):
                 group.commits.take_error,
             ]
 
-    # --- what the two ways do differently --------------------------------------------------------------------------
+    # --- where the two drivers differ --------------------------------------------------------------------------
 
     @abstractmethod
     def _step(self, wait: Wait, timeout_ms: float) -> None:
-        """Let managers and network go on for at most `timeout_ms`: less if anything has happened, or the promise of
-        the wait is done. Inside a rebalance callback nothing is joined or fetched, whatever the wait says."""
+        """Let managers and network work for at most `timeout_ms`: less if anything has happened, or the promise of the
+        wait is done. Inside a rebalance callback nothing is joined or fetched, whatever the wait says."""
 
     @abstractmethod
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Whether something came since the last step, or comes within this time; no manager is polled meanwhile."""
+        """Wait for activity since the last step, without polling managers. Returns False if there was none in time."""
 
     @abstractmethod
     def idle(self) -> bool:
-        """Whether nothing has come since the last step. Changes nothing."""
+        """Returns True if nothing has arrived since the last step. Changes nothing."""
 
     @property
     def has_urgent_io(self) -> bool:
-        """Whether a large answer has been received that nobody has looked at, so that no other is asked for."""
+        """True if a large response was received and not handled yet. Until it is, no further fetch is sent."""
         return self._receiver.ended > 0
 
     @abstractmethod
     def yield_to_network(self) -> None:
-        """Have done what is urgent before the caller is busy with his records."""
+        """Let urgent I/O happen before poll() returns records, which the caller may process for long."""
 
     @abstractmethod
     def flush_managers(self, *managers: RequestManager) -> None:
-        """Managers have something to send: do it without waiting for the next step. The lock is held."""
+        """Send the requests of these managers without waiting for the next step. The lock is held."""
 
     @abstractmethod
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
@@ -93,12 +90,14 @@ class Driver(ABC):
 
     @abstractmethod
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
-        """For closing: return the driver to go on with on the caller's thread, which has the network from now on; None
-        if the thread that has it did not end in time."""
+        """Give the network to the calling thread, and return the driver that uses it there. Used by close().
+
+        Returns None if the thread that has the network did not end in time.
+        """
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """The caller polls as a member of a group: heartbeats must go on while it works."""
+        """Ensure that heartbeats are sent while the caller processes records. Called by polls of a group member."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -110,7 +109,7 @@ class Driver(ABC):
         self._components.end_wait()
 
     def _check_open(self) -> None:
-        """Raise StateError if a signal handler, or another callback, closed the consumer in the middle of this call."""
+        """Raise StateError if a signal handler or a callback has closed the consumer during this call."""
         if self._components.closed:
             raise StateError("this consumer was closed while the call was waiting, by a signal handler or a callback")
 
@@ -139,39 +138,42 @@ class Driver(ABC):
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
-        """A TimeoutError that says what is in the way, as far as the client knows."""
+        """Returns a TimeoutError that names the cause, as far as it is known."""
         parts = self._components
         with parts.lock:
             reasons = [
                 parts.client.connection_errors(self._clock.now()),
                 *dict.fromkeys(parts.metadata.problem_with(tp) for tp in sorted(partitions)),
             ]
-            trouble: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
-            if not trouble and parts.group is not None and parts.group.coordinator.connection_id is None:
-                trouble = parts.group.coordinator.last_error
-        return TimeoutError(f"{what} did not finish in time" + (f": {trouble}" if trouble else ""))
+            known: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
+            if not known and parts.group is not None and parts.group.coordinator.connection_id is None:
+                known = parts.group.coordinator.last_error
+        return TimeoutError(f"{what} did not finish in time" + (f": {known}" if known else ""))
 
     def raise_wakeup(self) -> None:
-        """Raise the wakeup that is due, if there is one."""
+        """Raise WakeupError if wakeup() was called."""
         if self.wakeup_requested and self.wakeup_enabled:
             self.wakeup_requested = False
             raise WakeupError("wakeup() was called")
 
     def raise_errors(self, *, positions: bool = False) -> None:
-        """Raise what managers keep for the caller."""
+        """Raise the error of a manager, if one has any for the caller."""
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error
         with self._components.lock:
             for take in [*self._errors, *self._position_errors] if positions else self._errors:
-                trouble = take()
-                if trouble is not None:
-                    raise trouble
+                found = take()
+                if found is not None:
+                    raise found
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
-        """Poll a manager. One that fails does not stop the others: the caller's next check raises what it raised."""
+        """Poll a manager. If it fails the others are polled nevertheless, and `raise_errors` raises its error later.
+
+        Returns how long (ms) it need not be polled again.
+        """
         try:
             return self._poll_manager(manager, now, submit or self._components.dispatcher.submit)
         except KafkaError as error:
@@ -187,7 +189,7 @@ class Driver(ABC):
         return float(self._components.config.retry_backoff_ms)
 
     def _poll_manager(self, manager: RequestManager, now: float, submit: Submit) -> float:
-        """Send what a manager wants; how long (ms) it may be left alone."""
+        """Poll a manager and send its requests. Returns how long (ms) it need not be polled again."""
         result = manager.poll(now)
         if result.disconnect is not None:
             self._components.dispatcher.disconnect(result.disconnect, now)

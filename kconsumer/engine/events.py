@@ -1,8 +1,8 @@
-"""What crosses between the caller's thread and the network thread, and how long it waited (KIP-1068).
+"""What crosses between the calling thread and the network thread, and how long it waited (KIP-1068).
 
-Application events go to the network thread, in order. The other way goes a signal: records, rebalance callbacks,
-errors and kept promises are state under the engine's lock, and the signal says that some of it has changed. Neither
-takes a lock of Python's, so that signal handlers and finalizers may use both.
+Application events go to the network thread, in order. A signal goes the other way. Records, rebalance callbacks, errors
+and finished promises are state under the engine's lock, and the signal reports that some of it has changed. Neither
+blocks on a lock, so that signal handlers and finalizers may use both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
 MAX_WAIT_MS = 3_600_000.0
-"""No single wait is longer: neither select() nor a lock accepts the longest timeouts a caller may give."""
+"""The longest single wait. select() and locks do not accept the longest timeouts that a caller may give."""
 
 QUEUED: tuple[Row, ...] = (
     ("application-event-queue-time-avg", Stat.AVG, "Mean time events of the caller's thread waited, ms"),
@@ -51,14 +51,11 @@ BETWEEN: tuple[Row, ...] = (
 
 @dataclass(slots=True, eq=False)
 class ApplicationEvent:
-    """The caller is inside a call, and what may go on while it is: `joining` the group, `fetching` records.
+    """A call has begun to wait. One event is in flight at a time."""
 
-    `active` until the call no longer waits; one is in flight at a time.
-    """
-
-    joining: bool = False
-    fetching: bool = False
-    active: bool = True
+    joining: bool = False  # the member may join the group during the wait
+    fetching: bool = False  # records may be fetched during the wait
+    active: bool = True  # False once the call no longer waits
 
 
 class ApplicationEvents:
@@ -72,26 +69,26 @@ class ApplicationEvents:
         metrics.gauge(name, lambda _now: float(len(self._queue)))
 
     def put(self, event: ApplicationEvent, now: float) -> None:
-        """Add an event; the network thread is to be woken by the caller."""
+        """Add an event. Does not wake the network thread."""
         self._queue.append((event, now))
 
     def drain(self, now: float) -> Iterator[ApplicationEvent]:
-        """Take what waits."""
+        """Remove and yield the queued events."""
         while self._queue:
             event, queued_at = self._queue.popleft()
             self._waited.record(max(0.0, now - queued_at), now)
             yield event
 
     def processed(self, took_ms: float, now: float) -> None:
-        """All events taken were processed."""
+        """Record how long (ms) it took to process the events taken."""
         self._processed.record(took_ms, now)
 
 
 class Signal:
-    """Tells the caller's thread that something has changed since it last looked.
+    """Notifies the calling thread that something has changed since its last wait.
 
-    It is a lock that `notify` opens and `wait` closes. Not a SimpleQueue: in CPython before 3.13 its `get(timeout)`
-    waits without limit after a signal that arrives at the end of the timeout.
+    It is a lock that `notify` releases and `wait` acquires. A SimpleQueue would not do: in CPython before 3.13 its
+    `get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
@@ -104,19 +101,19 @@ class Signal:
         metrics.gauge(name, lambda _now: float(self.is_set))
 
     def notify(self) -> None:
-        """Something has changed. From any thread, signal handlers included."""
+        """End the current or the next `wait`. For any thread, signal handlers included."""
         if self._lock.locked():
             self._given_at = self._clock.now()
-            with contextlib.suppress(RuntimeError):  # another thread was faster
+            with contextlib.suppress(RuntimeError):  # another thread has released it first
                 self._lock.release()
 
     @property
     def is_set(self) -> bool:
-        """Whether something has changed since the last `wait`."""
+        """True if `notify` was called since the last `wait`."""
         return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait until something has changed since the last call; False when the time is over."""
+        """Wait for a `notify` since the last call. Returns False if there was none in time."""
         if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()

@@ -1,7 +1,7 @@
-"""The thread that keeps a classic member alive while the caller is busy with its records.
+"""The thread that sends heartbeats of a classic member while the caller processes records.
 
-It drives nothing that the caller's thread is driving: when the engine's lock is taken, the caller is inside a call
-and sends heartbeats itself. Otherwise one short, non-blocking step sends what is due and reads what came.
+It does nothing while the engine's lock is held: the calling thread is then inside a call and sends heartbeats itself.
+Otherwise one short, non-blocking step sends what is due and reads what arrived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_SLEEP_MS = 1000.0
 
 
 class HeartbeatThread(threading.Thread):
-    """Calls `step` again and again; `step` returns for how many ms there is nothing to do."""
+    """Calls `step` repeatedly; `step` returns how long (ms) the thread may sleep."""
 
     def __init__(self, name: str, step: Callable[[], float]) -> None:
         super().__init__(name=name, daemon=True)
@@ -25,13 +25,13 @@ class HeartbeatThread(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Step, sleep, repeat, until stopped. A failing step is the engine's business, never the thread's end."""
-        nap_ms = 0.0
-        while not self._stopped.wait(min(nap_ms, MAX_SLEEP_MS) / 1000):
-            nap_ms = self._step()
+        """Step and sleep until stopped. A step raises nothing: the engine handles errors."""
+        sleep_ms = 0.0
+        while not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
+            sleep_ms = self._step()
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread and wait for it. In a forked child there is none, and nothing is done."""
+        """End the thread and wait for it. Does nothing in a forked child, where the thread does not exist."""
         if not self.is_alive():
             return
         self._stopped.set()

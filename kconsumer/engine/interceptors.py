@@ -1,5 +1,5 @@
-"""The `interceptors` option: the user's objects that see every batch before the caller does, and every commit after it
-succeeded (Java `ConsumerInterceptors`). They run on the caller's thread. What they raise is logged and goes no further.
+"""The `interceptors` option: user objects that get every batch before poll() returns it, and every successful commit
+(Java `ConsumerInterceptors`). They run on the calling thread. Their exceptions are logged and not raised.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ class Interceptors:
         self._consumers = tuple(one for one in self._chain if hasattr(one, "on_consume"))
 
     def consumed(self, records: ConsumerRecords) -> ConsumerRecords:
-        """What the caller gets in place of `records`: each interceptor sees what the one before it returned. One that
-        fails, or returns something else than ConsumerRecords, is passed over."""
+        """Returns the records that poll() returns: each interceptor gets what the one before it returned.
+
+        The result of one that fails, or returns anything but ConsumerRecords, is ignored.
+        """
         for interceptor in self._consumers:
             result = notify_plugin(interceptor, "on_consume", records)
             if isinstance(result, ConsumerRecords):
                 records = result
             elif result is not NO_RESULT:
-                log.warning("%r: on_consume returned %s, not ConsumerRecords; passed over", interceptor, type(result))
+                log.warning("%r: on_consume returned %s, not ConsumerRecords; ignored", interceptor, type(result))
         return records
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """A commit succeeded."""
+        """Notify the interceptors of a successful commit."""
         for interceptor in self._chain:
             notify_plugin(interceptor, "on_commit", offsets)
 
     def close(self) -> None:
-        """The consumer is closed."""
+        """Notify the interceptors that the consumer is closed."""
         for interceptor in self._chain:
             notify_plugin(interceptor, "close")

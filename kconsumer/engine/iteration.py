@@ -1,7 +1,7 @@
-"""Iterating record by record over what `poll` returns in batches.
+"""Iteration record by record over the batches that `poll` returns.
 
-`poll` moves positions past its whole batch. A loop that stops in the middle has seen only a part, so the rest must
-count as not consumed: it is neither committed nor skipped.
+`poll` moves positions past its whole batch. A loop that stops in the middle has consumed only a part of it, so the rest
+must be neither committed nor skipped.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kconsumer.types import TopicPartition
 
 
 class Iteration:
-    """The batch a `for` loop is going through, and how many of its records the loop has not come to.
+    """The batch that `for` loops iterate over, and how many of its records they have not reached.
 
-    All loops share one compiled iterator, which is given each new batch: a Python function called for every record
-    would cost more than the record.
+    All loops share one compiled iterator, which is restarted with each new batch: a Python function called for every
+    record would cost more than the record itself.
     """
 
     __slots__ = ("_left", "_records")
@@ -29,25 +29,25 @@ class Iteration:
         self._left = RecordIterator(())
 
     def start(self, records: ConsumerRecords) -> None:
-        """Go through a new batch."""
+        """Iterate over a new batch."""
         self._records = records
         self._left.restart(iter(records))
 
     def stop(self) -> None:
-        """Forget the batch."""
+        """Drop the batch."""
         self._records = None
         self._left.restart(RecordIterator(()))
 
     @property
     def active(self) -> bool:
-        """Whether there are records that the loop has not come to."""
+        """True if there are records that the loop has not reached."""
         return self._records is not None and length_hint(self._left) > 0
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._left
 
     def unseen(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that the loop has not come to."""
+        """Returns the first offset of each partition that the loop has not reached."""
         if self._records is None:
             return {}
         left = length_hint(self._left)

@@ -1,7 +1,7 @@
-"""What an engine measures of itself: polls, blocking commits (`consumer-metrics`), and which version runs (`app-info`).
+"""Metrics of polls and blocking commits (`consumer-metrics`), and of the running version (`app-info`).
 
-The polls that find data waiting are too many and too short to be recorded one by one: the engine only notes when they
-began, and the next poll that has to look further records them together.
+Polls that find buffered data are too many and too short to be recorded one by one. The engine only keeps the times at
+which they began, and the next poll that may have to wait records them together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ COMMITTED: tuple[Row, ...] = (("committed-time-ns-total", Stat.TOTAL, "Time spen
 
 
 class ConsumerMetrics:
-    """When polls began, and how long commits took. All times are ms.
-
-    The engine writes two plain attributes: `quick`, when the quick polls since the last recorded one began, and
-    `waited_until`, when the recorded one went on to collect what had come.
-    """
+    """Records when polls began and how long commits took. All times are ms."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._between = metrics.sensor(GROUP, BETWEEN)
@@ -38,14 +34,14 @@ class ConsumerMetrics:
         self._commit = metrics.sensor(GROUP, COMMIT_SYNC)
         self._committed = metrics.sensor(GROUP, COMMITTED)
         self._last: float | None = None  # when the last recorded poll began
-        self._work_ms = 0.0  # the time from the poll before until then
-        self.quick: list[float] = []
-        self.waited_until = 0.0
+        self._work_ms = 0.0  # the time between that poll and the one before it
+        self.quick: list[float] = []  # when quick polls began since the last recorded one; the engine appends
+        self.waited_until = 0.0  # when the last recorded poll ended its wait; the engine sets it
         name = metrics.name("last-poll-seconds-ago", GROUP, "Time since the last poll, s; -1: there was none")
         metrics.seconds_since(name, lambda: self._last)
 
     def poll_began(self, now: float) -> None:
-        """A poll begins that may have to wait. The first one counts as coming at once, as in Java."""
+        """Record a poll that may have to wait. The time before the first one counts as 0, as in Java."""
         self.settle()
         self._work_ms = 0.0 if self._last is None else now - self._last
         self._between.record(self._work_ms, now)
@@ -53,7 +49,7 @@ class ConsumerMetrics:
         self._last = now
 
     def settle(self) -> None:
-        """Record how the polls since the last one recorded went, itself included; needed before metrics are read."""
+        """Record the wait of the last recorded poll and the quick polls since. Called before metrics are read."""
         if self._last is not None and self.waited_until > self._last:
             waited_ms = self.waited_until - self._last
             self._idle.record(waited_ms / (waited_ms + self._work_ms), self.waited_until)
@@ -68,20 +64,20 @@ class ConsumerMetrics:
             self.quick.clear()
 
     def commit_ended(self, began: float, now: float) -> None:
-        """A `commit` ended, well or not."""
+        """Record the time of a `commit` that ended, successful or not."""
         self._commit.record((now - began) * NS_PER_MS, now)
 
     def committed_ended(self, began: float, now: float) -> None:
-        """A `committed` ended, well or not."""
+        """Record the time of a `committed` that ended, successful or not."""
         self._committed.record((now - began) * NS_PER_MS, now)
 
 
 def add_app_info(metrics: Metrics, started_ms: int) -> None:
-    """Which version runs since when, and how many metrics there are. A metric's value is a number, so what is a text in
-    Java is a tag here, and the value 1."""
+    """Add the metrics of the version, the start time and the number of metrics. The value of a metric is a number, so
+    what is text in Java is a tag here, and the value is 1."""
     for name, text in (("version", VERSION), ("commit-id", "unknown")):
         metrics.gauge(metrics.name(name, APP_INFO, f"Always 1; the {name} is a tag", (name, text)), lambda _now: 1.0)
-    start = metrics.name("start-time-ms", APP_INFO, "When this consumer was made, ms since the epoch")
+    start = metrics.name("start-time-ms", APP_INFO, "When this consumer was created, ms since the epoch")
     metrics.gauge(start, lambda _now: float(started_ms))
     count = metrics.name("count", "kafka-metrics-count", "How many metrics there are")
     metrics.gauge(count, lambda _now: float(len(metrics)))

@@ -1,7 +1,7 @@
 """The operations of a consumer that wait, poll() and close() excepted: commits, offsets, positions, topics, leaving.
 
 Each is a generator, as `waiting.py` describes. They decide what is asked of which manager, what a call raises and when
-it gives up; how the calling thread waits is the business of the driver. `polling` is in `base.py`, because it shares
+it gives up; how the calling thread waits is decided by the driver. poll() is in `base.py`, because it shares
 its state with the path of a poll that need not wait; closing is in `close_sequence.py`.
 """
 
@@ -31,7 +31,7 @@ class Operations:
 
     def __init__(self, parts: Components, callbacks: Callbacks, metrics: ConsumerMetrics, driver: Driver) -> None:
         self.driver = driver  # close() replaces it
-        self.leave_promise: Promise[None] | None = None  # done when the last LeaveGroup was answered, or has failed
+        self.leave_promise: Promise[None] | None = None  # done when the last LeaveGroup has ended
         self._components = parts
         self._callbacks = callbacks
         self._metrics = metrics
@@ -44,7 +44,7 @@ class Operations:
         """Wait until the promise is done, and return its value. Raises its error, TimeoutError or WakeupError.
 
         `what` and `partitions` are for the message of the TimeoutError. However the wait ends, the promise is done
-        afterwards, so that its manager does not go on trying.
+        afterwards, so that its manager does not continue.
         """
         driver, wait = self.driver, Wait(timer.deadline, promise)
         try:
@@ -114,7 +114,7 @@ class Operations:
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Return the committed offsets of the group for these partitions."""
+        """Returns the committed offsets of the group for these partitions."""
         group = self.group()
         with self._components.changing():
             promise = group.commits.committed(partitions, timer.deadline)
@@ -129,7 +129,7 @@ class Operations:
     # --- positions, offsets, topics --------------------------------------------------------------------------------
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Return the next offset to fetch; look it up if it is not known yet."""
+        """Returns the next offset to fetch; look it up if it is not known yet."""
         driver, parts, wait = self.driver, self._components, Wait(timer.deadline)
         existence = ExistenceCheck(parts.metadata)
         while True:
@@ -150,7 +150,7 @@ class Operations:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
     ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Return offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
+        """Returns offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
         if not timestamps:
             return {}
         with self._components.changing():
@@ -158,7 +158,7 @@ class Operations:
         return (yield from self.result(promise, timer, what, timestamps))
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
-        """Return the partitions of these topics, or of all; from cached metadata where it has them, unless `fresh`."""
+        """Returns the partitions of these topics, or of all; from cached metadata where it has them, unless `fresh`."""
         with self._components.changing():
             promise = self._components.metadata.fetch(names, timer.deadline, fresh=fresh)
         return (yield from self.result(promise, timer, "fetching metadata"))
@@ -217,7 +217,7 @@ class Operations:
             yield Wait(limit.deadline, promise)
 
     def group(self) -> Group:
-        """Return what only a consumer with a group has, or raise StateError."""
+        """Returns what only a consumer with a group has, or raise StateError."""
         group = self._components.group
         if group is None:
             raise StateError("this needs a consumer group: give group_id=… to Consumer")
@@ -225,7 +225,7 @@ class Operations:
 
 
 def _track_completion(request: UnsentRequest) -> Promise[None]:
-    """Return a promise that is done when the request was answered, or has failed."""
+    """Returns a promise that is done when the request has ended, by a response or an error."""
     promise: Promise[None] = Promise()
     handler: Callable[[Reply], None] = request.handler
 
@@ -238,7 +238,7 @@ def _track_completion(request: UnsentRequest) -> Promise[None]:
 
 
 def _separate(promise: Promise[T]) -> Promise[T]:
-    """Return a promise that ends as the other one does. The other one is unaffected if this one is abandoned."""
+    """Returns a promise that ends as the other one does. The other one is unaffected if this one is abandoned."""
     separate: Promise[T] = Promise()
     promise.add_done_callback(
         lambda done: separate.set_exception(done.error) if done.error else separate.set_result(done.result())

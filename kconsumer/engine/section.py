@@ -1,4 +1,4 @@
-"""A section of the caller's work in which it changes the state of its engine; and the way out of it for user code."""
+"""Sections in which the calling thread changes the state of its engine, and the way out of one for user code."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from kconsumer.engine.components import Components
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
-"""What checks of arguments and managers raise, before they change anything."""
+"""The errors that checks of arguments and managers raise before they change any state."""
 
 
 class Section:
-    """Holds the lock and holds back signal handlers. It may be entered again by the same thread.
+    """Holds the lock and defers signal handlers. The same thread may enter another section inside.
 
-    An exception other than those in EXPECTED has ended the change in the middle: `Step.unfinished` stays set, and every
+    An exception that is not in EXPECTED has ended the change in the middle: `Step.unfinished` stays set, and every
     later call except close() raises StateError.
     """
 
@@ -30,7 +30,7 @@ class Section:
     def __enter__(self) -> None:
         parts = self._parts
         self._holds = SIGNALS.hold(parts.end_wait)
-        # Before the lock is taken: if an exception comes between the two, nobody releases it before close().
+        # Set before the lock is acquired: after an exception between the two, only close() releases the lock.
         self._nested = parts.step.unfinished
         parts.step.unfinished = True
         parts.lock.acquire()
@@ -50,8 +50,8 @@ class Section:
 
 
 class Unlocked:
-    """Releases the lock, which the thread holds once, and lets signal handlers run. The state is consistent meanwhile;
-    afterwards it may have changed."""
+    """Releases the lock, which the thread holds once, and lets signal handlers run. The state must be consistent, and
+    may have changed afterwards."""
 
     __slots__ = ("_handlers", "_parts")
 
@@ -67,7 +67,7 @@ class Unlocked:
             if parts.user_calls.waiting:
                 parts.user_calls.run()
             self._handlers.__enter__()
-        except BaseException:  # of a signal handler: the section that is around this one releases the lock
+        except BaseException:  # of a signal handler: the section around this one releases the lock
             parts.lock.acquire()
             raise
 

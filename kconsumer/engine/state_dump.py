@@ -1,6 +1,6 @@
-"""What a consumer is doing, as text for people: partitions, the member, connections.
+"""The state of a consumer as text: partitions, the member, connections.
 
-Decides the layout. `fetching/partition_status.py` says why a partition waits. No request is sent from here.
+Decides the layout. `fetching/partition_status.py` explains why a partition waits. No request is sent from here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cells = Sequence[object]
 
 
 def summary(statuses: Iterable[PartitionStatus]) -> str:
-    """How many partitions, and how many in which state, in one line."""
+    """Returns one line: the number of partitions, and how many are in which state."""
     counts = Counter(status.state for status in statuses)
     states = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in sorted(counts.items(), key=_rank))
     total = sum(counts.values())
@@ -31,7 +31,7 @@ def _rank(item: tuple[object, int]) -> tuple[int, str]:
 
 
 def full_report(consumer: Consumer) -> str:
-    """Everything, as tables. May be called from a signal handler, whatever the consumer is doing."""
+    """Returns all tables. May be called from a signal handler, whatever the consumer is doing."""
     engine = consumer._engine
     with engine.changing():
         blocks = [
@@ -71,11 +71,11 @@ def _connections(engine: Engine) -> str:
         (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.error)
         for c in engine.components.client.report(engine.components.clock.now())
     ]
-    return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "TROUBLE"), rows))
+    return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "ERROR"), rows))
 
 
 def table(head: Cells, rows: Sequence[Cells]) -> list[str]:
-    """Lines with aligned columns; the last one is as wide as it comes. None shows as a dash."""
+    """Returns lines with aligned columns; the last column has no fixed width. None becomes a dash."""
     cells = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

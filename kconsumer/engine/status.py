@@ -1,4 +1,4 @@
-"""What a consumer can say of itself without asking anybody: why partitions wait, metrics."""
+"""The status of a consumer that is known without a request: why partitions wait."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kconsumer.types import PartitionStatus, TopicPartition
 
 
 class StatusView:
-    """Looks at one consumer's parts, and changes nothing."""
+    """Reads the parts of one consumer and changes nothing."""
 
     def __init__(self, parts: Components) -> None:
         self._components = parts
 
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
-        """Each assigned partition explains itself."""
+        """Returns the status of each assigned partition."""
         parts = self._components
         now = parts.clock.now()
         with parts.lock:
@@ -29,9 +29,9 @@ class StatusView:
             }
 
     def summary(self) -> str:
-        """The partitions in one line; never blocks, for `repr` is called from anywhere."""
+        """Returns the partitions in one line. Never blocks, because `repr` may be called from any thread."""
         parts = self._components
-        holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change what is being read here
+        holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change the state while it is read
         try:
             SIGNALS.refresh()
             if not parts.lock.acquire(blocking=False):

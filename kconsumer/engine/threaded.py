@@ -1,11 +1,11 @@
 """ThreadedDriver: managers and network on a thread of their own (Java `AsyncKafkaConsumer`).
 
-The network thread does rounds: take the caller's events, poll every manager with one `now`, send, wait for the network
-without the lock, hand back answers, tell the caller if something has changed. The caller's thread mutates state and
-asks managers under the lock, but never touches a socket; it waits for the signal. Records cross as whole batches in
-the fetch buffer and are decoded by the caller's thread.
+The network thread repeats: take the caller's events, poll every manager with one `now`, send, wait for the network
+without the lock, handle responses, and signal the calling thread if anything has changed. The calling thread changes
+state and polls managers under the lock, but never uses a socket; it waits for the signal. The fetch buffer passes whole
+batches to the calling thread, which decodes them.
 
-To close, the caller takes the network back and drives what is left itself.
+To close, the calling thread takes over the network and drives the rest itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from kconsumer.types import TopicPartition
 log = get_logger(__name__)
 
 IDLE = ApplicationEvent(active=False)
-YIELD_MS = 1.0  # to the other thread, which has something urgent to do
+YIELD_MS = 1.0  # how long one thread gives up the GIL for urgent work of the other
 
 
 class ThreadedDriver(Driver):
-    """The caller waits while a thread, started by the first call that needs it, drives."""
+    """Waits while a thread, started by the first call that needs it, drives managers and network."""
 
     leave_wait_ms = 1000.0
 
@@ -61,15 +61,15 @@ class ThreadedDriver(Driver):
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
-        self._retired = False  # close() has the network: no other thread may be started
-        self._fetch_event = IDLE  # by the caller's last poll
-        self._event = IDLE  # the last one taken from the queue
-        self._fetches_created = 0  # how often the caller's thread has made fetches; the lock is held
-        self._fetches_flushed = 0  # how often sockets were handed what he made; the network thread's alone
+        self._retired = False  # close() has the network: no thread may be started again
+        self._fetch_event = IDLE  # of the last poll()
+        self._event = IDLE  # the last one that the network thread has taken
+        self._fetches_created = 0  # how often the calling thread has created fetches; written under the lock
+        self._fetches_flushed = 0  # how many of these were written to sockets; written by the network thread
         self._run_began: float | None = None
-        self._fetch_until = 0.0  # the caller polls: fetch ahead until then, without being asked again
+        self._fetch_until = 0.0  # ms; the caller polls: fetch ahead until then without another event
 
-    # --- the caller's thread ---------------------------------------------------------------------------------------
+    # --- the calling thread ---------------------------------------------------------------------------------------
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         self._start()
@@ -81,7 +81,7 @@ class ThreadedDriver(Driver):
             if fetching:
                 self._fetch_event = event
                 self._poll_began(event, now)
-            # A look without waiting needs no round if one was asked for a moment ago: the wait after it asks again.
+            # A wait that does not block needs no event if one was queued a moment ago: the next wait queues another.
             if timeout_ms > 0 or not fetching or now >= self.next_manager_poll:
                 self._events.put(event, now)
                 self._components.client.wakeup()
@@ -103,14 +103,14 @@ class ThreadedDriver(Driver):
             network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup)
             try:
                 network.start()
-            except BaseException:  # no thread to be had, or Ctrl-C: the next call tries again
+            except BaseException:  # the system refused a thread, or Ctrl-C: the next call tries again
                 network.stop()
                 raise
             self._network = network
 
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
-        """What must be decided before records are returned, as in Java's AsyncPollEvent, which the caller waits for:
-        what to commit, and which partitions the group takes away."""
+        """Decide what must be decided before records are returned: what to auto-commit, and which partitions the group
+        revokes. The caller of Java's AsyncPollEvent waits for the same reason."""
         parts, group = self._components, self._components.group
         if group is None:
             return
@@ -121,12 +121,14 @@ class ThreadedDriver(Driver):
                 self._poll_safely(group.membership, now, self.submit)
 
     def _callbacks_ran(self, took_ms: float, now: float) -> None:
-        self._components.client.wakeup()  # positions of what was assigned are looked up now
+        self._components.client.wakeup()  # positions of assigned partitions are looked up now
         self._handled.record(took_ms, now)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """What the network thread says. It fetches on, knows who waits, and goes on with all that needs no caller: only
-        what does ends the wait."""
+        """Wait for the signal of the network thread, which continues to fetch and to do all that needs no caller.
+
+        Only what needs the caller ends the wait: records, a wakeup, callbacks, an error.
+        """
         if timeout_ms <= 0:
             return self._signal.is_set
         event, callbacks = self._fetch_event, self._callbacks
@@ -149,24 +151,28 @@ class ThreadedDriver(Driver):
             event.active = False
 
     def idle(self) -> bool:
-        """The network thread has given no signal."""
+        """Returns True if the network thread has given no signal."""
         return not self._signal.is_set
 
     @property
     def has_urgent_io(self) -> bool:
-        """Whether a large answer has come, or a fetch is to be sent."""
+        """True if a large response was received and not handled, or a fetch was created and not sent."""
         return self._fetches_created != self._fetches_flushed or self._receiver.ended > 0
 
     def yield_to_network(self) -> None:
-        """Let go of the GIL until the network thread has done it: that would wait 5 ms for the GIL, and then, for
-        nothing, the broker for the next fetch or the receiver for where to put its answer."""
-        self._signal.wait(0.0)  # an older one says nothing of this
+        """Release the GIL briefly so that the network thread can send the fetch or arm the receiver.
+
+        Otherwise it would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
+        """
+        self._signal.wait(0.0)  # clear the flag: an older signal has nothing to do with this
         self._signal.wait(YIELD_MS)
-        self._signal.notify()  # it may be of something else, too
+        self._signal.notify()  # set it again: it may report something else, too
 
     def flush_managers(self, *managers: RequestManager) -> None:
-        """The network thread polls them as soon as it is awake. It is not woken for a fetch unless there is one to
-        send."""
+        """Wake the network thread, which polls these managers.
+
+        For fetches it is woken only if there is one to send, which the calling thread finds out by polling the manager.
+        """
         self._start()
         fetch = self._components.fetch
         if managers == (fetch,):
@@ -179,7 +185,7 @@ class ThreadedDriver(Driver):
             self._components.client.wakeup()
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """In the network thread's next round."""
+        """Let the network thread send these in its next iteration."""
         self._start()
         self._components.dispatcher.enqueue(requests, now)
         self._components.client.wakeup()
@@ -187,7 +193,7 @@ class ThreadedDriver(Driver):
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
-        """A TimeoutError that says what is in the way, as far as the client knows."""
+        """Returns a TimeoutError that names the cause, as far as it is known."""
         self._expired.record(1, self._clock.now())
         return super().timeout_error(what, partitions, cause)
 
@@ -196,10 +202,10 @@ class ThreadedDriver(Driver):
         self._signal.notify()
 
     def keep_alive(self) -> None:
-        """Nothing: the network thread sends heartbeats."""
+        """Do nothing: the network thread sends heartbeats."""
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
-        """End the thread. If it does not end in time it keeps the network, and closes it as soon as it ends."""
+        """End the thread. If it does not end in time it keeps the network, and closes the connections when it ends."""
         self._retired = True
         network, self._network = self._network, None
         if network is not None and not network.stop(timeout_s):
@@ -217,23 +223,26 @@ class ThreadedDriver(Driver):
     # --- the network thread ----------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """One round: events, managers, network, answers."""
+        """Run once: events, managers, network, responses."""
         with self._components.lock:
             now = self._clock.now()
             if self._run_began is not None:
                 self._between.record(now - self._run_began, now)
             self._run_began = now
             wait_ms = self._poll_managers(now)
-            made = self._fetches_created
+            created = self._fetches_created
         self._components.user_calls.run()
         client = self._components.client
-        self._write(made, now)
+        self._write(created, now)
         if self._deliver_responses(client.poll(wait_ms, self._clock.now())):
             self._deliver_responses(client.poll(YIELD_MS, self._clock.now()))
 
     def _deliver_responses(self, responses: list[ClientResponse]) -> bool:
-        """Hand answers back, have the next fetch on its way, tell the caller. Whether he waits for records that came:
-        then he should have the GIL, and not the next round of managers."""
+        """Handle responses, send the next fetch, then signal the calling thread.
+
+        Returns True if the calling thread waits for records and there are some. It should get the GIL before the next
+        iteration of this thread.
+        """
         parts = self._components
         with parts.lock:
             try:
@@ -243,11 +252,12 @@ class ThreadedDriver(Driver):
             now = self._clock.now()
             if responses and now < self._fetch_until and parts.fetch.wants_poll:
                 self._poll_safely(parts.fetch, now)
-            made = self._fetches_created
+            created = self._fetches_created
         parts.user_calls.run()
         try:
-            # First: a caller who is busy with records keeps the GIL, and who receives a large answer waits to be told.
-            self._write(made, now)
+            # Before the signal: the calling thread then takes the GIL and keeps it while it processes records, and the
+            # fetch, or the receiver of a large response, would wait for this thread.
+            self._write(created, now)
         finally:
             if ended:
                 self._signal.notify()
@@ -255,15 +265,18 @@ class ThreadedDriver(Driver):
             return False
         return self._event.active and self._event.fetching and parts.buffer.has_data()
 
-    def _write(self, made: int, now: float) -> None:
-        """Hand sockets what is to be sent, with what the caller had `made` by then; tell him if he gave way for it."""
+    def _write(self, created: int, now: float) -> None:
+        """Write requests to sockets, among them `created` fetches of the calling thread.
+
+        If any of these is new the signal is given, because `yield_to_network` may wait for it.
+        """
         self._components.client.flush(now)
-        if self._fetches_flushed != made:
-            self._fetches_flushed = made
+        if self._fetches_flushed != created:
+            self._fetches_flushed = created
             self._signal.notify()
 
     def _poll_managers(self, now: float) -> float:
-        """Poll every manager once and send; how long the network may wait."""
+        """Poll every manager once and send requests. Returns how long the network may wait."""
         parts = self._components
         parts.subscription.now = now
         self._take_events(now)
@@ -284,8 +297,7 @@ class ThreadedDriver(Driver):
         if self._event.fetching and (taken or self._event.active):
             self._fetch_until = now + self._components.config.max_poll_interval_ms
             if self._components.group is not None and self._event.active:
-                self._components.group.heartbeat.poll_started(
-                    now
-                )  # again and again: a long poll() is not an idle caller
+                # In each iteration, because a poll() that waits long is not an idle caller.
+                self._components.group.heartbeat.poll_started(now)
         if taken:
             self._events.processed(self._clock.now() - now, now)

@@ -25,7 +25,7 @@ from kconsumer.managers import Promise
 T = TypeVar("T")
 
 AT_ONCE = 0.0
-"""The deadline of a wait that does not block: managers are polled, and the network is looked at once."""
+"""The deadline of a wait that does not block: managers are polled, and the network is polled once."""
 
 
 @dataclass(slots=True, eq=False)

@@ -34,7 +34,7 @@ class AdminEngine(Engine):
     def list_groups(
         self, states: Collection[str], types: Collection[str], timer: Timer
     ) -> Operation[list[GroupListing]]:
-        """Return the groups of all brokers, sorted by name."""
+        """Returns the groups of all brokers, sorted by name."""
         yield from self.operations.result(self.components.metadata.refresh(), timer, "fetching metadata")
         brokers = self.components.cluster.nodes
         promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
@@ -46,12 +46,12 @@ class AdminEngine(Engine):
         return [found[group_id] for group_id in sorted(found)]
 
     def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
-        """Return the description of a group of any type that can be described."""
+        """Returns the description of a group of any type that can be described."""
         promise = self._groups.describe(group, timer.deadline)
         return (yield from self.operations.result(promise, timer, f"describing group {group!r}"))
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
-        """Return the descriptions of these groups, requested all at once. Groups that can only be listed, or were
+        """Returns the descriptions of these groups, requested all at once. Groups that can only be listed, or were
         deleted meanwhile, are left out."""
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
         promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
@@ -69,7 +69,7 @@ class AdminEngine(Engine):
     def group_offsets(
         self, groups: Collection[GroupDescription], timer: Timer
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
-        """Return the offsets of each group, in all partitions that it has committed or a member is assigned."""
+        """Returns the offsets of each group, in all partitions that it has committed or a member is assigned."""
         promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []
         for promise in promises:
@@ -85,7 +85,7 @@ class AdminEngine(Engine):
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Return the first and the end offsets of these partitions; those without a leader are left out."""
+        """Returns the first and the end offsets of these partitions; those without a leader are left out."""
         if not partitions:
             return {}, {}
         tables = yield from self.operations.topics({tp.topic for tp in partitions}, timer)
@@ -105,7 +105,7 @@ class AdminEngine(Engine):
 
 
 def _owners(group: GroupDescription) -> Mapping[TopicPartition, str | None]:
-    """Return the member that each partition is assigned to; None for one that several members share."""
+    """Returns the member that each partition is assigned to; None for one that several members share."""
     owners: dict[TopicPartition, str | None] = {}
     for member in group.members:
         for tp in member.assignment:

@@ -95,7 +95,7 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
     assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
     assert "coordinator: unknown" == lines[7]
-    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "TROUBLE"] == lines[8].split()
+    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ERROR"] == lines[8].split()
     assert "broker 1 at b:9092  ready          1          Fetch 1.2s  -" == lines[9]
     assert "broker 2 at c:9092  not connected  0          -           connection refused" == lines[10]
 
