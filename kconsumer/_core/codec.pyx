@@ -137,13 +137,13 @@ def decode_request(apis, frame):
 
 cdef object read_client_id(Program program, Source* source):
     cdef int16_t size = 0
-    cdef Span piece = source.span
-    if not read_i16(&source.span, &size) or size < -1 or size >= 0 and not take(&source.span, size, &piece):
+    cdef Span part = source.span
+    if not read_i16(&source.span, &size) or size < -1 or size >= 0 and not take(&source.span, size, &part):
         malformed(program, NULL, source, "the bytes end within the client id")
     if size < 0:
         return None
     try:
-        return PyUnicode_DecodeUTF8(<const char*> piece.p, size, NULL)
+        return PyUnicode_DecodeUTF8(<const char*> part.p, size, NULL)
     except UnicodeDecodeError:
         malformed(program, NULL, source, "a client id that is not UTF-8")
 

@@ -69,18 +69,18 @@ def crc32c_kinds():
 
 def crc32c(data, kind=None):
     """Return the CRC-32C of a buffer by the fastest or a given method. For tests of `crc32c_of`."""
-    cdef Slice piece = Slice(data)
+    cdef Slice part = Slice(data)
     cdef uint32_t value = 0
     cdef int chosen = best_kind if kind is None else kind
     if not 0 <= chosen <= best_kind:
         raise ValueError(f"this machine has no method {kind} for CRC-32C")
-    crc32c_by(chosen, piece.span.p, remaining(&piece.span), &value)
+    crc32c_by(chosen, part.span.p, remaining(&part.span), &value)
     return value
 
 
 def crc32(data):
     """Return the CRC-32 (IEEE) of a buffer. For tests of `crc32_of`."""
-    cdef Slice piece = Slice(data)
+    cdef Slice part = Slice(data)
     cdef uint32_t value = 0
-    crc32_of(piece.span.p, remaining(&piece.span), &value)
+    crc32_of(part.span.p, remaining(&part.span), &value)
     return value

@@ -77,7 +77,7 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
     cdef int16_t i16 = 0
     cdef int32_t i32 = 0
     cdef int64_t i64 = 0
-    cdef Span piece
+    cdef Span part
     if kind == INT32:
         if read_i32(&source.span, &i32):
             return PyLong_FromLong(i32)
@@ -94,8 +94,8 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
         if read_i8(&source.span, &i8):
             return i8 != 0
     elif kind == UUID:
-        if take(&source.span, UUID_BYTES, &piece):
-            return PyBytes_FromStringAndSize(<const char*> piece.p, UUID_BYTES)
+        if take(&source.span, UUID_BYTES, &part):
+            return PyBytes_FromStringAndSize(<const char*> part.p, UUID_BYTES)
     elif kind == ARRAY:
         return read_array(program, op, nullable, source)
     elif kind == STRUCT:
@@ -133,19 +133,19 @@ cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, So
 cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source* source):
     """Read a string, bytes or records."""
     cdef Py_ssize_t size = read_length(program, op, kind, nullable, source)
-    cdef Span piece = source.span
+    cdef Span part = source.span
     if size < 0:
         return None
-    if not take(&source.span, size, &piece):
+    if not take(&source.span, size, &part):
         malformed(program, op, source, f"{size} bytes announced, {remaining(&source.span)} left")
     if kind == STRING:
         try:
-            return PyUnicode_DecodeUTF8(<const char*> piece.p, size, NULL)
+            return PyUnicode_DecodeUTF8(<const char*> part.p, size, NULL)
         except UnicodeDecodeError:
             malformed(program, op, source, "text that is not UTF-8")
     if kind == RECORDS:
-        return slice_of(<object> source.owner, piece.p, size)
-    return PyBytes_FromStringAndSize(<const char*> piece.p, size)
+        return slice_of(<object> source.owner, part.p, size)
+    return PyBytes_FromStringAndSize(<const char*> part.p, size)
 
 
 cdef object read_array(Program program, Op* op, bint nullable, Source* source):

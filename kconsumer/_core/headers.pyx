@@ -21,12 +21,12 @@ def next_fetch_offset(records):
     cdef Span span
     cdef int64_t base = -1
     cdef int32_t delta = -1, epoch = -1
-    cdef Slice piece
+    cdef Slice part
     cdef Found found
     if records is None:
         return None
-    piece = records if isinstance(records, Slice) else Slice(records)
-    span = piece.span
+    part = records if isinstance(records, Slice) else Slice(records)
+    span = part.span
     while True:
         found = next_batch(&span, &header)
         if found != FOUND_BATCH:

@@ -102,15 +102,15 @@ static inline int kc_receive_part(kc_job *job, int *empty)
 /* Receive all available bytes of a job. The caller holds the lock, which is released during recv(). */
 static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
 {
-    int goes_on, empty;
+    int more, empty;
     job->busy = 1;
     pthread_mutex_unlock(&receiver->lock);
     do
-        goes_on = kc_receive_part(job, &empty);
-    while (goes_on && !empty);
+        more = kc_receive_part(job, &empty);
+    while (more && !empty);
     pthread_mutex_lock(&receiver->lock);
     job->busy = 0;
-    if (!goes_on) {
+    if (!more) {
         job->state = KC_COMPLETED;
         __atomic_add_fetch(&receiver->ended, 1, __ATOMIC_RELEASE);
         kc_notify(receiver->completed_pipe[1]);
