@@ -1,9 +1,11 @@
-"""Writes what is a table of the code in another form: options.md, the options in spark.md, the keys in pipeline.md,
-design/state-machines.md, and the types of options.
+"""Writes the pages, and parts of pages, that are generated from tables of the code.
+
+These are options.md, the options in spark.md, the keys in pipeline.md, design/state-machines.md, and the types of
+options in kconsumer/config/signature.py. The texts around the tables are here, too.
 
 python docs/make_pages.py [--check]
 
-With `--check` nothing is written; the exit code says whether the files are what the code says.
+With `--check` it writes nothing and exits with 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.kinds import Option
 from kconsumer.config.options import ALIASES, OPTIONS, REQUIRED
 from kconsumer.coordinator.classic_protocol.state import TRANSITIONS as MEMBER
-from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS as EPOCH_HEARTBEAT_REACTIONS
+from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS as CONSUMER_HEARTBEAT_ACTIONS
 from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS as CONSUMER_MEMBER
 from kconsumer.coordinator.error_actions import (
     COMMIT_ACTIONS,
@@ -52,14 +54,14 @@ OPTIONS_HEAD = """\
 
 <!-- Written by docs/make_pages.py from the table in kconsumer/config/options.py; do not edit. -->
 
-`Consumer("topic", bootstrap_servers="localhost:9092", group_id="g", max_poll_records=100)` takes the names below.
-`Consumer.from_config(mapping)` takes them too, or the Java consumer's keys: the same words with dots for underscores
+`Consumer("topic", bootstrap_servers="localhost:9092", group_id="g", max_poll_records=100)` accepts the names below.
+`Consumer.from_config(mapping)` accepts them, too, or the Java consumer's keys: the same words with dots for underscores
 (`max.poll.records`), values typed or as text.
 Names, defaults and units are those of the Java consumer of Kafka 4.4, unless the row says *own*.
-A wrong name, a value that does not fit, and options that contradict each other raise `ConfigError` at construction.
+An unknown name, an invalid value, and options that contradict each other raise `ConfigError` at construction.
 
-*later*: the feature is not in this version; any value but the default raises `ConfigError`.
-*classic*, *consumer*: belongs to this `group_protocol` only.
+*later*: the feature is not in this version; any value except the default raises `ConfigError`.
+*classic*, *consumer*: the option belongs to this `group_protocol` only.
 """
 
 SECTIONS = {
@@ -77,14 +79,14 @@ Java's names, and names of librdkafka (confluent-kafka), kafka-python and aiokaf
 FOREIGN_TEXT = """
 Options of librdkafka (confluent-kafka), kafka-python, aiokafka and Java that kconsumer does not have.
 Each of them raises `ConfigError` with the text in this table.
-Callbacks with the same name have other arguments here: `on_commit` is called as `(offsets, error)`, `on_assign` and
+Callbacks with the same name have different arguments here: `on_commit` is called as `(offsets, error)`, `on_assign` and
 `on_revoke` as `(consumer, partitions)`.
 
 """
 
 
 def default(row: Option) -> str:
-    """How the default reads."""
+    """Return the default as the page shows it."""
     if row.default is REQUIRED:
         return "required"
     if row.default in (None, ()):
@@ -99,12 +101,12 @@ def default(row: Option) -> str:
 
 
 def marks(row: Option) -> str:
-    """What sets the option apart."""
+    """Return the marks of the option: own, its group protocol, later."""
     return ", ".join(word for word in ("own" if row.own else "", row.protocol, "later" if row.later else "") if word)
 
 
 def options_page() -> str:
-    """All options, what else they are called, and what other clients call them."""
+    """Return the page of all options, their other names, and options of other clients."""
     parts = [OPTIONS_HEAD]
     rows: list[tuple[str, ...]] = []
     for name, row in reversed(OPTIONS.items()):
@@ -125,7 +127,8 @@ def options_page() -> str:
 SIGNATURE_HEAD = '''\
 """The options of a Consumer for type checkers and editors: names, types, meanings.
 
-Written by docs/make_pages.py from the table in config.py; do not edit. What a value must be like is decided there.
+Written by docs/make_pages.py from the table in config/options.py, which also decides which values are valid; do not
+edit.
 """
 
 from __future__ import annotations
@@ -137,10 +140,10 @@ from kconsumer.types import IsolationLevel, OffsetReset
 
 
 class DeserializerObject(Protocol):
-    """A deserializer as Java has them."""
+    """A deserializer with the interface of Java's."""
 
     def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
-        """Make an object of bytes."""
+        """Return the object that the bytes stand for."""
         ...
 
 
@@ -148,7 +151,7 @@ Deserializer = Callable[..., Any] | DeserializerObject | str
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What `Consumer` takes by keyword besides `bootstrap_servers` and `group_id`."""
+    """The keyword arguments of `Consumer`, except `bootstrap_servers` and `group_id`."""
 
 '''
 
@@ -156,17 +159,17 @@ class ConsumerOptions(TypedDict, total=False):
 SIGNATURE_TAIL = '''
 
 class AllOptions(ConsumerOptions, total=False):
-    """What `ConsumerConfig` takes."""
+    """The keyword arguments of `ConsumerConfig`."""
 
     bootstrap_servers: Required[str | Sequence[str | tuple[str, int]]]
-    """Brokers to ask first; the rest of the cluster is found through them."""
+    """Brokers to connect to first; the rest of the cluster is found through them."""
     group_id: str | None
     """The consumer group."""
 '''
 
 
 def signature_page() -> str:
-    """A TypedDict with a key for each option and each other name of one."""
+    """Return the module with a TypedDict that has a key for each option and each other name of one."""
     keys = {name: row for name, row in OPTIONS.items() if name not in ("bootstrap_servers", "group_id")}
     keys |= {alias: OPTIONS[name] for alias, name in ALIASES.items() if name in keys}
     lines = [SIGNATURE_HEAD]
@@ -180,76 +183,81 @@ def signature_page() -> str:
 # --- design/state-machines.md ---
 
 MACHINES_HEAD = """\
-# State machines and reactions
+# State machines and error actions
 
 <!-- Written by docs/make_pages.py from the tables in the code; do not edit. -->
 
-States and error reactions are data; the code walks the data.
-An illegal change of state raises or is ignored, as each section says, and changes nothing.
+States and error actions are tables; the code looks them up. Every state machine is a table `TRANSITIONS` from a state
+to its successors, and one method that changes the state. An illegal change raises `StateError` and changes nothing
+(`kconsumer/transitions.py`).
 """
 
 MEMBER_TEXT = """
 The states of a member of a classic group (`kconsumer/coordinator/classic_protocol/state.py`, driven by
 `kconsumer/coordinator/classic_protocol/manager.py`).
-An illegal change raises `StateError`.
-Every state may fall back to UNJOINED: an answer can take the membership away at any time.
+Every state may go back to UNJOINED, because any response can end the membership.
 
-- PREPARING: the old generation still holds. Positions are committed (with auto-commit), then `on_revoke` runs, or
-  `on_lost` if the membership is gone already. Eager: for all partitions. Cooperative: only for those no longer
-  subscribed.
-- JOINING: JoinGroup is to be sent or under way.
-- SYNCING: JoinGroup was answered. The leader runs the assignor; SyncGroup is to be sent or under way.
-- COMPLETING: the new assignment is here. Cooperative: what moves away is committed and revoked first, and another
-  join follows. Then `on_assign` runs.
-- STABLE: heartbeats only.
+- UNJOINED: not a member, or fenced. The next `poll` with a subscription joins.
+- PREPARING: the old generation is still valid. Positions are committed (with auto-commit), then `on_revoke` runs, or
+  `on_lost` if the membership has ended already. Eager: with all partitions. Cooperative: only with those whose topic is
+  no longer subscribed.
+- JOINING: JoinGroup must be sent, or is in flight.
+- SYNCING: the response to JoinGroup has arrived. The leader runs the assignor; SyncGroup must be sent, or is in flight.
+- COMPLETING: the new assignment has arrived. Cooperative: partitions that move away are committed and revoked first,
+  and another join follows. Then `on_assign` runs.
+- STABLE: only heartbeats are sent.
 """
 
-EPOCHS_TEXT = """
-Where a member of the consumer protocol stands (`kconsumer/coordinator/consumer_protocol/state.py`, driven by
+CONSUMER_MEMBER_TEXT = """
+The states of a member of the consumer protocol (`kconsumer/coordinator/consumer_protocol/state.py`, driven by
 `kconsumer/coordinator/consumer_protocol/manager.py`).
-An illegal change raises `StateError`.
 
 - UNSUBSCRIBED: not a member. The next `poll` with a subscription joins.
-- JOINING: a heartbeat with epoch 0 and every field is to be sent, or to be answered.
-- RECONCILING: what is assigned is not what is owned. Step by step: topic ids get names, what goes is held back,
-  positions are committed (with auto-commit), `on_revoke`, what is new is taken but not fetched, `on_assign`.
-- ACKNOWLEDGING: owned is what was assigned; the next heartbeat, at once, says so.
-- STABLE: heartbeats at the interval that the coordinator told.
-- FENCED: the coordinator does not know us, or not with this epoch. `on_lost`, then JOINING under the same member id.
-- PREPARE_LEAVING: callbacks before leaving. LEAVING: the heartbeat with epoch -1 (-2: a static member will be back).
-- STALE: left because the caller did not poll for `max_poll_interval_ms`. The next `poll` runs `on_lost` and joins.
-- FATAL: the coordinator refuses this consumer for good.
+- JOINING: a heartbeat with member epoch 0 and every field must be sent, or is in flight.
+- RECONCILING: the target assignment differs from the owned partitions. Step by step: topic ids are resolved to names;
+  partitions to be revoked are no longer fetched; positions are committed (with auto-commit); `on_revoke` runs; new
+  partitions are owned but not fetched; `on_assign` runs.
+- ACKNOWLEDGING: the owned partitions are the target assignment; the next heartbeat, at once, reports it.
+- STABLE: a heartbeat is sent in each interval that the coordinator specified.
+- FENCED: the coordinator does not know the member, or not with this epoch. `on_lost` runs, then the member joins under
+  the same member id.
+- PREPARE_LEAVING: callbacks run before the member leaves.
+- LEAVING: the heartbeat with member epoch -1 must be sent, or is in flight (-2: a static member that will return).
+- STALE: the member left because the caller did not poll for `max_poll_interval_ms`. The next `poll` runs `on_lost` and
+  joins.
+- FATAL: the coordinator refuses this consumer permanently.
 """
 
 PARTITION_TEXT = """
-How far an assigned partition is on its way to being fetched (`kconsumer/state/partition.py`).
-An illegal change raises `StateError`; a response that arrives late is recognized before it changes anything.
-`paused`, `pending_revocation`, `unsubscribed` and `awaiting_callback` are flags beside the state: each of them holds
-the partition back, and `partition_states()` says which. Two of them are computed: `pending_revocation` whenever the
-target assignment changes, `unsubscribed` whenever the subscription does.
+The states of an assigned partition on its way to being fetched (`kconsumer/state/partition.py`).
+A response that arrives too late is recognized before it changes anything.
+`paused`, `pending_revocation`, `unsubscribed` and `awaiting_callback` are flags in addition to the state. Each of them
+prevents fetching, and `partition_states()` shows which is set. Two of them are computed: `pending_revocation` whenever
+the target assignment changes, `unsubscribed` whenever the subscription does.
 
-- INITIALIZING: no position yet; the group's committed offset is asked for first.
-- AWAIT_RESET: no usable offset; ListOffsets finds one by `auto_offset_reset`, or by a `seek_to_beginning/end`.
-- AWAIT_VALIDATION: the leader changed; OffsetForLeaderEpoch tells whether the log was cut below the position (KIP-320).
+- INITIALIZING: no position yet; the group's committed offset is requested first.
+- AWAIT_RESET: no usable offset; ListOffsets finds one by `auto_offset_reset`, or for `seek_to_beginning` and
+  `seek_to_end`.
+- AWAIT_VALIDATION: the leader changed; OffsetForLeaderEpoch shows whether the log was truncated below the position
+  (KIP-320).
 - FETCHING: the position may be fetched from, returned and committed.
 """
 
 CONNECTION_TEXT = """
-The life of one connection (`kconsumer/net/states.py`).
-An illegal change raises `StateError`.
+The states of one connection (`kconsumer/net/states.py`).
 
-- PROBING: the listener closed connections without a word. One request shows whether it speaks Kafka without TLS, or
-  wants a login (`kconsumer/net/probes.py`); the connection then ends in any case.
-- AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are looked for, then
+- PROBING: the listener closed earlier connections without a response. One request shows whether it speaks Kafka without
+  TLS, or requires SASL (`kconsumer/net/probes.py`); the connection is then closed in any case.
+- AUTHENTICATING: only with `security_protocol` SASL_PLAINTEXT or SASL_SSL. The credentials are read, then
   ApiVersions v0, SaslHandshake and tokens are exchanged (`kconsumer/net/sasl/authenticator.py`).
-- REAUTHENTICATING: the broker limits the session (`connections.max.reauth.ms`), and 85 to 95 % of it are over: another
-  login is under way behind the requests in flight; further ones wait.
+- REAUTHENTICATING: the broker limits the session (`connections.max.reauth.ms`), and 85 to 95 % of it are over. A
+  re-authentication is in progress behind the requests in flight; further requests wait.
 """
 
-REACTIONS_TEXT = """
-Codes that are not listed are raised from the caller's next `poll` (or from the call that asked), with six exceptions.
-FindCoordinator and OffsetFetch of a group retry what is retriable; ListOffsets and OffsetForLeaderEpoch ask again, and
-log it; LeaveGroup only logs; after a code that ConsumerGroupHeartbeat does not know, every poll raises it.
+ACTIONS_TEXT = """
+A code that is not listed is raised from the caller's next `poll`, or from the call that sent the request. There are six
+exceptions. FindCoordinator and OffsetFetch of a group retry retriable codes; ListOffsets and OffsetForLeaderEpoch retry
+and log; LeaveGroup only logs; after an unknown code for ConsumerGroupHeartbeat every poll raises it.
 """
 
 GROUP_TABLES = "coordinator/error_actions.py"
@@ -261,11 +269,11 @@ ERRORS = [
     ("LeaveGroup", GROUP_TABLES, LEAVE_ACTIONS),
     ("OffsetCommit, per partition", GROUP_TABLES, COMMIT_ACTIONS),
     ("OffsetFetch, per group", GROUP_TABLES, OFFSET_FETCH_GROUP_ACTIONS),
-    ("ConsumerGroupHeartbeat", "coordinator/consumer_protocol/heartbeat.py", EPOCH_HEARTBEAT_REACTIONS),
-    ("OffsetCommit of a member with an epoch, per partition", GROUP_TABLES, CONSUMER_COMMIT_ACTIONS),
-    ("OffsetFetch of a member with an epoch, per group", GROUP_TABLES, CONSUMER_OFFSET_FETCH_GROUP_ACTIONS),
+    ("ConsumerGroupHeartbeat", "coordinator/consumer_protocol/heartbeat.py", CONSUMER_HEARTBEAT_ACTIONS),
+    ("OffsetCommit in the consumer protocol, per partition", GROUP_TABLES, CONSUMER_COMMIT_ACTIONS),
+    ("OffsetFetch in the consumer protocol, per group", GROUP_TABLES, CONSUMER_OFFSET_FETCH_GROUP_ACTIONS),
     ("OffsetFetch, per partition", GROUP_TABLES, OFFSET_FETCH_ACTIONS),
-    ("OffsetFetch of a member with an epoch, per partition", GROUP_TABLES, CONSUMER_OFFSET_FETCH_ACTIONS),
+    ("OffsetFetch in the consumer protocol, per partition", GROUP_TABLES, CONSUMER_OFFSET_FETCH_ACTIONS),
     ("ListOffsets, per partition", "offsets/error_actions.py", LIST_OFFSETS_ACTIONS),
     ("OffsetForLeaderEpoch, per partition", "offsets/error_actions.py", LEADER_EPOCH_ACTIONS),
     ("Fetch, per partition", "fetching/error_actions.py", FETCH),
@@ -273,7 +281,7 @@ ERRORS = [
 
 
 def drawing(arrows: Iterable[tuple[enum.Enum, enum.Enum, str]], start: enum.Enum) -> str:
-    """A diagram in mermaid."""
+    """Return a diagram in mermaid."""
     lines = [f"    [*] --> {start.name}"]
     for before, after, label in arrows:
         lines.append(f"    {before.name} --> {after.name}" + (f": {label}" if label else ""))
@@ -281,33 +289,35 @@ def drawing(arrows: Iterable[tuple[enum.Enum, enum.Enum, str]], start: enum.Enum
 
 
 def machine(transitions: Mapping[enum.Enum, Collection[enum.Enum]]) -> str:
-    """Diagram and table of a machine whose table is state -> states; staying in a state is not drawn."""
+    """Return diagram and table of a machine; the diagram leaves out transitions of a state to itself."""
     order = list(type(next(iter(transitions))))
     arrows = [(a, b, "") for a in order for b in order if b in transitions[a] and a is not b]
     rows = [(a.name, ", ".join(b.name for b in order if b in transitions[a])) for a in order]
     return drawing(arrows, order[0]) + "\n" + table(("from", "to"), rows)
 
 
-def reactions(codes: Mapping[int, enum.Enum]) -> str:
-    """A table of error codes."""
+def actions(codes: Mapping[int, enum.Enum]) -> str:
+    """Return the table of the actions for error codes."""
     rows = []
-    for code, reaction in codes.items():
+    for code, action in codes.items():
         if code:
-            text = reaction.value if isinstance(reaction.value, str) else reaction.name.lower().replace("_", " ")
+            text = action.value if isinstance(action.value, str) else action.name.lower().replace("_", " ")
             rows.append((str(code), CODES[code].name, text))
-    return table(("code", "error", "reaction"), rows)
+    return table(("code", "error", "action"), rows)
 
 
 def machines_page() -> str:
-    """The machines, then what error codes lead to."""
+    """Return the page of state machines and error actions."""
     parts = [MACHINES_HEAD]
     parts.append("\n## Membership, classic protocol\n" + MEMBER_TEXT + "\n" + machine(MEMBER))
-    parts.append("\n## Membership, consumer protocol (KIP-848)\n" + EPOCHS_TEXT + "\n" + machine(CONSUMER_MEMBER))
+    parts.append(
+        "\n## Membership, consumer protocol (KIP-848)\n" + CONSUMER_MEMBER_TEXT + "\n" + machine(CONSUMER_MEMBER)
+    )
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
     parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + machine(CONNECTION))
-    parts.append("\n## Error codes\n" + REACTIONS_TEXT)
+    parts.append("\n## Error codes\n" + ACTIONS_TEXT)
     for title, module, codes in ERRORS:
-        parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{reactions(codes)}")
+        parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{actions(codes)}")
     return "".join(parts)
 
 
@@ -318,14 +328,14 @@ SPARK_END = "<!-- Until here. -->\n"
 
 
 def spark_default(row: SourceOption) -> str:
-    """How the default reads."""
+    """Return the default as the page shows it."""
     if isinstance(row.default, bool):
         return str(row.default).lower()
     return "" if row.default is None else str(row.default)
 
 
 def spark_page() -> str:
-    """The page with the table in it as the code has it."""
+    """Return the page with the current table of options."""
     before, _, rest = (HERE / "spark.md").read_text(encoding="utf-8").partition(SPARK_BEGIN)
     _, _, after = rest.partition(SPARK_END)
     parts = []
@@ -345,7 +355,7 @@ PIPELINE_BEGIN = SPARK_BEGIN.replace("options.py", "pipeline/settings.py")
 
 
 def key_default(value: object) -> str:
-    """How the default reads."""
+    """Return the default as the page shows it."""
     if value is KEY_REQUIRED:
         return "required"
     if isinstance(value, tuple):
@@ -354,7 +364,7 @@ def key_default(value: object) -> str:
 
 
 def pipeline_page() -> str:
-    """The page with the table of keys in it as the code has it."""
+    """Return the page with the current table of keys."""
     before, _, rest = (HERE / "pipeline.md").read_text(encoding="utf-8").partition(PIPELINE_BEGIN)
     _, _, after = rest.partition(SPARK_END)
     rows = [(f"`{row.full}`", row.takes, key_default(row.default), row.meaning) for row in PIPELINE_KEYS]
@@ -366,13 +376,13 @@ def pipeline_page() -> str:
 
 
 def table(headings: Collection[str], rows: Iterable[Collection[str]]) -> str:
-    """A table in markdown."""
+    """Return a table in Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def main() -> int:
-    """Write the pages, or compare them."""
+    """Write the pages, or compare them with the files. Returns the exit code."""
     pages = {
         HERE / "options.md": options_page(),
         HERE / "design" / "state-machines.md": machines_page(),
@@ -385,7 +395,7 @@ def main() -> int:
             path.name for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
         ]
         if old:
-            sys.stderr.write(f"not what the code says: {', '.join(old)}; run python docs/make_pages.py\n")
+            sys.stderr.write(f"out of date: {', '.join(old)}; run python docs/make_pages.py\n")
         return int(bool(old))
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")

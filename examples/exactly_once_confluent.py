@@ -1,4 +1,4 @@
-"""Read, process and write, each record once, with confluent-kafka's producer:
+"""Reads, processes and writes each record once, with confluent-kafka's producer:
 python examples/exactly_once_confluent.py localhost:9092 my-group from-topic to-topic.
 
 Output records and the offsets of what was read are committed in one transaction. A consumer of the target topic with
@@ -45,8 +45,8 @@ def rewind(consumer: Consumer, records: ConsumerRecords) -> None:
 
 
 def main(servers: str, group: str, source: str, target: str) -> None:
-    """Run until Ctrl-C. Each process of the group needs a transactional id (and instance id) of its own, which stays
-    the same when it is started again."""
+    """Run until Ctrl-C. Each process of the group needs its own transactional id (and instance id), the same after
+    a restart."""
     identity = f"{group}-0"
     producer = Producer({"bootstrap.servers": servers, "transactional.id": identity})
     producer.init_transactions()  # aborts what an earlier run of this process left open

@@ -1,7 +1,7 @@
-"""Commit what has been processed, and only that: python examples/manual_commit.py localhost:9092 my-group my-topic.
+"""Commits what has been processed, and only that: python examples/manual_commit.py localhost:9092 my-group my-topic.
 
-A crash between processing and commit means that records come again, never that they are lost. A record that cannot
-be processed is put aside and does not stop the rest.
+After a crash between processing and commit, records are read again; none is lost. A record that cannot be processed
+is put aside, and the others are processed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kconsumer.errors import CommitFailedError, RebalanceInProgressError
 
 
 def process(record: ConsumerRecord) -> None:
-    """Stands for your work. ValueError for what is no JSON."""
+    """Stands for your work. Raises ValueError for a value that is not JSON."""
     print(json.loads(record.value or b"null"))
 
 
 def put_aside(record: ConsumerRecord, error: ValueError) -> None:
-    """Stands for your queue of records to look at."""
+    """Stands for your queue of records to inspect."""
     print(f"{record.topic_partition} offset {record.offset}: {error}", file=sys.stderr)
 
 
@@ -44,7 +44,7 @@ def main(servers: str, group: str, *topics: str) -> None:
                 try:
                     consumer.commit(records)
                 except (CommitFailedError, RebalanceInProgressError) as error:
-                    # The partitions may have a new owner, who gets these records again. The next poll rejoins.
+                    # The partitions may have a new owner, which reads these records again. The next poll rejoins.
                     print(f"not committed: {error}", file=sys.stderr)
 
 

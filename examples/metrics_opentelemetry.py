@@ -1,7 +1,7 @@
 """Metrics for OpenTelemetry: python examples/metrics_opentelemetry.py localhost:9092 my-group my-topic.
 
-Reads the topic and exports its metrics, here to the screen; put your own exporter in its place. Needs
-`pip install opentelemetry-sdk`. The bridge is a reporter: it knows the consumer's metrics, and the exporter's
+Reads the topic and exports its metrics, here to the screen; use your own exporter in its place. Needs
+`pip install opentelemetry-sdk`. The bridge is a reporter: it keeps the consumer's metrics, and the exporter's
 thread reads their values when it exports.
 """
 
@@ -22,9 +22,9 @@ EXPORT_EVERY_MS = 1000
 
 
 class Bridge(MetricsReporter):
-    """One instrument for each name: a counter for what only grows (`…-total`), a gauge for the rest.
+    """Creates one instrument for each name: a counter if the value only grows (`…-total`), else a gauge.
 
-    Tags become attributes. What has no value yet (an average of nothing is NaN) is left out.
+    Tags become attributes. Metrics without a value yet (the average of nothing is NaN) are left out.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -32,12 +32,12 @@ class Bridge(MetricsReporter):
         self._metrics: dict[str, dict[MetricName, Metric]] = {}  # by the instrument's name
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        """The metrics of a new consumer."""
+        """Add the metrics of a new consumer."""
         for metric in metrics:
             self.metric_change(metric)
 
     def metric_change(self, metric: Metric) -> None:
-        """One more: of a partition, of a connection."""
+        """Add a metric, such as one of a new partition or connection."""
         name = instrument(metric.name)
         known = name in self._metrics
         self._metrics.setdefault(name, {})[metric.name] = metric
@@ -45,7 +45,7 @@ class Bridge(MetricsReporter):
             self._add(name, metric.name.description)
 
     def metric_removal(self, metric: Metric) -> None:
-        """One less; its instrument stays."""
+        """Remove a metric; its instrument stays."""
         del self._metrics[instrument(metric.name)][metric.name]
 
     def _add(self, name: str, description: str) -> None:
@@ -61,12 +61,12 @@ class Bridge(MetricsReporter):
 
 
 def instrument(metric: MetricName) -> str:
-    """The name of a metric's instrument."""
+    """Return the name of a metric's instrument."""
     return f"kconsumer.{metric.group}.{metric.name}"
 
 
 def main(servers: str, group: str, topic: str) -> None:
-    """Read for ever."""
+    """Read until Ctrl-C."""
     reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=EXPORT_EVERY_MS)
     provider = MeterProvider(metric_readers=[reader])
     bridge = Bridge(provider.get_meter("kconsumer"))

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: python examples/metrics_prometheus.py localhost:9092 my-group my-topic [PORT].
 
 Reads the topic and serves http://127.0.0.1:PORT/metrics in the text format, with the standard library alone. A reporter
-knows the consumer's metrics, and the server's threads read their values whenever they are asked.
+keeps the consumer's metrics, and the server's threads read their values for each request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def prometheus_text(metrics: Mapping[MetricName, float]) -> str:
-    """The metrics as Prometheus reads them: `kconsumer_<group>_<name>{<tags>} <value>`, those of one name together."""
+    """Return the metrics in the text format: `kconsumer_<group>_<name>{<tags>} <value>`, grouped by name."""
     families: dict[str, list[tuple[MetricName, float]]] = {}
     for metric, value in metrics.items():
         families.setdefault(_word(f"kconsumer_{metric.group}_{metric.name}"), []).append((metric, value))
@@ -33,7 +33,7 @@ def prometheus_text(metrics: Mapping[MetricName, float]) -> str:
 
 
 def _word(text: str) -> str:
-    """Letters, digits and underscores only."""
+    """Return the text with underscores for all but letters and digits."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
@@ -44,35 +44,35 @@ def _labels(metric: MetricName) -> str:
 
 
 def _number(value: float) -> str:
-    """As Go reads numbers: an average of nothing is NaN."""
+    """Return a number as Go reads it: the average of nothing is NaN."""
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value), str(float(value)))
 
 
 class Latest(MetricsReporter):
-    """Keeps the metrics that there are."""
+    """Keeps the current metrics."""
 
     def __init__(self) -> None:
         self._metrics: dict[MetricName, Metric] = {}
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        """Those of a new consumer."""
+        """Add the metrics of a new consumer."""
         self._metrics.update((metric.name, metric) for metric in metrics)
 
     def metric_change(self, metric: Metric) -> None:
-        """One more: of a partition, of a connection."""
+        """Add a metric, such as one of a new partition or connection."""
         self._metrics[metric.name] = metric
 
     def metric_removal(self, metric: Metric) -> None:
-        """One less."""
+        """Remove a metric."""
         del self._metrics[metric.name]
 
     def values(self) -> dict[MetricName, float]:
-        """What they are now."""
+        """Return the present values."""
         return {name: metric.value() for name, metric in list(self._metrics.items())}
 
 
 class Page(ThreadingHTTPServer):
-    """Serves what a reporter knows."""
+    """Serves the metrics of a reporter."""
 
     daemon_threads = True
 
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Page
 
     def do_GET(self) -> None:
-        """Any path is the page."""
+        """Respond with the metrics, whatever the path."""
         body = prometheus_text(self.server.reporter.values()).encode()
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE)
@@ -95,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each scrape."""
+        """Log no requests."""
 
 
 def main(servers: str, group: str, topic: str, port: str = "9404") -> None:
-    """Read for ever."""
+    """Read until Ctrl-C."""
     reporter = Latest()
     page = Page(int(port), reporter)
     print(f"http://127.0.0.1:{page.server_port}/metrics", flush=True)

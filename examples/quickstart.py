@@ -1,4 +1,4 @@
-"""Read topics in a group for ever: python examples/quickstart.py localhost:9092 my-group my-topic."""
+"""Reads topics in a group for ever: python examples/quickstart.py localhost:9092 my-group my-topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kconsumer.errors import WakeupError
 
 
 def main(servers: str, group: str, *topics: str) -> None:
-    """Print what arrives. Ctrl-C ends it between two records; positions are committed on the way out."""
+    """Print each record. Ctrl-C ends the loop between two records; `close` then commits the positions."""
     with Consumer(*topics, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
         signal.signal(signal.SIGINT, lambda _number, _frame: consumer.wakeup())
         try:

@@ -1,7 +1,7 @@
-"""Keep state per partition while a group rebalances: python examples/rebalance_listener.py localhost:9092 group topic.
+"""Keeps state per partition while a group rebalances: python examples/rebalance_listener.py localhost:9092 group topic.
 
-Counts records per partition. A count belongs to whoever owns the partition: it is dropped when the partition goes to
-another member, after the offsets it stands for are committed.
+Counts records per partition. A count belongs to the owner of the partition: the member commits the offsets and drops
+the count when the partition moves to another member.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class CountKeeper(RebalanceListener):
         self.counts: Counter[TopicPartition] = Counter()
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """New partitions only, with the cooperative protocol."""
+        """Print the new partitions; with the cooperative protocol only new ones are passed."""
         for partition in partitions:
             print(f"+ {partition}, from offset {consumer.position(partition)}")
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Still ours: the last moment to commit."""
+        """Commit: the partitions are still owned, for the last moment."""
         consumer.commit({partition: consumer.position(partition) for partition in partitions})
         self._drop(partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Not ours any more (this member was thrown out): a commit would fail."""
+        """Drop the counts. The member was removed from the group, so a commit would fail."""
         self._drop(partitions)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:

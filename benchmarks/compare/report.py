@@ -145,7 +145,7 @@ def place_line(results: dict[str, Any]) -> str:
     machine = results["machine"]
     return (
         f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel'].split('-')[0]},"
-        f" Python {machine['python']}, Kafka 4.4.0 beside the client on the same machine"
+        f" Python {machine['python']}, Kafka 4.4.0 on the same machine as the client"
     )
 
 

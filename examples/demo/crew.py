@@ -1,4 +1,4 @@
-"""The member processes: started, listened to, asked to leave, and never left behind."""
+"""The member processes: starts them, reads their reports, and ends them whatever happens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAVE_S = 20.0
 
 @dataclass
 class Member:
-    """What the runner knows of one process."""
+    """One process, and what it has reported."""
 
     name: str
     process: subprocess.Popen[str]
@@ -38,26 +38,26 @@ class Member:
 
     @property
     def rate(self) -> float:
-        """Records per second, over about a second."""
+        """Return the records per second over about the last second."""
         if len(self.history) < 2:
             return 0.0
         (earlier, before), (later, after) = self.history[0], self.history[-1]
         return (after - before) / max(later - earlier, 1e-3)
 
     def progressed(self, records: int) -> None:
-        """Note how many records it has by now."""
+        """Record how many records the member has read by now."""
         now = time.monotonic()
         self.records = records
         self.history = [entry for entry in self.history if now - entry[0] <= RATE_OVER_S] + [(now, records)]
 
     def last_words(self) -> str:
-        """The last line of what it wrote to stderr: a traceback ends with the error."""
+        """Return the last line that it wrote to stderr: a traceback ends with the error."""
         self.errors.seek(0)
-        return next(iter(self.errors.read().splitlines()[-1:]), "it ended without a word")
+        return next(iter(self.errors.read().splitlines()[-1:]), "it ended without a message")
 
 
 class Crew:
-    """All members; a context manager that ends those still running."""
+    """All members; a context manager that ends those that still run."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.members: list[Member] = []
@@ -75,7 +75,7 @@ class Crew:
             member.errors.close()
 
     def start(self, name: str) -> Member:
-        """Start one more."""
+        """Start another member."""
         errors = tempfile.TemporaryFile("w+", prefix=f"kconsumer-demo-{name}-")  # noqa: SIM115 - closed with the member
         process = subprocess.Popen(
             [sys.executable, str(MEMBER), "--client-id", name, *self._arguments],
@@ -91,7 +91,10 @@ class Crew:
         return member
 
     def reports(self, wait_s: float) -> Iterator[tuple[Member, dict[str, Any]]]:
-        """What came in, waiting this long for the first. RuntimeError when a member ended unasked."""
+        """Yield the reports that have arrived; wait this long for the first.
+
+        Raises RuntimeError if a member ended that was not asked to.
+        """
         try:
             member, report = self._reports.get(timeout=wait_s)
             while True:
@@ -110,7 +113,7 @@ class Crew:
             member.process.terminate()
 
     def leave_all(self) -> Iterator[tuple[Member, dict[str, Any]]]:
-        """Let everyone leave; yields their last reports. RuntimeError if one does not end in time."""
+        """Let all members leave, and yield their last reports. Raises RuntimeError if one does not end in time."""
         self.leave(*(member for member in self.members if member.state not in ("leaving", "left")))
         deadline = time.monotonic() + LEAVE_S
         while any(member.seen is None for member in self.members):
@@ -128,5 +131,5 @@ class Crew:
 
 
 def unpack(seen: str) -> bytes:
-    """How often each event was seen, from a member's last report."""
+    """Return how often each event was seen, from a member's last report."""
     return zlib.decompress(base64.b64decode(seen))

@@ -11,12 +11,12 @@ PARTITIONS = 6
 FIRST_TIMESTAMP = 1_780_000_000_000  # ms; the shop opens
 _KINDS = {"view": 70, "search": 15, "add_to_cart": 10, "purchase": 5}
 _COUNTRIES = ("DE", "FR", "IN", "JP", "BR", "US", "NG", "VN")
-_STEP = 7_919  # a prime: walking the visits with this stride looks unordered and comes by each of them
+_STEP = 7_919  # a prime: steps of this size visit every entry in an order that looks random
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one user did, without the moment; a few thousand of them make any number of events."""
+    """What one user did, without its time. A few thousand visits make any number of events."""
 
     user: bytes
     kind: str
@@ -25,7 +25,7 @@ class Visit:
 
 
 def visits(count: int = 4_096) -> list[Visit]:
-    """The same list every time."""
+    """Return the visits, the same in every run."""
     rng = random.Random(2026)
     made = []
     for _ in range(count):
@@ -47,7 +47,7 @@ def visits(count: int = 4_096) -> list[Visit]:
 
 
 def events(count: int) -> Iterator[tuple[bytes, str, int]]:
-    """Key, value and timestamp (ms) of events 0 to `count` - 1."""
+    """Yield key, value and timestamp (ms) of events 0 to `count` - 1."""
     pool = visits()
     for number in range(count):
         visit = pool[number * _STEP % len(pool)]
@@ -56,7 +56,7 @@ def events(count: int) -> Iterator[tuple[bytes, str, int]]:
 
 
 def revenue_cents(count: int) -> int:
-    """What the purchases among these events add up to; the members must find the same."""
+    """Return the sum of the purchases among these events; the members must count the same."""
     pool = visits()
     rounds, rest = divmod(count, len(pool))
     total = rounds * sum(visit.cents for visit in pool)

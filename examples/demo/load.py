@@ -1,4 +1,4 @@
-"""Fill the demo's topic, with confluent-kafka's producer."""
+"""Fills the demo's topic, with confluent-kafka's producer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT_EVERY = 50_000
 
 
 def load(bootstrap_servers: str, topic: str, count: int, report: Callable[[int], None]) -> None:
-    """Write `count` events and wait until the broker has them; RuntimeError if it refused one."""
+    """Write `count` events and wait until the broker has them. Raises RuntimeError if it refuses one."""
     failures: list[object] = []
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""One member of the demo's group: a plain kconsumer program that tells the runner what it does.
+"""One member of the demo's group: a plain kconsumer program that reports to the runner.
 
 It prints one JSON object per line: `assigned`, `revoked` and `lost` (partitions), `progress` (records so far,
 positions, lag), and `left` at the end, with how often it saw each event. SIGTERM makes it leave the group.
@@ -23,17 +23,17 @@ REPORT_EVERY_S = 0.2
 
 
 def report(event: str, **fields: object) -> None:
-    """Tell the runner. If it is gone this raises BrokenPipeError, which ends the member."""
+    """Send a report to the runner. If the runner has ended, BrokenPipeError ends the member."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def report_partitions(event: str, partitions: Sequence[TopicPartition]) -> None:
-    """Tell the runner which partitions came or went."""
+    """Report which partitions were assigned, revoked or lost."""
     report(event, partitions=[partition.partition for partition in partitions])
 
 
 class Tally:
-    """What this member has seen: how often each event (0 to 255 times), and what was sold."""
+    """Counts how often this member saw each event (0 to 255 times), and adds up the purchases."""
 
     def __init__(self, expected: int) -> None:
         self.records = 0
@@ -53,13 +53,13 @@ class Tally:
         self.cents += event["cents"]
 
     def fields(self) -> dict[str, object]:
-        """All of it, fit for a line of JSON."""
+        """Return the counts in a form that fits a line of JSON."""
         packed = base64.b64encode(zlib.compress(self.seen, 1)).decode()
         return {"records": self.records, "cents": self.cents, "seen": packed}
 
 
 def follow(consumer: Consumer, tally: Tally) -> None:
-    """Poll until SIGTERM wakes the consumer."""
+    """Poll until SIGTERM wakes the consumer up."""
     reported = 0.0
     while True:
         tally.add(consumer.poll(timeout=REPORT_EVERY_S))
@@ -110,4 +110,4 @@ if __name__ == "__main__":
     try:
         main()
     except BrokenPipeError:
-        sys.exit("the demo's runner is gone")
+        sys.exit("the demo's runner has ended")

@@ -1,8 +1,9 @@
-"""The demo: a real broker, a topic of events, three members in a group, one of whom leaves half way.
+"""The demo: a real broker, a topic of events, three members in a group, one of which leaves half way.
 
-With nothing to connect to it starts Apache Kafka, writes a shop's clickstream and proves that every record was
+Without a cluster to connect to, it starts Apache Kafka, writes a shop's clickstream and proves that every record was
 seen at least once. With `--bootstrap` and `--topic` it reads your topic up to its end, writes nothing and
-commits only to a group of its own. Whatever it starts it stops, also on Ctrl-C. Exit code 0 means all went well.
+commits only to a group of its own. It stops everything that it starts, also on Ctrl-C. The exit code is 0 if all went
+well.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TOPIC = "clickstream"
 
 
 class Follow:
-    """The group as it reads: who has what, how far each partition is, and when it is done."""
+    """Follows the group: who owns which partition, the position of each, and when all is read."""
 
     def __init__(self, crew: Crew, display: Screen, begin: Mapping[int, int], end: Mapping[int, int]) -> None:
         self.crew, self.display = crew, display
@@ -43,16 +44,16 @@ class Follow:
 
     @property
     def total(self) -> int:
-        """Offsets to read."""
+        """Return how many offsets there are to read."""
         return sum(self.end[partition] - self.begin[partition] for partition in self.end)
 
     @property
     def done(self) -> int:
-        """Offsets read."""
+        """Return how many offsets are read."""
         return sum(min(self.positions[p], self.end[p]) - self.begin[p] for p in self.end)
 
     def run(self, timeout_s: float) -> None:
-        """Read everything, with one member leaving on the way. RuntimeError when it takes too long."""
+        """Let the group read everything while one member leaves. Raises RuntimeError if it takes too long."""
         deadline = monotonic() + timeout_s
         leaver = next(member for member in self.crew.members if member.name == LEAVER)
         while not (self.done == self.total and leaver.state == "left" and self._all_owned()):
@@ -61,12 +62,12 @@ class Follow:
             for member, report in self.crew.reports(0.2):
                 self.take(member, report)
             if leaver.state == "running" and self.done >= LEAVE_AT * self.total and self._complete():
-                self.display.say(f"{leaver.name} is told to leave; it has {_partitions(leaver.partitions)}")
+                self.display.say(f"{leaver.name} is asked to leave; it owns {_partitions(leaver.partitions)}")
                 self.crew.leave(leaver)
             self.display.draw(self.crew.members, self.done, self.total)
 
     def take(self, member: Member, report: Mapping[str, Any]) -> None:
-        """Note what a member says."""
+        """Handle a report of a member."""
         match report["event"]:
             case "assigned":
                 self._assigned(member, report["partitions"])
@@ -105,7 +106,7 @@ class Follow:
         member.partitions.difference_update(partitions)
 
     def _complete(self) -> bool:
-        """Everyone has joined, and every partition has an owner; with few partitions some have none."""
+        """Return whether all members have joined and every partition has an owner."""
         return self._all_owned() and all(member.state == "running" for member in self.crew.members)
 
     def _all_owned(self) -> bool:
@@ -120,7 +121,7 @@ def _partitions(numbers: Collection[int]) -> str:
 
 
 def offsets(bootstrap: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """First and next offset of each partition, asked without a group. KafkaError if there is no such topic."""
+    """Return the first and the end offset of each partition. Raises KafkaError if there is no such topic."""
     with Consumer(
         bootstrap_servers=bootstrap, allow_auto_create_topics=False, default_api_timeout_ms=15_000
     ) as consumer:
@@ -133,7 +134,7 @@ def offsets(bootstrap: str, topic: str) -> tuple[dict[int, int], dict[int, int]]
 
 @contextlib.contextmanager
 def own_topic(display: Screen, count: int) -> Iterator[str]:
-    """A broker with the topic of events in it."""
+    """Start a broker, fill the topic, and yield the address."""
     sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
     from load import load
 
@@ -151,7 +152,7 @@ def own_topic(display: Screen, count: int) -> Iterator[str]:
 
 
 def read(display: Screen, bootstrap: str, topic: str, expected: int, timeout_s: float) -> Crew:
-    """Let the members read the topic to its end and leave; the crew says what they saw."""
+    """Let the members read the topic to its end and leave. Returns the crew, which has their counts."""
     begin, end = offsets(bootstrap, topic)
     group = f"kconsumer-demo-{uuid.uuid4().hex[:8]}"
     arguments = ["--bootstrap", bootstrap, "--topic", topic, "--group", group, "--expect", str(expected)]
@@ -171,7 +172,7 @@ def read(display: Screen, bootstrap: str, topic: str, expected: int, timeout_s: 
 
 
 def verify(members: list[Member], expected: int) -> int:
-    """Print the totals; 0 if every event was seen, else 1."""
+    """Print the totals. Returns 0 if every event was seen, else 1."""
     merged, deliveries = 0, 0
     for member in members:
         assert member.seen is not None
@@ -194,7 +195,7 @@ def verify(members: list[Member], expected: int) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read from this cluster and start none")
     parser.add_argument("--topic", help="the topic to read there")
@@ -210,7 +211,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the demo; the exit code."""
+    """Run the demo and return the exit code."""
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so everything is stopped
     logging.basicConfig(level=logging.ERROR)  # errors are shown, reconnecting is not worth a line

@@ -1,4 +1,4 @@
-"""What the demo shows: a live table where rich can draw one, else a line for each thing that happens."""
+"""Shows the demo's progress: a live table where rich can draw one, else a line for each event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN_EVERY_S = 1.0
 
 
 class Screen:
-    """Plain lines: what happens at once, the members once a second."""
+    """Plain lines: events at once, the members once a second."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -37,14 +37,14 @@ class Screen:
         pass
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Show an event."""
         print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
 
     def working(self, text: str) -> None:
-        """Something goes on; nothing to keep."""
+        """Show what is in progress, until the next event."""
 
     def draw(self, members: Sequence[Member], done: int, total: int) -> None:
-        """The state of the group; `done` of `total` records are read."""
+        """Show the state of the group; `done` of `total` records are read."""
         if time.monotonic() - self._drawn >= PLAIN_EVERY_S and done != self._done:
             self._drawn, self._done = time.monotonic(), done
             rates = "  ".join(f"{m.name} {m.rate:,.0f}/s" for m in members if m.state != "left")
@@ -52,7 +52,7 @@ class Screen:
 
 
 class RichScreen(Screen):
-    """A table of the members above the last things that happened."""
+    """A table of the members above the last events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,5 +103,5 @@ class RichScreen(Screen):
 
 
 def screen(plain: bool) -> Screen:
-    """The best screen there is for this output."""
+    """Return the best screen for this output."""
     return Screen() if plain or Live is None or not sys.stdout.isatty() else RichScreen()

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 PARTITIONS = 6
 OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
 SPAN_MS = 3_600_000
-SPOILED_EVERY = 5_003  # one in so many records is no order
+SPOILED_EVERY = 5_003  # one order in this many is followed by a record that is no order
 COUNTRIES = {"DE": 30, "FR": 22, "IN": 18, "JP": 12, "BR": 10, "NG": 8}
 SPOILED = (b'{"order_id": 1, "ordered', b"\xff\xfe\x00", b'{"order_id": 7, "country": "DE"}', b"[]", None)
 
 
 class Order(NamedTuple):
-    """One good record."""
+    """One valid record."""
 
     order_id: int
     ordered_at: int
@@ -27,12 +27,12 @@ class Order(NamedTuple):
     cents: int
 
     def value(self) -> bytes:
-        """As it is in the topic."""
+        """Return the value of the record."""
         return json.dumps(self._asdict()).encode()
 
 
 def orders(count: int) -> Iterator[Order]:
-    """Good orders 0 to `count` - 1, in the order of time; evenings sell more."""
+    """Yield valid orders 0 to `count` - 1 in the order of time; their number per minute grows."""
     rng = random.Random(2026)
     names, weights = list(COUNTRIES), list(COUNTRIES.values())
     for number in range(count):
@@ -43,12 +43,12 @@ def orders(count: int) -> Iterator[Order]:
 
 
 def spoiled(count: int) -> int:
-    """How many records that are no orders go with `count` good ones."""
+    """Return how many records that are no orders `fill` writes with `count` valid ones."""
     return (count - 1) // SPOILED_EVERY + 1 if count else 0
 
 
 def fill(bootstrap_servers: str, topic: str, count: int, report: Callable[[int], None]) -> None:
-    """Write the topic; RuntimeError if the broker refused a record."""
+    """Write the topic. Raises RuntimeError if the broker refuses a record."""
     failures: list[object] = []
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""Draws the example's revenue by the minute, a band for each country."""
+"""Plots the example's revenue per minute, a band for each country."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = ("#0b3954", "#087e8b", "#5fad9b", "#bfd7b5", "#f2c14e", "#f78154", "#b
 
 
 def draw(cents: Mapping[tuple[datetime, str], int], file: Path) -> Path:
-    """Write the picture; the largest country is at the bottom."""
+    """Write the picture and return its path; the largest country is at the bottom."""
     minutes = sorted({minute for minute, _ in cents})
     totals: dict[str, int] = {}
     for (_, country), amount in cents.items():

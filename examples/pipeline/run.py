@@ -1,7 +1,7 @@
 """The pipeline's worked example: orders from a topic become cleaned Parquet and a table of revenue by the minute.
 
-Starts Apache Kafka, writes orders, runs the pipeline that orders.toml tells of, compares its outputs with what was
-written, and draws the revenue. What it starts it stops, also on Ctrl-C. Exit code 0 means that all was as it should.
+Starts Apache Kafka, writes orders, runs the pipeline of orders.toml, compares its outputs with the orders, and plots
+the revenue. It stops everything that it starts, also on Ctrl-C. The exit code is 0 if all outputs are right.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ORDERS = 200_000
 
 
 def read(name: str) -> Any:
-    """An output as a table."""
+    """Return an output as a table."""
     import pyarrow.dataset as ds
 
     return ds.dataset(OUT / name, format="parquet", partitioning="hive").to_table()
 
 
 def revenue() -> dict[tuple[datetime, str], int]:
-    """Cents by minute and country, as the pipeline counted."""
+    """Return the cents by minute and country that the pipeline counted."""
     table = read("revenue").select(["window_start", "country", "cents"]).to_pylist()
     return {(row["window_start"].astimezone(UTC), row["country"]): row["cents"] for row in table}
 
 
 def expected(count: int, minutes: set[datetime]) -> dict[tuple[datetime, str], int]:
-    """The same counted here, for the minutes that the pipeline has closed."""
+    """Return the cents by minute and country of the orders, for the minutes that the pipeline has closed."""
     found: Counter[tuple[datetime, str]] = Counter()
     for order in shop.orders(count):
         minute = datetime.fromtimestamp(order.ordered_at // 60_000 * 60, UTC)
@@ -53,7 +53,7 @@ def expected(count: int, minutes: set[datetime]) -> dict[tuple[datetime, str], i
 
 
 def verify(count: int) -> int:
-    """Compare, print the totals, draw; the exit code."""
+    """Compare the outputs, print the totals and plot. Returns the exit code."""
     rows, letters, counted = read("orders"), read("dead_letters"), revenue()
     distinct = len(set(rows["order_id"].to_pylist()))
     minutes = {minute for minute, _ in counted}
@@ -82,7 +82,7 @@ def verify(count: int) -> int:
 
 
 def main() -> int:
-    """Run the example; the exit code."""
+    """Run the example and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", type=int, default=ORDERS, help="orders to write (default: %(default)s)")
     args = parser.parse_args()

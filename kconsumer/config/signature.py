@@ -1,6 +1,7 @@
 """The options of a Consumer for type checkers and editors: names, types, meanings.
 
-Written by docs/make_pages.py from the table in config.py; do not edit. What a value must be like is decided there.
+Written by docs/make_pages.py from the table in config/options.py, which also decides which values are valid; do not
+edit.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from kconsumer.types import IsolationLevel, OffsetReset
 
 
 class DeserializerObject(Protocol):
-    """A deserializer as Java has them."""
+    """A deserializer with the interface of Java's."""
 
     def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
-        """Make an object of bytes."""
+        """Return the object that the bytes stand for."""
         ...
 
 
@@ -23,7 +24,7 @@ Deserializer = Callable[..., Any] | DeserializerObject | str
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What `Consumer` takes by keyword besides `bootstrap_servers` and `group_id`."""
+    """The keyword arguments of `Consumer`, except `bootstrap_servers` and `group_id`."""
 
     bootstrap_resolve_timeout_ms: int
     """How long names may stay unresolved (KIP-909)."""
@@ -256,9 +257,9 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class AllOptions(ConsumerOptions, total=False):
-    """What `ConsumerConfig` takes."""
+    """The keyword arguments of `ConsumerConfig`."""
 
     bootstrap_servers: Required[str | Sequence[str | tuple[str, int]]]
-    """Brokers to ask first; the rest of the cluster is found through them."""
+    """Brokers to connect to first; the rest of the cluster is found through them."""
     group_id: str | None
     """The consumer group."""

@@ -1,4 +1,4 @@
-"""The assignor against kconsumer's compliance suite, and what it is for."""
+"""The assignor passes kconsumer's compliance suite, and assigns by weight."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class TestWeighted(AssignorCompliance):
     balanced = True
 
     def make(self) -> WeightedAssignor:
-        """One to test."""
+        """Return the assignor under test."""
         return WeightedAssignor(weight=1)
 
 
 def test_partitions_go_by_weight() -> None:
-    """A member of weight 3 beside one of weight 1 gets three quarters."""
+    """A member of weight 3 gets three quarters, next to one of weight 1."""
     view = ClusterView([PartitionInfo("t", partition) for partition in range(8)])
     members = {name: Subscription(("t",), user_data=data) for name, data in (("big", b"3"), ("small", b"1"))}
-    answer = assign(WeightedAssignor(), view, members)
-    assert {member: len(given.partitions) for member, given in answer.items()} == {"big": 6, "small": 2}
+    assigned = assign(WeightedAssignor(), view, members)
+    assert {member: len(given.partitions) for member, given in assigned.items()} == {"big": 6, "small": 2}
 
 
 def test_strange_user_data_means_nothing() -> None:
     """Bytes of another version of the plugin, or of none, count as weight 1."""
     view = ClusterView([PartitionInfo("t", partition) for partition in range(2)])
     members = {name: Subscription(("t",), user_data=data) for name, data in (("a", b"\xff"), ("b", None))}
-    answer = assign(WeightedAssignor(), view, members)
-    assert {member: len(given.partitions) for member, given in answer.items()} == {"a": 1, "b": 1}
+    assigned = assign(WeightedAssignor(), view, members)
+    assert {member: len(given.partitions) for member, given in assigned.items()} == {"a": 1, "b": 1}
