@@ -17,7 +17,8 @@ import pytest
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.errors import KafkaError, StateError
 from support.fakes.group_broker import GroupBroker
-from support.harnesses.interruptions import at_point, handler, no_thread_left
+from support.harnesses.fetching import Log
+from support.harnesses.interruptions import Action, arrival, at_point, handler, no_thread_left, points
 
 pytestmark = pytest.mark.network_thread
 
@@ -38,19 +39,23 @@ class FromNowhere(BaseException):
     """What no signal handler raised."""
 
 
-def by_alarm() -> None:
+def by_alarm() -> Action:
     """A SIGALRM whose handler raises, as of a timeout."""
-    signal.raise_signal(signal.SIGALRM)
+    return arrival(signal.SIGALRM)
 
 
-def by_ctrl_c() -> None:
+def by_ctrl_c() -> Action:
     """A SIGINT that Python makes a KeyboardInterrupt of."""
-    signal.raise_signal(signal.SIGINT)
+    return arrival(signal.SIGINT)
 
 
-def from_nowhere() -> None:
+def from_nowhere() -> Action:
     """An exception that nothing can hold back, as PyThreadState_SetAsyncExc raises it."""
     raise FromNowhere
+    yield  # a generator: it raises at its point
+
+
+ACTS = [by_ctrl_c, by_alarm, from_nowhere]
 
 
 class Journal:
@@ -86,13 +91,20 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 """Calls after which the next record is the one after the last that was returned."""
 
 
+@pytest.fixture(scope="module")
+def log() -> Log:
+    """Records whose values are their offsets."""
+    log = Log()
+    for _ in range(3000):
+        log.append(10)
+    return log
+
+
 @pytest.fixture
-def broker() -> Iterator[GroupBroker]:
-    """Two partitions with records whose values are their offsets."""
+def broker(log: Log) -> Iterator[GroupBroker]:
+    """Two partitions with the same records."""
     with GroupBroker(2) as broker:
-        for log in broker.logs:
-            for _ in range(3000):
-                log.append(10)
+        broker.logs = [log, log]
         yield broker
 
 
@@ -125,7 +137,7 @@ def reads(consumer: Consumer, journal: Journal) -> None:
         journal.take(consumer.poll(0.5))
 
 
-def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Callable[[], None]) -> tuple[bool, Any]:
+def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Callable[[], Action]) -> tuple[bool, Any]:
     """Return whether the call was interrupted, and its result."""
 
     def alarm(*_: object) -> None:
@@ -134,7 +146,7 @@ def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Ca
     with handler(signal.SIGALRM, alarm), handler(signal.SIGINT, signal.default_int_handler):
         consumer.assignment()  # finds out which signals have handlers
         try:
-            seen, result = at_point(call, point, act)
+            seen, result = at_point(call, point, act())
         except (Interrupted, KeyboardInterrupt, FromNowhere):
             return True, None
         except KafkaError:
@@ -143,13 +155,14 @@ def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Ca
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops some of `from_nowhere`
-@pytest.mark.parametrize("act", [by_ctrl_c, by_alarm, from_nowhere])
+@pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
-def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: Callable[[], None]) -> None:
+def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: Callable[[], Action]) -> None:
     """After a signal handler's exception the consumer reads on; after one from nowhere it does, or says that it was
     interrupted. No record is lost or repeated."""
-    journal, call, point = Journal(), CALLS[name], 1
+    journal, call = Journal(), CALLS[name]
+    remaining = points(3 * list(KINDS).index(kind) + ACTS.index(act))
     going_on = True
     while going_on:
         if name == "rejoin" or act is from_nowhere:
@@ -159,11 +172,11 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
             while going_on:
                 if name == "rejoin":
                     consumer.commit()
+                point = next(remaining)
                 hit, result = interrupted(consumer, lambda: call(consumer), point, act)
                 if isinstance(result, ConsumerRecords):
                     journal.take(result)
                 going_on = hit
-                point += 1 if point < 40 else 7
                 if consumer._guard.step.unfinished:
                     assert act is from_nowhere
                     with pytest.raises(StateError, match="interrupted in the middle of a step"):
@@ -173,4 +186,5 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
                     consumer.subscribe(["t"])
                 consumer.resume(*consumer.paused())
                 reads(consumer, journal)
+    assert point > 10  # there were points
     assert no_thread_left()

@@ -27,6 +27,7 @@ from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
 
 TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
 LIMIT_S = 20
+POLL_S = 0.005  # most of a run is spent in such waits
 RECORDS = 10
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -203,7 +204,7 @@ class World:
             self._call(self._poll)
 
     def _poll(self) -> None:
-        for record in self.consumer.poll(0.02):
+        for record in self.consumer.poll(POLL_S):
             assert b"%d" % record.offset == record.value
             self.read[record.partition].add(record.offset)
 

@@ -18,7 +18,8 @@ from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import SILENCE
-from support.harnesses.interruptions import at_point, handler, no_thread_left, signal_after
+from support.harnesses.fetching import Log
+from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
 
 pytestmark = pytest.mark.network_thread
 
@@ -80,13 +81,20 @@ WAITING: dict[str, Callable[[Consumer], Any]] = {
 """Calls that wait for a response which never comes."""
 
 
+@pytest.fixture(scope="module")
+def log() -> Log:
+    """Records whose values are their offsets."""
+    log = Log()
+    for _ in range(BATCHES):
+        log.append(BATCH)
+    return log
+
+
 @pytest.fixture
-def broker() -> Iterator[GroupBroker]:
-    """Two partitions of as many records, whose values are their offsets."""
+def broker(log: Log) -> Iterator[GroupBroker]:
+    """Two partitions with the same records."""
     with GroupBroker(2) as broker:
-        for log in broker.logs:
-            for _ in range(BATCHES):
-                log.append(BATCH)
+        broker.logs = [log, log]
         yield broker
 
 
@@ -167,7 +175,7 @@ def test_handler_inside_a_call(broker: GroupBroker, kind: str, outer: str, caplo
     caplog.set_level(logging.WARNING)
     call = CALLS[outer]
     with member(broker, kind) as counted:
-        moments, _ = at_point(lambda: quiet(call, counted), 0, lambda: None)
+        moments, _ = at_point(lambda: quiet(call, counted), 0, iter(()))
     left = list(enumerate(CALLS.items()))
     while left:
         with member(broker, kind) as consumer:
@@ -179,11 +187,12 @@ def test_handler_inside_a_call(broker: GroupBroker, kind: str, outer: str, caplo
                     at_point(
                         lambda: quiet(call, consumer),
                         1 + index * moments // len(CALLS),
-                        lambda: signal.raise_signal(signal.SIGUSR1),
+                        arrival(signal.SIGUSR1),
                     )
                     assert time.monotonic() - began < 8, name
                 assert acting.ran <= 1
                 reads_on(consumer)
+    assert moments > 3
     assert no_thread_left()
     assert len(caplog.records) < 5 * len(CALLS), [record.getMessage() for record in caplog.records]
 
@@ -194,11 +203,17 @@ def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
         call(consumer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("outer", WAITING)
-@pytest.mark.parametrize("inner", ["close", "unsubscribe", "commit", "wakeup", "seek"])
+@pytest.mark.parametrize(
+    ("inner", "outer", "kind"),
+    [
+        (inner, outer, kind)
+        for row, inner in enumerate(["close", "unsubscribe", "commit", "wakeup", "seek"])
+        for column, outer in enumerate(WAITING)
+        for kind in one_of(list(KINDS), row + column)
+    ],
+)
 def test_handler_while_a_call_waits(
-    broker: GroupBroker, kind: str, outer: str, inner: str, caplog: pytest.LogCaptureFixture
+    broker: GroupBroker, inner: str, outer: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A handler that uses the consumer while a call waits for the network: it runs at once, and the call ends."""
     caplog.set_level(logging.WARNING)

@@ -27,7 +27,7 @@ from support.fakes.scripted_broker import Received, read_request
 from support.harnesses.fetching import TOPIC_ID
 
 MEMBER_ID_REQUIRED, FENCED_MEMBER_EPOCH = 79, 110
-INTERVAL_MS = 20
+INTERVAL_MS = 5
 
 
 class CoordinatorBroker(GroupBroker):

@@ -18,7 +18,7 @@ from support.fakes.scripted_broker import Received, ScriptedBroker
 from support.harnesses.fetching import TOPIC_ID, Log
 
 EARLIEST = -2  # the timestamp that ListOffsets takes for it
-IDLE_S = 0.01  # how long a fetch waits that finds nothing, in place of what it asks for
+IDLE_S = 0.002  # how long a fetch that finds nothing waits, in place of `max_wait_ms`; meanwhile nothing is served
 
 
 class LogBroker(ScriptedBroker):

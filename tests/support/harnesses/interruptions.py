@@ -1,44 +1,105 @@
-"""Running something in the middle of a call: a signal, or an exception that comes from nowhere."""
+"""Runs something at one chosen point of a call: the handler of a signal, or an exception that no handler raised.
+
+Decides which points there are and which of them a test run tries. What must hold afterwards is each test's own.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-MOMENTS = ("call", "c_return")
-"""The events of `sys.setprofile` after which Python looks for signals: a function begins, a built-in one has ended."""
+import kconsumer
+
+T = TypeVar("T")
+Action = Iterator[object]
+"""What happens at a point: the iterator is exhausted, which may raise."""
+
+LIBRARY = os.path.dirname(kconsumer.__file__)
+EVENTS = ("call", "c_return")
+"""The events of `sys.setprofile` after which Python runs signal handlers: a function of Python was entered, or one of C
+has returned."""
+
+EVERY_POINT = "KCONSUMER_EVERY_POINT"
+DENSE = 40  # the points that every run tries
+STRIDE = 9
 
 
-class Counter:
-    """Counts the moments of a call in library code, and acts at the one that is asked for."""
+def points(number: int, stride: int = STRIDE) -> Iterator[int]:
+    """Yield the points that a test tries: each of the first ones, then one of `stride`.
 
-    def __init__(self, point: int, act: Callable[[], object]) -> None:
-        self.point, self._act = point, act
+    Which one depends on the test's `number` and on the day, so that the tests of a table, and the runs of `stride`
+    days, try all of them. With the environment variable KCONSUMER_EVERY_POINT every run does (tox -e interruptions).
+    """
+    yield from range(1, DENSE + 1)
+    every = EVERY_POINT in os.environ
+    point = DENSE + 1 + (0 if every else (number + date.today().toordinal()) % stride)
+    while True:
+        yield point
+        point += 1 if every else stride
+
+
+def one_of(choices: list[T], number: int) -> list[T]:
+    """Return one of the choices, picked by a number and the day; all of them with KCONSUMER_EVERY_POINT."""
+    if EVERY_POINT in os.environ:
+        return choices
+    return [choices[(number + date.today().toordinal()) % len(choices)]]
+
+
+class Interruption(BaseException):
+    """What `raising` handlers raise; like KeyboardInterrupt no `Exception`."""
+
+
+class Tracer:
+    """Counts the points between `start` and `stop` and acts at the one with the number `point`.
+
+    Points lie in the code of the library, with `everywhere` also in the standard library and in the test.
+    """
+
+    def __init__(self, point: int, action: Action, *, everywhere: bool = False) -> None:
+        self.point, self._action, self._everywhere = point, action, everywhere
         self.seen = 0
+        self._results: list[object] = []
 
-    def __call__(self, frame: FrameType, event: str, _arg: object) -> None:
-        if event in MOMENTS and "kconsumer" in frame.f_code.co_filename and "tests" not in frame.f_code.co_filename:
+    def start(self) -> None:
+        """Count from here on."""
+        sys.setprofile(self._event)
+
+    def stop(self) -> None:
+        """Count no further."""
+        sys.setprofile(None)
+
+    def _event(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event in EVENTS and (self._everywhere or frame.f_code.co_filename.startswith(LIBRARY)):
             self.seen += 1
             if self.seen == self.point:
-                sys.setprofile(None)
-                self._act()
+                # After a call the interpreter checks for signals, and the handler would run here. Unpacking an iterator
+                # of C is no call, so that the handler runs in the code that is traced.
+                self._results = [*self._action]
 
 
-def at_point(call: Callable[[], Any], point: int, act: Callable[[], object]) -> tuple[int, Any]:
-    """Make a call and act at its n-th moment; return how many moments there were until then, and the result."""
-    counter = Counter(point, act)
+def arrival(number: int) -> Action:
+    """Let a signal arrive, whose handler runs where the interpreter next checks for signals."""
+    return map(ctypes.pythonapi.PyErr_SetInterruptEx, [number])
+
+
+def at_point(call: Callable[[], Any], point: int, action: Action) -> tuple[int, Any]:
+    """Make a call and act at its n-th point; return how many points it had, and its result."""
+    tracer = Tracer(point, action)
     try:
-        sys.setprofile(counter)
+        tracer.start()
         result = call()
     finally:
-        sys.setprofile(None)
-    return counter.seen, result
+        tracer.stop()
+    return tracer.seen, result
 
 
 @contextmanager
@@ -49,6 +110,11 @@ def handler(number: int, function: Callable[[int, FrameType | None], object]) ->
         yield
     finally:
         signal.signal(number, before)
+
+
+def raising(_number: int, _frame: FrameType | None) -> None:
+    """Raise Interruption, as the handler of a signal."""
+    raise Interruption
 
 
 @contextmanager
