@@ -1,1 +1,1 @@
-"""Managers of what a group's coordinator answers: membership, heartbeats, commits."""
+"""The requests to a group's coordinator and what follows from them: membership, heartbeats, commits."""

@@ -37,7 +37,7 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 # A broker responds in the order of the requests, and heartbeats use the same connection: behind thousands of
-# asynchronous commits, a heartbeat would be answered too late. Later commits wait and share a request: see
+# asynchronous commits, the response to a heartbeat would come too late. Later commits wait and share a request: see
 # `_waiting_commit`.
 MAX_IN_FLIGHT = 10
 
@@ -246,7 +246,7 @@ class CommitManager:
     def _on_reply(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
         """Finish or retry every commit of a request. `parts`: each commit with the offsets that were sent for it."""
         for commit, _ in parts:
-            commit.mark_answered()
+            commit.response_received()
         if reply.error is not None:
             if reply.error.retriable:
                 self._coordinator.mark_unknown(reply.error, reply.now)

@@ -1,7 +1,8 @@
-"""What an error code in an answer of the group coordinator leads to: one table for each request of a member.
+"""What follows from an error code of the group coordinator: one table for each request of a member.
 
-The tables are Java's (`AbstractCoordinator`, `ConsumerCoordinator`). They decide nothing by themselves: the managers of
-these requests walk them, and know whether the member has moved on since it asked. A code without a row is raised.
+The tables are Java's (`AbstractCoordinator`, `ConsumerCoordinator`). They decide nothing by themselves: the managers
+that send these requests read them, and check whether the member's generation changed since. A code without a row is
+raised.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from kconsumer.error_tables import ErrorAction, ErrorTable
 class GroupErrorAction(ErrorAction):
     """What a member, or a lookup for its group, does about an error code of the coordinator."""
 
-    RETRY = "ask again after the backoff"
-    RETRY_NOW = "ask again at once"
-    COORDINATOR = "look the coordinator up again, then ask it"
-    REJOIN = "the group rebalances: join in at the next poll"
-    RESET = "forget generation and member id, and join anew"
-    RESET_KEEP_ID = "forget the generation, and join anew with the member id"
+    RETRY = "retry after the backoff"
+    RETRY_NOW = "retry at once"
+    COORDINATOR = "look the coordinator up again, then retry"
+    REJOIN = "the group rebalances: join again with the next poll"
+    RESET = "forget generation and member id, and join again"
+    RESET_KEEP_ID = "forget the generation, and join again with the member id"
     ADOPT_ID = "join again with the member id that came with the error (KIP-394)"
     FENCED = "raise FencedInstanceIdError: another consumer has this group_instance_id"
     TOPIC_AUTHORIZATION = "raise TopicAuthorizationError with all topics concerned"
-    NOT_A_MEMBER = "raise CommitFailedError: the next heartbeat will say what became of us (KIP-848)"
-    STALE_EPOCH = "the member epoch moved on: what the consumer itself asked is asked again, a caller's commit raised"
-    LOG = "log it: the member is gone either way"
+    NOT_A_MEMBER = "raise CommitFailedError: the next heartbeat learns what became of the member (KIP-848)"
+    STALE_EPOCH = (
+        "the member epoch changed: retry what the consumer itself requested, raise the error of a caller's commit"
+    )
+    LOG = "log it: the member has left in any case"
     RAISE = "raise"
 
 
@@ -121,7 +124,7 @@ COMMIT_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Of a member of KIP-848: what became of it is told by its heartbeats, so no commit changes the membership.
+# Of a member of the consumer protocol: its heartbeats learn what became of it, so no commit changes the membership.
 CONSUMER_COMMIT_ACTIONS: Table = ErrorTable(
     {
         Errors.UNKNOWN_TOPIC_OR_PARTITION: RETRY,
@@ -140,7 +143,7 @@ CONSUMER_COMMIT_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Of a partition. OffsetFetch v1 has no code of the group and tells the coordinator's trouble here.
+# Of a partition. OffsetFetch v1 has no error code of the group and reports errors of the coordinator here.
 OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     {
         Errors.UNKNOWN_TOPIC_OR_PARTITION: RAISE,

@@ -1,7 +1,7 @@
-"""Which broker coordinates the group.
+"""FindCoordinator: which broker coordinates the group.
 
-Decides when to ask (while someone wants to know, and after the coordinator was lost) and what an answer
-means. It does not decide when a coordinator is lost: the managers that talk to it call `mark_unknown`.
+Decides when to send the request (while a manager needs the coordinator and it is unknown) and what a response means. It
+does not decide when a coordinator is lost: the managers that send requests to it call `mark_unknown`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,15 @@ _log = get_logger(__name__)
 
 
 class CoordinatorManager:
-    """Finds the coordinator of one group (Java `CoordinatorRequestManager`).
-
-    Set `lookup_requested` while the coordinator is needed; nothing is asked otherwise. `on_found` listeners run with
-    `now` when a coordinator was found. `last_error` is that of the last lookup, None once one succeeds;
-    `lost_because` says why the coordinator is being looked up again.
-    """
+    """Finds the coordinator of one group (Java's `CoordinatorRequestManager`)."""
 
     def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
-        self.lookup_requested = False  # nothing is requested otherwise
+        self.lookup_requested = False  # without it, no FindCoordinator is sent
         self.coordinator: Node | None = None
-        self.on_found: list[Callable[[float], None]] = []
-        self.last_error: KafkaError | None = None
-        self.lost_because = ""
-        self.unknown_since: float | None = None
+        self.on_found: list[Callable[[float], None]] = []  # called with `now` when the coordinator was found
+        self.last_error: KafkaError | None = None  # of the last lookup; None after one that succeeded
+        self.lost_because = ""  # why the coordinator is looked up again
+        self.unknown_since: float | None = None  # ms
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
@@ -50,12 +45,15 @@ class CoordinatorManager:
 
     @property
     def connection_id(self) -> str | None:
-        """The connection id of the coordinator: one of its own, so that a long fetch cannot delay
-        heartbeats."""
+        """The id of the connection to the coordinator, or None while it is unknown.
+
+        The coordinator has a connection of its own, so that a long fetch from the same broker does not delay
+        heartbeats.
+        """
         return None if self.coordinator is None else f"+{self.coordinator.id}"
 
     def describe(self) -> str:
-        """The coordinator in words, or why it is not known, for error messages."""
+        """Returns the coordinator, or why it is unknown, for error messages."""
         if self.coordinator is not None:
             return str(self.coordinator)
         reason = self.last_error or self.lost_because
@@ -66,7 +64,7 @@ class CoordinatorManager:
         self.lookup_requested = needed
 
     def poll(self, now: float) -> PollResult:
-        """What to send at `now` (ms)."""
+        """Returns the FindCoordinator request if one is due."""
         lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return PollResult(disconnect=lost)
@@ -80,10 +78,11 @@ class CoordinatorManager:
         return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=lost)
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
-        """The coordinator is gone or is another one; `reason` is kept for `describe`.
+        """Look for the coordinator again: it does not respond, or is another broker now.
 
-        Its connection is closed with the next `poll`. Else a heartbeat without an answer would be waited for until
-        `request_timeout_ms`, also after the coordinator was found again, and would then count against the new one.
+        The next `poll` closes its connection. Otherwise the manager would wait for a heartbeat without a response until
+        `request_timeout_ms`, also after the coordinator was found again, and its timeout would count against the new
+        coordinator.
         """
         self.lost_because = str(reason)
         if self.coordinator is not None:
@@ -93,7 +92,7 @@ class CoordinatorManager:
             self.unknown_since = now
 
     def take_error(self) -> KafkaError | None:
-        """An error for the user's next call, once. Looking up goes on, after a backoff."""
+        """Returns the error that the user's next call must raise, once. The lookup continues after a backoff."""
         error, self._fatal = self._fatal, None
         return error
 
@@ -102,25 +101,25 @@ class CoordinatorManager:
         if reply.error is not None:
             self._failed(reply.error, reply.now, final=not reply.error.retriable)
             return
-        answer = self._own_row(reply)
-        if answer is None:
-            error: KafkaError = ProtocolError(f"the answer about the coordinator does not name group {self._group_id}")
+        found = self._own_row(reply)
+        if found is None:
+            error: KafkaError = ProtocolError(f"the FindCoordinator response does not name group {self._group_id}")
             self._failed(error, reply.now, final=True)
-        elif answer.error_code:
+        elif found.error_code:
             about = f"coordinator of group {self._group_id}"
-            told = f"{about}: {answer.error_message}" if answer.error_message else about
-            error = error_for(answer.error_code, told, operation="Describe")
-            final = FIND_COORDINATOR_ACTIONS[answer.error_code] is GroupErrorAction.RAISE
+            message = f"{about}: {found.error_message}" if found.error_message else about
+            error = error_for(found.error_code, message, operation="Describe")
+            final = FIND_COORDINATOR_ACTIONS[found.error_code] is GroupErrorAction.RAISE
             self._failed(error, reply.now, final=final)
         else:
-            self._found(Node(answer.node_id, answer.host, answer.port), reply.now)
+            self._found(Node(found.node_id, found.host, found.port), reply.now)
 
     def _own_row(self, reply: Reply) -> FindCoordinatorResponse | Coordinator | None:
         if reply.version < MIN_BATCHED_VERSION:
             old: FindCoordinatorResponse = reply.message
             return old
-        message: FindCoordinatorResponse = reply.message
-        return next((c for c in message.coordinators if c.key == self._group_id), None)
+        batched: FindCoordinatorResponse = reply.message
+        return next((c for c in batched.coordinators if c.key == self._group_id), None)
 
     def _found(self, node: Node, now: float) -> None:
         self.coordinator = node
@@ -129,7 +128,7 @@ class CoordinatorManager:
         self.lost_because = ""
         _log.info("found coordinator %s of group %s", node, self._group_id)
         self._backoff.reset()
-        # A broker that names itself and then refuses would otherwise be asked without pause.
+        # A broker that names itself as the coordinator and then refuses would otherwise be requested without pause.
         self._quiet_until = now + self._retry_backoff_ms
         for listener in self.on_found:
             listener(now)

@@ -1,7 +1,7 @@
-"""What both group protocols have in common: callbacks that are due, taking an assignment over, the caller's poll timer.
+"""What both group protocols have in common: due callbacks, a new assignment, the timer of the poll interval.
 
-What a rebalance consists of is each protocol's own: `classic.py` and `epochs.py`; so are its heartbeats: `heartbeat.py`
-and `epoch_heartbeat.py`.
+Which steps a rebalance has, and when heartbeats are sent, is decided by each protocol in `manager.py` and
+`heartbeat.py` of `classic_protocol` and `consumer_protocol`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ M = TypeVar("M", bound="Member | ConsumerMember")
 
 
 class Membership(ABC, Generic[M]):
-    """One member's part in its group's rebalances."""
+    """Takes part in the rebalances of a group for one member."""
 
     def __init__(
         self,
@@ -60,41 +60,41 @@ class Membership(ABC, Generic[M]):
         self._matched_pattern: re.Pattern[str] | None = None
         self._refresh: Promise[None] | None = None  # metadata that the next step needs
 
-    # --- what the engine asks --------------------------------------------------------------------------------------
+    # --- what the engine calls -------------------------------------------------------------------------------------
 
     @property
     def due_callback(self) -> RebalanceCallback | None:
-        """The listener call to run now, before anything else can go on."""
+        """The listener call that the rebalance waits for, or None."""
         return self._steps.due_callback
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """The listener is about to be called."""
+        """Note that the listener is called next."""
 
     @abstractmethod
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """The callback returned or raised."""
+        """Continue after a callback. `error`: what it raised."""
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether the member is stable with nothing to do: `poll` need not be called for its sake."""
+        """True if the member has nothing to do, so that `poll` need not be called for it."""
 
     @abstractmethod
     def take_error(self) -> KafkaError | None:
-        """An error of the membership that `poll` must raise."""
+        """Returns the error of the membership that the consumer's `poll` must raise, or None."""
 
     def group_metadata(self) -> GroupMetadata:
-        """Group id, generation (or member epoch) and member id as a transactional producer needs them."""
+        """Returns the group id, generation (or member epoch) and member id for a transactional producer."""
         g = self._member.generation
         return GroupMetadata(self._member.group_id, g.id, g.member_id, self._member.group_instance_id)
 
     @abstractmethod
     def poll(self, now: float) -> PollResult:
-        """The caller polls: take the rebalance as far as it goes without waiting."""
+        """Continue the rebalance as far as possible without waiting. Called only while the user's `poll` runs."""
 
     @abstractmethod
     def leave_callback(self) -> RebalanceCallback | None:
-        """The callback to run before leaving: lost when ownership is already gone, else revoked."""
+        """Returns the callback to run before leaving: on_lost if the partitions are no longer owned, else on_revoke."""
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
         """Returns the request that a member owes the group before `leave`, if it stays. The response is ignored."""
@@ -102,15 +102,15 @@ class Membership(ABC, Generic[M]):
 
     @abstractmethod
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Drop the assignment; the request that leaves, if the coordinator should know.
+        """Drop the assignment. Returns the request that leaves the group, or None if none must be sent.
 
-        `leave_group` None: dynamic members leave, static ones keep their place for when they are back.
+        `leave_group` None: dynamic members leave; static members stay in the group, for their successors.
         """
 
     # --- what rebalances are made of -------------------------------------------------------------------------------
 
     def _pattern_matched(self) -> bool:
-        """Whether the client's pattern, if there is one, was matched against all topics of the cluster."""
+        """Returns True if the client's pattern, if there is one, was matched against all topics of the cluster."""
         pattern = self._subscription.pattern
         if pattern is self._matched_pattern:
             return True
@@ -122,7 +122,7 @@ class Membership(ABC, Generic[M]):
     def _commit_first(self, now: float) -> None:
         """Let all queued steps wait for a commit of what was consumed: the next owner starts from it.
 
-        Only for a step that runs inside the caller's poll: there everything that was returned counts as processed.
+        Only for steps that run inside the user's `poll`: there all records that were returned count as processed.
         """
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
@@ -135,26 +135,26 @@ class Membership(ABC, Generic[M]):
     def _apply_assignment(
         self, partitions: Collection[TopicPartition], added: Iterable[TopicPartition], now: float
     ) -> None:
-        """Own these from now on; what is new is not fetched before the listener knows of it."""
+        """Own these partitions from now on. Added ones are not fetched before on_assign has returned."""
         self._subscription.assign_from_group(partitions)
         self._subscription.mark_awaiting_callback(added)
         self._commits.reset_auto_commit(now)
 
     def _on_assigned_done(self, added: Iterable[TopicPartition]) -> None:
-        """The listener knows of these: they may be fetched."""
+        """Let the added partitions be fetched: on_assign was called with them."""
         self._subscription.mark_awaiting_callback(added, awaiting=False)
         owned = ", ".join(map(str, sorted(self._subscription.assigned())))
         log.info("group %s: assigned %s", self._member.group_id, owned or "none")
 
     def _leave_callback_for(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:
-        """The callback for leaving with these."""
+        """Returns the callback for leaving with these partitions, or None if there are none."""
         if not owned or not self._subscription.is_group_managed:
             return None
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, tuple(sorted(owned)))
 
 
 class AbstractHeartbeatManager(ABC, Generic[M]):
-    """Keeps a member alive at its coordinator, and has it leave when the caller does not poll any more."""
+    """Keeps a member alive at its coordinator, and leaves the group when the user does not poll any more."""
 
     def __init__(
         self,
@@ -176,31 +176,31 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
     @property
     @abstractmethod
     def in_flight(self) -> bool:
-        """Whether an answer is awaited."""
+        """True while a heartbeat has no response yet."""
 
     def take_error(self) -> KafkaError | None:
-        """An answer that the caller's next call must raise; given once."""
+        """Returns the error that the user's next call must raise, once."""
         error, self._error = self._error, None
         return error
 
     def poll_started(self, now: float) -> None:
-        """The caller polls: it is alive."""
+        """Restart the poll interval: the user called `poll`."""
         self._poll_deadline = now + self._config.max_poll_interval_ms
 
     @abstractmethod
     def reset_session_timer(self, now: float) -> None:
-        """The coordinator was found, or answered."""
+        """Restart the session timeout: the coordinator was found, or responded."""
 
     @abstractmethod
     def time_to_next_ms(self, now: float) -> float:
-        """How long (ms) until `poll` has something to do."""
+        """Returns the time (ms) until `poll` has something to do."""
 
     @abstractmethod
     def poll(self, now: float) -> PollResult:
-        """A heartbeat when one is due."""
+        """Returns a heartbeat if one is due."""
 
     def _on_poll_interval_exceeded(self) -> None:
-        """The caller has not polled for too long; told once."""
+        """Warn, once, that the user did not poll for `max_poll_interval_ms`."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
             " max_poll_records if processing takes longer than that",
@@ -210,6 +210,6 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         self._poll_deadline = FOREVER
 
     def _retry(self, now: float) -> None:
-        """The next heartbeat leaves after the backoff, not after the interval."""
+        """Send the next heartbeat after the backoff, not after the interval."""
         self._backoff.failed(now)
         self._next_heartbeat = now

@@ -1,5 +1,7 @@
-"""The `consumer-coordinator-metrics` group: heartbeats, rebalances, callbacks and commits (Java `AbstractCoordinator`,
-`ConsumerCoordinator`). Recorded once per answer and per rebalance.
+"""The `consumer-coordinator-metrics` group: heartbeats, rebalances, callbacks and commits.
+
+The names are those of Java's `AbstractCoordinator` and `ConsumerCoordinator`. Values are recorded once per response and
+per rebalance.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from kconsumer.metrics.registry import Metrics, Row, Stat
 GROUP = "consumer-coordinator-metrics"
 
 HEARTBEAT: tuple[Row, ...] = (
-    ("heartbeat-response-time-max", Stat.MAX, "Longest time from a heartbeat to its answer, ms"),
-    ("heartbeat-rate", Stat.COUNT_RATE, "Answered heartbeats per second"),
-    ("heartbeat-total", Stat.COUNT, "Answered heartbeats"),
+    ("heartbeat-response-time-max", Stat.MAX, "Longest time from a heartbeat to its response, ms"),
+    ("heartbeat-rate", Stat.COUNT_RATE, "Heartbeat responses per second"),
+    ("heartbeat-total", Stat.COUNT, "Heartbeat responses"),
 )
 JOIN: tuple[Row, ...] = (
     ("join-time-avg", Stat.AVG, "Mean time of a JoinGroup, ms"),
@@ -39,16 +41,16 @@ FAILED_REBALANCE: tuple[Row, ...] = (
     ("failed-rebalance-rate-per-hour", Stat.COUNT_PER_HOUR, "Tries to rebalance that failed, per hour"),
 )
 COMMIT: tuple[Row, ...] = (
-    ("commit-latency-avg", Stat.AVG, "Mean time from a commit to its answer, ms"),
-    ("commit-latency-max", Stat.MAX, "Longest time from a commit to its answer, ms"),
-    ("commit-rate", Stat.COUNT_RATE, "Answered commits per second"),
-    ("commit-total", Stat.COUNT, "Answered commits"),
+    ("commit-latency-avg", Stat.AVG, "Mean time from a commit to its response, ms"),
+    ("commit-latency-max", Stat.MAX, "Longest time from a commit to its response, ms"),
+    ("commit-rate", Stat.COUNT_RATE, "Commit responses per second"),
+    ("commit-total", Stat.COUNT, "Commit responses"),
 )
 CALLBACKS = ("assigned", "revoked", "lost")
 
 
 def callback_rows(kind: str) -> tuple[Row, ...]:
-    """The rows of one kind of rebalance callback."""
+    """Returns the rows of one kind of rebalance callback."""
     return (
         (f"partition-{kind}-latency-avg", Stat.AVG, f"Mean time the listener took for {kind} partitions, ms"),
         (f"partition-{kind}-latency-max", Stat.MAX, f"Longest time the listener took for {kind} partitions, ms"),
@@ -56,7 +58,7 @@ def callback_rows(kind: str) -> tuple[Row, ...]:
 
 
 class GroupMetrics:
-    """What happens between one member and its coordinator. All times are ms."""
+    """Records what happens between one member and its coordinator. All times are in ms."""
 
     def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
         """`joins`: the group protocol has JoinGroup and SyncGroup. The consumer protocol has not."""
@@ -75,56 +77,56 @@ class GroupMetrics:
         metrics.seconds_since(name, lambda: self._rebalance_ended)
 
     def watch_assignment(self, assigned: Callable[[], Sized]) -> None:
-        """Show how many partitions `assigned()` has."""
+        """Add the gauge of assigned partitions."""
         name = self._metrics.name("assigned-partitions", GROUP, "Partitions assigned now")
         self._metrics.gauge(name, lambda _now: float(len(assigned())))
 
     def heartbeat_sent(self, now: float) -> None:
-        """A heartbeat is on its way."""
+        """Record that a heartbeat was sent."""
         self._heartbeat_at = now
 
     def on_heartbeat_response(self, latency_ms: float, now: float) -> None:
-        """The coordinator answered a heartbeat, whatever it said."""
+        """Record the response to a heartbeat, also one with an error code."""
         self._heartbeat.record(latency_ms, now)
 
     def join_sent(self, now: float) -> None:
-        """A JoinGroup is on its way: a rebalance begins, unless an earlier try of it failed."""
+        """Record that a JoinGroup was sent: a rebalance begins, unless this retries one that failed."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 
     def joined(self, latency_ms: float, now: float) -> None:
-        """A JoinGroup succeeded."""
+        """Record that a JoinGroup succeeded."""
         self._join.record(latency_ms, now)
 
     def synced(self, latency_ms: float, now: float) -> None:
-        """A SyncGroup brought an assignment: the rebalance is over."""
+        """Record that a SyncGroup response brought an assignment, which ends the rebalance."""
         self._sync.record(latency_ms, now)
         self.rebalanced(now)
 
     def rebalance_began(self, now: float) -> None:
-        """The coordinator wants something else to be owned (KIP-848)."""
+        """Record that the coordinator sent another target assignment (KIP-848)."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 
     def rebalanced(self, now: float) -> None:
-        """What is assigned is owned."""
+        """Record that the member owns what is assigned."""
         if self._rebalance_began is not None:
             self._rebalance.record(now - self._rebalance_began, now)
         self._rebalance_began, self._rebalance_ended = None, now
 
     def rebalance_failed(self, now: float) -> None:
-        """A JoinGroup or SyncGroup failed, or the assignor did. An answer that only hands out a member id (KIP-394) is
-        none, unlike in Java."""
+        """Record that a JoinGroup, a SyncGroup or the assignor failed. Unlike in Java, a response that requires a
+        member id (KIP-394) is no failure."""
         self._failed.record(1, now)
 
     def left(self) -> None:
-        """The member left: a rebalance under way will not end."""
+        """Record that the member left, which cancels its rebalance."""
         self._rebalance_began = None
 
     def callback_ran(self, kind: str, latency_ms: float, now: float) -> None:
-        """The user's listener was called with partitions assigned, revoked or lost."""
+        """Record the time of a listener call with partitions assigned, revoked or lost."""
         self._callbacks[kind].record(latency_ms, now)
 
     def on_commit_response(self, latency_ms: float, now: float) -> None:
-        """The coordinator answered an OffsetCommit, whatever it said."""
+        """Record the response to an OffsetCommit, also one with error codes."""
         self._commit.record(latency_ms, now)

@@ -65,7 +65,7 @@ class OffsetFetches:
         )
 
     def _on_reply(self, fetch: PendingOffsetFetch, ids: Ids, reply: Reply) -> None:
-        fetch.mark_answered()
+        fetch.response_received()
         if reply.error is not None:
             if reply.error.retriable:
                 self._coordinator.mark_unknown(reply.error, reply.now)

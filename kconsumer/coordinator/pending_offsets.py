@@ -40,7 +40,7 @@ class PendingRequest:
         """Note that the request was sent."""
         self.in_flight = self.tried = True
 
-    def mark_answered(self) -> None:
+    def response_received(self) -> None:
         """Note that the request has a response, or failed."""
         self.in_flight = False
 

@@ -1,7 +1,7 @@
 """The steps of a rebalance around its requests: listener calls, and what must happen between them, in order.
 
-Decides only the order: a step waits for the one before it, and all wait for the commit that is awaited. What the steps
-are is `classic.py`'s business; the listener calls are run by the engine, on the caller's thread.
+Decides only the order: a step waits for the one before it, and all wait for the commit before a rebalance. The steps
+come from the membership managers of both protocols; the engine runs the listener calls, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kconsumer.types import TopicPartition
 
 
 class CallbackKind(enum.Enum):
-    """Which of the listener's methods."""
+    """The method of the listener."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -26,50 +26,50 @@ class CallbackKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RebalanceCallback:
-    """A listener call that is due; `partitions` sorted by topic and partition."""
+    """A call of the listener."""
 
     kind: CallbackKind
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[TopicPartition, ...]  # sorted by topic and partition
 
 
 Step = RebalanceCallback | Callable[[float], None]
 
 
 class RebalanceSteps:
-    """A queue of steps. `commit` is the commit that they wait for, if any."""
+    """A queue of steps."""
 
     __slots__ = ("_queue", "commit")
 
     def __init__(self) -> None:
         self._queue: deque[Step] = deque()
-        self.commit: Promise[Offsets] | None = None
+        self.commit: Promise[Offsets] | None = None  # all steps wait for it
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
     @property
     def due_callback(self) -> RebalanceCallback | None:
-        """The listener call to run now, before anything else can go on."""
+        """The listener call that is the next step, or None."""
         if self._queue and isinstance(self._queue[0], RebalanceCallback):
             return self._queue[0]
         return None
 
     def add(self, step: Step) -> None:
-        """After all others."""
+        """Append a step."""
         self._queue.append(step)
 
     def add_next(self, step: Step) -> None:
-        """Before all others: called by a step, for what must follow it at once."""
+        """Insert a step before all others. A step calls this for what must follow it at once."""
         self._queue.appendleft(step)
 
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
-        """The callback returned or raised; either way the rebalance goes on."""
+        """Continue after a callback, whether it returned or raised."""
         if self._queue and self._queue[0] is callback:
             self._queue.popleft()
             self.advance(now)
 
     def advance(self, now: float) -> None:
-        """Run the steps that are not callbacks; stop at a callback or while a commit is awaited."""
+        """Run steps up to the next callback, or until one has to wait for the commit."""
         while self._queue and not isinstance(self._queue[0], RebalanceCallback):
             if self.commit is not None and not self.commit.done:
                 return
@@ -87,6 +87,6 @@ class RebalanceSteps:
         return commit
 
     def clear(self) -> None:
-        """Forget them all, and the commit."""
+        """Drop all steps and the commit."""
         self._queue.clear()
         self.commit = None
