@@ -13,7 +13,8 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net.client import NetworkClient
-from kconsumer.net.messages import ClientRequest, ClientResponse, broker_id
+from kconsumer.net.describe import broker_id
+from kconsumer.net.requests import ClientRequest, ClientResponse
 
 log = get_logger(__name__)
 

@@ -31,7 +31,7 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.managers import RequestManager, UnsentRequest
-from kconsumer.net.messages import ClientResponse
+from kconsumer.net.requests import ClientResponse
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)

@@ -101,6 +101,11 @@ class BackgroundExecutor:
                     self._fail_all(error)
         return errand
 
+    def acknowledge(self) -> None:
+        """Clear `completed_tasks`. Must be called before the search for completed tasks: one that completes during the
+        search sets it again."""
+        self.completed_tasks = False
+
     def close(self) -> None:
         """Begin nothing more; what is under way ends unheard. Takes no lock: a forked child may call it."""
         self._closed = True

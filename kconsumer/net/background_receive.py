@@ -1,74 +1,108 @@
-"""Large answers, received on a thread of the system while the caller reads the records before them.
+"""Large responses, received on a thread that needs no GIL while the caller processes the records before them.
 
-Decides whether the Receiver may have a socket, and gives it one. While it has it (`link.receive_job`), nobody else
-reads there; what it took is accounted for by the ConnectionLoop.
+Decides whether the receiver may have a connection's socket, and gives it one. While it has it, nothing else reads that
+socket. What the received bytes mean is decided by the connection; see `NodeConnection.on_background_data`.
 """
 
 from __future__ import annotations
 
+import selectors
+
 from kconsumer._core.receiver import Receiver
 from kconsumer.deferred_calls import get_logger
-from kconsumer.net.connection import Connection
 from kconsumer.net.interest import READ, SelectorInterest
-from kconsumer.net.node import NodeConnection
-from kconsumer.net.states import ConnectionState
-
-# Larger frames are received beside. The sockets hold about as much as this (of the broker's send buffer, 100 KiB by
-# default, the system makes the double); then the broker waits until somebody receives.
-MIN_BACKGROUND_BYTES = 1 << 18
+from kconsumer.net.node import MIN_BACKGROUND_BYTES, READY, NodeConnection, ReceivedBytes
 
 log = get_logger("kconsumer.net")
 
 
 class BackgroundReceiver:
-    """The Receiver and the sockets that it has. The selector reports `receiver` when there is something to `take`."""
+    """The receiver and the sockets that it reads. The selector reports `receiver` when there is something to `take`."""
 
-    def __init__(self, watch: SelectorInterest) -> None:
+    def __init__(self, interest: SelectorInterest) -> None:
         self.receiver = Receiver()
-        self._interest = watch
+        self.jobs: dict[NodeConnection, int] = {}  # the receiver's job by the node whose socket it reads
+        self._interest = interest
+        self._registered_with: selectors.BaseSelector | None = None  # the selector that reports `receiver`
+        self._filled: dict[int, int] = {}  # bytes received by each job, when it was checked last
 
-    def start_prefetch(self, link: NodeConnection, connection: Connection) -> bool:
-        """Have the next answer received if it will be large: nobody else looks at the socket while the caller is busy
-        with the records of the answer before. False if that was begun and cannot be."""
-        if link.receive_job is None and connection.has_in_flight and connection.state is ConnectionState.READY:
+    def start_prefetch(self, node: NodeConnection) -> None:
+        """Start to receive the next response if it is expected to be large: the caller processes the records of the
+        response before, and does not poll meanwhile."""
+        connection = node.connection
+        if connection is not None and node not in self.jobs and connection.has_in_flight and connection.state is READY:
             view = connection.prefetch_view(MIN_BACKGROUND_BYTES)
-            return view is None or self.start(link, view, framed=True)
+            if view is not None and not self._start(node, view, framed=True):
+                connection.cancel_prefetch()
+
+    def receive_rest(self, node: NodeConnection, view: memoryview) -> bool:
+        """Start to receive the rest of a frame into the view. Returns False if that is not possible."""
+        if not self._start(node, view, framed=False):
+            return False
+        self._interest.update_connected(node, reads=False)
         return True
 
-    def start(self, link: NodeConnection, view: memoryview, *, framed: bool) -> bool:
-        """Have the view filled; False if it cannot be."""
-        transport, selector = link.transport, self._interest.selector
+    def _start(self, node: NodeConnection, view: memoryview, *, framed: bool) -> bool:
+        transport, selector = node.transport, self._interest.selector
         if transport is None or selector is None or not transport.plain:
             return False
         try:
-            if self.receiver.fileno() not in selector.get_map():
-                selector.register(self.receiver.fileno(), READ, self.receiver)
-            link.prefetched = 0
-            link.receive_job = self.receiver.begin(transport.fileno(), view, link, framed)
-        except OSError as error:  # no thread, or no descriptors: it goes without
-            log.debug("large answers are not received in the background: %s", error)
+            if selector is not self._registered_with:
+                if self.receiver.fileno() not in selector.get_map():
+                    selector.register(self.receiver.fileno(), READ, self.receiver)
+                self._registered_with = selector
+            job = self.receiver.begin(transport.fileno(), view, node, framed)
+            if job is not None:
+                self.jobs[node] = job
+        except OSError as error:  # no thread or no descriptor is available
+            log.debug("large responses are not received in the background: %s", error)
         except BaseException:
-            # If it came between `start` and the assignment, nobody would cancel the job before the socket is closed,
-            # and the Receiver would go on with whatever has its descriptor then.
+            # If the exception came between `begin` and the assignment, the job would not be cancelled before the socket
+            # is closed. The receiver would then read from whatever has its descriptor next.
             for job, owner in self.receiver.held().items():
-                if owner is link:
+                if owner is node:
                     self.receiver.cancel(job)
             raise
-        return link.receive_job is not None
+        return node in self.jobs
 
-    def progressed(self, link: NodeConnection) -> bool:
-        """Returns True if the Receiver has got bytes for this link since the last call."""
-        if link.receive_job is None:
+    def take(self) -> tuple[NodeConnection, ReceivedBytes] | None:
+        """Returns the next node whose job has ended, and the bytes received; None if there is none. The socket is read
+        by `poll` again."""
+        taken = self.receiver.take()
+        if taken is None:
+            return None
+        node: NodeConnection = taken[0]
+        if node in self.jobs:
+            del self.jobs[node]
+        return node, taken[1:]
+
+    def find_lost_jobs(self) -> list[NodeConnection]:
+        """Returns the nodes whose job is not the receiver's, or the other way round, and corrects `jobs`. An exception
+        came between a method of the receiver and the line that notes the job: either bytes are lost, or two would read
+        the same socket."""
+        held: dict[NodeConnection, int] = {node: job for job, node in self.receiver.held().items()}
+        lost = [node for node in {**self.jobs, **held} if self.jobs.get(node) != held.get(node)]
+        self.jobs = held
+        return lost
+
+    def progressed(self, node: NodeConnection) -> bool:
+        """Returns whether the receiver has received bytes for this node since the last call."""
+        job = self.jobs.get(node)
+        if job is None:
             return False
-        before, link.prefetched = link.prefetched, self.receiver.filled(link.receive_job)
-        return link.prefetched > before
+        alive = self.jobs.values()
+        self._filled = {each: filled for each, filled in self._filled.items() if each in alive}
+        before, self._filled[job] = self._filled.get(job, 0), self.receiver.filled(job)
+        return self._filled[job] > before
 
-    def cancel(self, link: NodeConnection) -> None:
-        """Take the socket back."""
-        if link.receive_job is not None:
-            self.receiver.cancel(link.receive_job)
-            link.receive_job = None
+    def cancel(self, node: NodeConnection) -> None:
+        """Stop reading a node's socket."""
+        job = self.jobs.get(node)
+        if job is not None:
+            self.receiver.cancel(job)
+            self.jobs.pop(node, None)
 
     def close(self) -> None:
-        """End the thread; before the descriptors that it receives from are closed."""
+        """End the thread. Must be called before the sockets that it reads are closed."""
         self.receiver.close()
+        self.jobs.clear()

@@ -34,8 +34,8 @@ from kconsumer.errors import (
     ProtocolError,
     error_for,
 )
-from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
+from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
 from kconsumer.schema import API_VERSIONS
@@ -93,13 +93,13 @@ class Connection:
         request_timeout_ms: float,
         api_versions_fields: Mapping[str, Any],
         max_frame_bytes: int = 1 << 30,
-        new_login: NewAuthenticator | None = None,
+        new_authenticator: NewAuthenticator | None = None,
         rng: random.Random | None = None,
         probe: Probe | None = None,
         security_protocol: str = "PLAINTEXT",
     ) -> None:
         """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent).
-        `new_login` makes a login of this connection, if it needs one. `probe`: what to ask in place of all else."""
+        `new_authenticator` makes the SaslAuthenticator, if there is one. `probe`: what to ask in place of all else."""
         self.name = name
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
@@ -114,10 +114,10 @@ class Connection:
         self._frames = FrameBuffer(max_frame_bytes)
         self._preamble: bytearray | None = bytearray()
         self._in_flight: deque[InFlight] = deque()
-        self._outgoing: deque[memoryview] = deque()
+        self.outgoing: deque[memoryview] = deque()  # parts yet to be written, in order; `sent` notes progress
         self._next_correlation_id = 0
         self._next_login_id = _LOGIN_CORRELATION_IDS
-        self._new_authenticator = new_login
+        self._new_authenticator = new_authenticator
         self._rng = rng or random.Random()
         self._authenticator: SaslAuthenticator | None = None  # that is under way
         self._reauth_at = float("inf")
@@ -159,7 +159,7 @@ class Connection:
     def __repr__(self) -> str:
         return (
             f"<Connection to {self.name}: {self.state.value}, {len(self._in_flight)} in flight, "
-            f"{sum(map(len, self._outgoing))} bytes to send, {self._frames.pending} received>"
+            f"{sum(map(len, self.outgoing))} bytes to send, {self._frames.pending} received>"
         )
 
     # --- outgoing ---
@@ -188,19 +188,14 @@ class Connection:
         version = self.negotiated(api, request.min_version, request.max_version)
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
 
-    @property
-    def outgoing(self) -> deque[memoryview]:
-        """Pieces yet to be written, in order; report progress through `sent`."""
-        return self._outgoing
-
     def sent(self, count: int) -> int:
         """`count` bytes of the first outgoing piece were taken by the transport. If they end a request, its size, else
         0."""
-        first = self._outgoing[0]
+        first = self.outgoing[0]
         if count < len(first):
-            self._outgoing[0] = first[count:]
+            self.outgoing[0] = first[count:]
             return 0
-        self._outgoing.popleft()
+        self.outgoing.popleft()
         return memoryview(first.obj).nbytes
 
     def _enqueue(
@@ -231,7 +226,7 @@ class Connection:
         self._in_flight.append(entry)
         if entry.deadline < self.next_deadline:
             self.next_deadline = entry.deadline
-        self._outgoing.append(memoryview(data))
+        self.outgoing.append(memoryview(data))
 
     # --- incoming ---
 
@@ -256,6 +251,10 @@ class Connection:
         except ProtocolError as error:
             raise self._too_large(error) from error
         return self._handle_frames(frames, now, responses)
+
+    def cancel_prefetch(self) -> None:
+        """Note that nothing will be put into `prefetch_view()`: the bytes belong in `recv_view()` again."""
+        self._frames.received_ahead(b"", 0)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
         """Nothing was allocated for the size that a broker announced."""
@@ -302,6 +301,11 @@ class Connection:
         if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
             self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
 
+    def take_throttle(self) -> int:
+        """Returns for how long (ms) the broker has asked to be sent nothing since the last call."""
+        taken, self.throttle_ms = self.throttle_ms, 0
+        return taken
+
     def _pop(self) -> None:
         """Take the oldest request out of flight."""
         deadline = self._in_flight.popleft().deadline
@@ -321,10 +325,10 @@ class Connection:
 
     # --- login ---
 
-    def _authenticate(self, new_login: NewAuthenticator, now: float) -> None:
+    def _authenticate(self, new_authenticator: NewAuthenticator, now: float) -> None:
         """Begin. Raises AuthenticationError if it cannot even begin."""
         self._auth_began = now
-        self._authenticator = new_login(self)
+        self._authenticator = new_authenticator(self)
         self._authenticator.start(now)
         self._find_deadline()
 
@@ -482,7 +486,7 @@ class Connection:
             if entry.request is not None
         ]
         self._in_flight.clear()
-        self._outgoing.clear()
+        self.outgoing.clear()
         self._authenticator = None
         self.next_deadline = float("inf")
         return failed

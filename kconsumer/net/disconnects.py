@@ -1,6 +1,6 @@
-"""What it means that a connection was closed: in words, and whether the next attempt is a probe that shows why.
+"""What a disconnect by the broker means: an error in words, and whether the next attempt is a probe for the cause.
 
-Decides which error is told. What then happens to the connection is the ConnectionLoop's.
+Decides which error a connection ends with. What then happens to the connection is decided by the event loop.
 """
 
 from __future__ import annotations
@@ -9,88 +9,71 @@ from collections.abc import Mapping
 
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.connection import Connection
-from kconsumer.net.node import NodeConnection
-from kconsumer.net.states import ConnectionState
+from kconsumer.net.node import READY, NodeConnection
 
 CLOSES_OF_A_REFUSAL = 3
-"""A broker that takes tokens without SaslAuthenticate can refuse a login by closing only; so many times in a row it has
-refused."""
+"""A broker that takes tokens without SaslAuthenticate can refuse them by a disconnect only. After this many in a row it
+has."""
 
 CLOSES_IN_HANDSHAKE, CLOSES_AT_FIRST_REQUEST = 2, 3
-"""So many in a row before the first probe."""
-
-CLOSES_BETWEEN_PROBES = 4
+"""Disconnects in a row before the first probe."""
 
 CLOSED = "it closed the connection"
 
 
 class DisconnectClassifier:
-    """Remembers what all connections of a client have in common: whether any was ready, and any request answered."""
+    """Explains disconnects, with what is known from all connections of a client."""
 
-    def __init__(self, links: Mapping[str, NodeConnection]) -> None:
-        self.worked = False  # a connection has been ready
-        self._links = links
-        self._answered = False  # a connection that is gone answered a request
+    def __init__(self, nodes: Mapping[str, NodeConnection]) -> None:
+        self._nodes = nodes
+        self._any_ready = False  # a connection has been ready
+        self._any_response = False  # a connection that has ended received a response to a request
 
-    def record(self, connection: Connection) -> None:
-        """A connection is given up."""
-        self._answered |= connection.has_served_request
+    def on_ready(self) -> None:
+        """Note that a connection is ready: the security protocol of the configuration is right."""
+        self._any_ready = True
 
-    def in_handshake(self, link: NodeConnection) -> None:
-        """The peer closed when TLS was offered."""
-        if not self.worked and _probe_due(link, CLOSES_IN_HANDSHAKE):
+    def on_detach(self, connection: Connection) -> None:
+        """Note what a connection that ends has proved."""
+        self._any_response |= connection.has_served_request
+
+    def on_closed_in_handshake(self, node: NodeConnection) -> None:
+        """Count a disconnect when TLS was offered."""
+        if not self._any_ready and node.probe_due(CLOSES_IN_HANDSHAKE):
             from kconsumer.net.probes import PLAINTEXT_PROBE
 
-            link.next_probe = PLAINTEXT_PROBE
+            node.probe_next(PLAINTEXT_PROBE)
 
-    def explain(self, link: NodeConnection, connection: Connection) -> KafkaError:
-        """The broker closed: why, as far as one can know."""
-        refused = connection.on_peer_closed()
-        if refused is not None:
-            link.closed_before_use += 1
-            return (
-                refused
-                if link.closed_before_use >= CLOSES_OF_A_REFUSAL
-                else connection_lost_error(link, connection, CLOSED)
-            )
+    def explain(self, node: NodeConnection, connection: Connection) -> KafkaError:
+        """Returns the likely cause of a disconnect by the broker, as an error."""
+        refusal = connection.on_peer_closed()
+        if refusal is not None:
+            refusal = node.on_auth_refused_by_close(refusal, CLOSES_OF_A_REFUSAL)
+            return refusal or connection_lost_error(node, connection, CLOSED)
         if connection.has_served_request:
-            link.closed_before_use = link.closes = 0
-        if (
-            connection.state is ConnectionState.READY
-            and not connection.has_served_request
-            and connection.oldest() is not None
-        ):
-            # Versions are told to everybody. A broker that is about to end closes then, too.
-            link.closed_before_use += 1
-            link.failures = link.closed_before_use
-            wants_login = not (connection.requires_auth or self._has_been_answered())
-            if wants_login and _probe_due(link, CLOSES_AT_FIRST_REQUEST):
+            node.reset_closes()
+        elif connection.state is READY and connection.oldest() is not None:
+            # A listener with SASL does this: it answers ApiVersions, and closes at the first other request. A broker
+            # that is about to stop does, too.
+            node.on_closed_before_use()
+            may_need_auth = not (connection.requires_auth or self._has_been_answered())
+            if may_need_auth and node.probe_due(CLOSES_AT_FIRST_REQUEST):
                 from kconsumer.net.probes import SASL_PROBE
 
-                link.next_probe = SASL_PROBE
-        return connection_lost_error(link, connection, CLOSED)
+                node.probe_next(SASL_PROBE)
+        return connection_lost_error(node, connection, CLOSED)
 
     def _has_been_answered(self) -> bool:
-        """Whether any broker ever answered a request of the caller's."""
-        connections = (link.connection for link in self._links.values())
-        return self._answered or any(
+        """Returns whether any broker ever answered a request of the caller's."""
+        connections = (node.connection for node in self._nodes.values())
+        return self._any_response or any(
             connection is not None and connection.has_served_request for connection in connections
         )
 
 
-def _probe_due(link: NodeConnection, closes: int) -> bool:
-    """Count one more close. Returns True if the next round of attempts is to be a probe: after `closes`, and then
-    after every `CLOSES_BETWEEN_PROBES`."""
-    link.closes += 1
-    due = link.closes >= closes
-    if due:
-        link.closes = closes - CLOSES_BETWEEN_PROBES
-    return due
-
-
-def connection_lost_error(link: NodeConnection, connection: Connection, reason: str) -> BrokerConnectionError:
-    """A lost connection in words, with a hint when it never worked."""
-    text = f"the connection to {link.name} ({link.address}) was lost: {reason}"
+def connection_lost_error(node: NodeConnection, connection: Connection, reason: str) -> BrokerConnectionError:
+    """Returns the error of a lost connection, with a hint if it never worked."""
+    text = f"the connection to {node.name} ({node.address}) was lost: {reason}"
     if not connection.has_served_request and connection.requires_auth:
         text += " before the first request was answered"
     elif not connection.has_served_request:

@@ -1,7 +1,7 @@
-"""The selector, and what it is told to wait for of each link.
+"""The selector, and the events that it reports for each connection.
 
-Knows which events a connection can go on with, and tells the selector only what changed. What is done when they come is
-the ConnectionLoop's.
+Decides which events a connection can continue with, and changes the selector only when these change. It does not handle
+the events; that is the event loop's task.
 """
 
 from __future__ import annotations
@@ -10,85 +10,108 @@ import selectors
 from collections.abc import Callable
 from contextlib import suppress
 
-from kconsumer.net.connection import Connection
 from kconsumer.net.node import NodeConnection
 from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
 
 UNKNOWN = -1
-"""A mask that equals no other."""
+"""Events that equal no others."""
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class SelectorInterest:
-    """The selector of one client; None before its first use, and after the end."""
+    """The selector of one client, and the events it reports for each transport."""
 
     def __init__(self, factory: Callable[[], selectors.BaseSelector], waker: Waker) -> None:
-        self.selector: selectors.BaseSelector | None = None
+        self.selector: selectors.BaseSelector | None = None  # before the first use, and after `close`
         self._factory = factory
         self._waker = waker
+        # By transport and not by node: if an exception ends a disconnect halfway, the next transport of the node must
+        # not inherit the events of the one before. A transport without events is absent.
+        self._events: dict[Transport, int] = {}
 
     def open(self) -> selectors.BaseSelector:
-        """The selector, made if there is none; the waker's bell is heard by it."""
+        """Returns the selector. Creates it at the first use, with the waker registered."""
         if self.selector is None:
             self.selector = self._factory()
             self.selector.register(self._waker.open(), READ, None)
         return self.selector
 
     def close(self) -> None:
-        """Forget everything. Nothing is unregistered: after a fork the epoll set is the parent's, too."""
+        """Close the selector. Unregisters nothing: after a fork the epoll set is still the parent's."""
+        self._events.clear()
         if self.selector is not None:
             self.selector.close()
             self.selector = None
 
-    def update_connecting(self, link: NodeConnection, transport: Transport) -> None:
-        """Wait for what a connection needs that is being made."""
-        self.set_events(link, transport, WRITE if transport.wants_write() else READ)
+    def update_connecting(self, node: NodeConnection) -> None:
+        """Wait for the event with which a transport continues to connect, or a `crossed` read or write."""
+        transport = node.transport
+        assert transport is not None
+        self.set_events(node, transport, WRITE if transport.wants_write() else READ)
 
-    def update_connected(self, link: NodeConnection, connection: Connection, transport: Transport) -> None:
-        """Wait for what an open connection can go on with."""
+    def update_connected(self, node: NodeConnection, *, reads: bool) -> None:
+        """Wait for writability while requests are queued, and for readability if `reads`."""
+        connection, transport = node.connection, node.transport
+        assert connection is not None
+        assert transport is not None
         if transport.crossed:
-            self.update_connecting(link, transport)
+            self.update_connecting(node)
             return
-        reads = READ if link.receive_job is None else 0
-        self.set_events(link, transport, reads | WRITE if connection.outgoing else reads)
+        events = (READ if reads else 0) | (WRITE if connection.outgoing else 0)
+        before = self._events.get(transport, 0)
+        if events != before:
+            self._change(node, transport, before, events)
 
-    def set_events(self, link: NodeConnection, transport: Transport, mask: int) -> None:
-        """Wait for these events; 0 for none.
+    def ignore(self, node: NodeConnection) -> None:
+        """Wait for no event of a node, whose transport is about to be closed."""
+        if node.transport is not None:
+            self.set_events(node, node.transport, 0)
 
-        An exception from outside (no memory, a signal handler's) may end this, or a method of the selector, between two
-        of its steps: the selector's map, the kernel and `link.mask` then disagree, and no method of the selector mends
-        that. Until all is done the mask is UNKNOWN, so that the next call finds out and replaces the selector.
+    def set_events(self, node: NodeConnection, transport: Transport, events: int) -> None:
+        """Wait for these events, 0 for none."""
+        before = self._events.get(transport, 0)
+        if events != before:
+            self._change(node, transport, before, events)
+
+    def _change(self, node: NodeConnection, transport: Transport, before: int, events: int) -> None:
+        """Change the events of a transport, if there is a selector.
+
+        A signal handler or a failed allocation may raise between two steps of this method, or of the selector's. The
+        selector's map, the kernel and our own record then disagree, and no method of the selector repairs that. So the
+        events are UNKNOWN until all steps are done, and the next call after an exception replaces the selector.
         """
-        before = link.interest
-        if mask == before or self.selector is None:
+        if self.selector is None:
             return
-        link.interest = UNKNOWN
+        self._events[transport] = UNKNOWN
         descriptor = transport.fileno()
         if before == UNKNOWN or (not before and descriptor in self.selector.get_map()):
             self._replace(self.selector, descriptor)
             before = 0
-        if before and mask:
-            self.selector.modify(descriptor, mask, link)
+        if before and events:
+            self.selector.modify(descriptor, events, node)
         elif before:
             self.selector.unregister(descriptor)
-        elif mask:
-            self._register(self.selector, descriptor, mask, link)
-        link.interest = mask
+        elif events:
+            self._register(self.selector, descriptor, events, node)
+        if events:
+            self._events[transport] = events
+        else:
+            del self._events[transport]
 
-    def _register(self, selector: selectors.BaseSelector, descriptor: int, mask: int, link: NodeConnection) -> None:
+    def _register(self, selector: selectors.BaseSelector, descriptor: int, events: int, node: NodeConnection) -> None:
         try:
-            selector.register(descriptor, mask, link)
-        except FileExistsError:  # the kernel has it, and the map has not
-            self._replace(selector, descriptor).register(descriptor, mask, link)
+            selector.register(descriptor, events, node)
+        except FileExistsError:  # the kernel's set has it, the selector's map does not
+            self._replace(selector, descriptor).register(descriptor, events, node)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
-        """Make another selector, of what the old one has in its map but for this descriptor."""
+        """Create another selector with everything in the old one's map but this descriptor. Returns it."""
         new = self._factory()
         for key in list(old.get_map().values()):
             if key.fd != descriptor:
-                with suppress(OSError, ValueError):  # of a socket that is closed
+                with suppress(OSError, ValueError):  # the socket is closed
                     new.register(key.fd, key.events, key.data)
         self.selector = new
         old.close()

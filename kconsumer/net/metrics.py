@@ -1,13 +1,14 @@
 """The network part of `consumer-metrics`, and `consumer-node-metrics` for each connection (Java `SelectorMetrics`).
 
-Recorded per request, per connection and per poll of the network; bytes that come in many pieces are added up until the
+Records per request, per connection and per poll of the network; bytes that arrive in many reads are added up until the
 poll ends. A bootstrap connection counts as a node of its own, and so does a coordinator's, under Java's number for it.
 """
 
 from __future__ import annotations
 
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
-from kconsumer.net.messages import ClientResponse, broker_id
+from kconsumer.net.describe import broker_id
+from kconsumer.net.requests import ClientResponse
 
 GROUP = "consumer-metrics"
 NODE_GROUP = "consumer-node-metrics"
@@ -22,22 +23,22 @@ CLOSED: tuple[Row, ...] = (
     ("connection-close-rate", Stat.COUNT_RATE, "Connections closed per second"),
     ("connection-close-total", Stat.COUNT, "Connections closed"),
 )
-LOGINS: tuple[Row, ...] = (
-    ("successful-authentication-rate", Stat.COUNT_RATE, "TLS handshakes and logins that succeeded, per second"),
-    ("successful-authentication-total", Stat.COUNT, "TLS handshakes and logins that succeeded"),
-    ("successful-authentication-no-reauth-total", Stat.COUNT, "The same: clients cannot ask others to log in again"),
+AUTHENTICATIONS: tuple[Row, ...] = (
+    ("successful-authentication-rate", Stat.COUNT_RATE, "Connections authenticated by TLS or SASL, per second"),
+    ("successful-authentication-total", Stat.COUNT, "Connections authenticated by TLS or SASL"),
+    ("successful-authentication-no-reauth-total", Stat.COUNT, "The same: only brokers see clients without KIP-368"),
 )
-LOGINS_AGAIN: tuple[Row, ...] = (
+REAUTHENTICATIONS: tuple[Row, ...] = (
     ("successful-reauthentication-rate", Stat.COUNT_RATE, "Sessions prolonged per second"),
     ("successful-reauthentication-total", Stat.COUNT, "Sessions prolonged"),
     ("reauthentication-latency-avg", Stat.AVG, "Mean time to prolong a session, ms"),
     ("reauthentication-latency-max", Stat.MAX, "Longest time to prolong a session, ms"),
 )
-REFUSED: tuple[Row, ...] = (
-    ("failed-authentication-rate", Stat.COUNT_RATE, "TLS handshakes and logins that failed, per second"),
-    ("failed-authentication-total", Stat.COUNT, "TLS handshakes and logins that failed"),
+FAILED_AUTHENTICATIONS: tuple[Row, ...] = (
+    ("failed-authentication-rate", Stat.COUNT_RATE, "TLS handshakes and SASL authentications that failed, per second"),
+    ("failed-authentication-total", Stat.COUNT, "TLS handshakes and SASL authentications that failed"),
 )
-REFUSED_AGAIN: tuple[Row, ...] = (
+FAILED_REAUTHENTICATIONS: tuple[Row, ...] = (
     ("failed-reauthentication-rate", Stat.COUNT_RATE, "Sessions that a broker refused to prolong, per second"),
     ("failed-reauthentication-total", Stat.COUNT, "Sessions that a broker refused to prolong"),
 )
@@ -64,14 +65,14 @@ RESPONSES: tuple[Row, ...] = (
     ("response-total", Stat.COUNT, "Responses received"),
 )
 WAITS: tuple[Row, ...] = (
-    ("select-rate", Stat.COUNT_RATE, "Looks at what connections are ready for, per second"),
-    ("select-total", Stat.COUNT, "Looks at what connections are ready for"),
-    ("io-wait-time-ns-avg", Stat.AVG, "Mean time such a look waited, ns"),
+    ("select-rate", Stat.COUNT_RATE, "Calls of select, per second"),
+    ("select-total", Stat.COUNT, "Calls of select"),
+    ("io-wait-time-ns-avg", Stat.AVG, "Mean time that a call of select waited, ns"),
     ("io-wait-time-ns-total", Stat.TOTAL, "Time spent waiting for connections, ns"),
     ("io-wait-ratio", Stat.RATIO, "Share of the time spent waiting for connections"),
 )
 WORK: tuple[Row, ...] = (
-    ("io-time-ns-avg", Stat.AVG, "Mean time spent on what a look found, ns"),
+    ("io-time-ns-avg", Stat.AVG, "Mean time spent on the events that a call of select found, ns"),
     ("io-time-ns-total", Stat.TOTAL, "Time spent reading and writing, ns"),
     ("io-ratio", Stat.RATIO, "Share of the time spent reading and writing"),
 )
@@ -84,29 +85,33 @@ LATENCY: tuple[Row, ...] = (
 class _Node:
     """Sensors of one connection, and what it received in the present poll."""
 
-    __slots__ = ("answers", "incoming", "latency", "outgoing", "received", "requests", "responses")
+    __slots__ = ("incoming", "latency", "outgoing", "received", "requests", "responses", "responses_received")
 
-    def __init__(self, metrics: Metrics, node: str) -> None:
-        tag = ("node-id", f"node-{_java_id(node)}")
+    def __init__(self, metrics: Metrics, node_id: str) -> None:
+        tag = ("node-id", f"node-{_java_id(node_id)}")
         self.outgoing = metrics.sensor(NODE_GROUP, OUTGOING, tag)
         self.incoming = metrics.sensor(NODE_GROUP, INCOMING, tag)
         self.requests = metrics.sensor(NODE_GROUP, REQUESTS, tag)
         self.responses = metrics.sensor(NODE_GROUP, RESPONSES, tag)
         self.latency = metrics.sensor(NODE_GROUP, LATENCY, tag)
-        self.received = 0
-        self.answers = 0
+        self.received = 0  # bytes
+        self.responses_received = 0
 
 
 class ConnectionMetrics:
-    """Sensors of all connections of one client and of each; what a `NetworkClient` tells goes here."""
+    """Sensors of all connections of one client and of each. The network client calls the methods on its own thread;
+    times are in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._created, self._closed, self._io, self._outgoing, self._incoming = (
             metrics.sensor(GROUP, rows) for rows in (CREATED, CLOSED, IO, OUTGOING, INCOMING)
         )
-        self._logins, self._logins_again, self._refused, self._refused_again = (
-            metrics.sensor(GROUP, rows) for rows in (LOGINS, LOGINS_AGAIN, REFUSED, REFUSED_AGAIN)
+        self._authentications, self._reauthentications = (
+            metrics.sensor(GROUP, rows) for rows in (AUTHENTICATIONS, REAUTHENTICATIONS)
+        )
+        self._failed_authentications, self._failed_reauthentications = (
+            metrics.sensor(GROUP, rows) for rows in (FAILED_AUTHENTICATIONS, FAILED_REAUTHENTICATIONS)
         )
         self._requests: Sensor = metrics.sensor(GROUP, REQUESTS)
         self._responses = metrics.sensor(GROUP, RESPONSES)
@@ -114,78 +119,81 @@ class ConnectionMetrics:
         self._work = metrics.sensor(GROUP, WORK)
         self._open: set[str] = set()
         self._nodes: dict[str, _Node] = {}
-        self._heard: list[_Node] = []  # those that received something in the present poll
+        self._received_from: list[_Node] = []  # in the present poll
         count = metrics.name("connection-count", GROUP, "Connections that are open")
         metrics.gauge(count, lambda _now: float(len(self._open)))
 
-    def connected(self, node: str, now: float) -> None:
-        """A connection became ready."""
-        self._open.add(node)
+    def connected(self, node_id: str, now: float) -> None:
+        """Record that a connection became ready."""
+        self._open.add(node_id)
         self._created.record(1, now)
 
-    def disconnected(self, node: str, now: float) -> None:
-        """A connection ended; an attempt that failed was never open."""
-        if node in self._open:
-            self._open.remove(node)
+    def disconnected(self, node_id: str, now: float) -> None:
+        """Record that a connection ended. Ignores a failed attempt, which was never open."""
+        if node_id in self._open:
+            self._open.remove(node_id)
             self._closed.record(1, now)
 
-    def authenticated(self, again_ms: float | None, now: float) -> None:
-        """A broker knows us."""
-        if again_ms is None:
-            self._logins.record(1, now)
-        else:
-            self._logins_again.record(again_ms, now)
+    def authenticated(self, now: float) -> None:
+        """Record that a broker has accepted a TLS handshake or a SASL authentication."""
+        self._authentications.record(1, now)
 
-    def refused(self, again: bool, now: float) -> None:
-        """A broker does not."""
-        (self._refused_again if again else self._refused).record(1, now)
+    def reauthenticated(self, duration_ms: float, now: float) -> None:
+        """Record that a broker has prolonged the session of a connection in use."""
+        self._reauthentications.record(duration_ms, now)
 
-    def sent(self, node: str, size: int, request: int, now: float) -> None:
-        """Bytes left."""
-        sensors = self._nodes.get(node) or self._new_node(node)
+    def authentication_failed(self, now: float, *, reauthentication: bool) -> None:
+        """Record that either side has refused a TLS handshake or a SASL authentication."""
+        (self._failed_reauthentications if reauthentication else self._failed_authentications).record(1, now)
+
+    def sent(self, node_id: str, size: int, request_size: int, now: float) -> None:
+        """Record bytes sent. `request_size` is the size of the whole request that they complete, 0 if none."""
+        sensors = self._nodes.get(node_id) or self._new_node(node_id)
         self._io.record(1, now)
         self._outgoing.record(size, now)
         sensors.outgoing.record(size, now)
-        if request:
-            self._requests.record(request, now)
-            sensors.requests.record(request, now)
+        if request_size:
+            self._requests.record(request_size, now)
+            sensors.requests.record(request_size, now)
 
-    def received(self, node: str, size: int, answers: int) -> None:
-        """Bytes came."""
-        sensors = self._nodes.get(node) or self._new_node(node)
+    def received(self, node_id: str, size: int, responses: int) -> None:
+        """Add up bytes received, and the responses that they complete, for the `polled` that follows. Often called many
+        times for one response."""
+        sensors = self._nodes.get(node_id) or self._new_node(node_id)
         if not sensors.received:
-            self._heard.append(sensors)
+            self._received_from.append(sensors)
         sensors.received += size
-        sensors.answers += answers
+        sensors.responses_received += responses
 
-    def answered(self, response: ClientResponse) -> None:
-        """A request ended."""
+    def completed(self, response: ClientResponse) -> None:
+        """Record that a request has ended, with a response or an error."""
         if response.error is None:
             self._nodes[response.request.node].latency.record(response.now - response.sent_at, response.now)
 
     def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
-        """A poll ended."""
+        """Record that a poll has ended, after this many selects, the time they waited, and the time spent on what they
+        found."""
         self._waits.record(waited_ms * NS_PER_MS, now, selects)
         self._work.record(busy_ms * NS_PER_MS, now, selects)
-        for node in self._heard:
+        for node in self._received_from:
             self._io.record(1, now)
             self._incoming.record(node.received, now)
             node.incoming.record(node.received, now)
-            if node.answers:
-                self._responses.record(0, now, node.answers)
-                node.responses.record(0, now, node.answers)
-            node.received = node.answers = 0
-        self._heard.clear()
+            if node.responses_received:
+                self._responses.record(0, now, node.responses_received)
+                node.responses.record(0, now, node.responses_received)
+            node.received = node.responses_received = 0
+        self._received_from.clear()
 
-    def _new_node(self, node: str) -> _Node:
-        sensors = self._nodes[node] = _Node(self._metrics, node)
+    def _new_node(self, node_id: str) -> _Node:
+        sensors = self._nodes[node_id] = _Node(self._metrics, node_id)
         return sensors
 
 
-def _java_id(node: str) -> int:
-    """The number Java gives a connection; a coordinator's own counts down from the largest, to differ.
+def _java_id(node_id: str) -> int:
+    """Returns Java's number for a connection. That of the group coordinator counts down from the largest number.
 
-    One for expedited fetches, which Java does not have, counts down from half of that.
+    The one for expedited fetches, which Java does not have, counts down from half of that.
     """
-    largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node[0])
-    return int(node) if largest is None else largest - broker_id(node)
+    largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node_id[0])
+    return int(node_id) if largest is None else largest - broker_id(node_id)

@@ -20,7 +20,7 @@ from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.errors import KafkaError, ProtocolError
 from kconsumer.managers import Reply
 from kconsumer.net import connection
-from kconsumer.net.messages import ClientResponse
+from kconsumer.net.requests import ClientResponse
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
 from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker

@@ -220,7 +220,7 @@ class FakeNetwork:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [Address(2, (ip, port)) for ip in self.names[host]]
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def start_thread(self, work: Callable[[], None]) -> None:
         if self.hanging is None:
             work()
         else:
@@ -252,7 +252,7 @@ class FakeNetwork:
             connector=Connector(self.connect, self.refresh),
             connect_plain=self.connect,
             resolve=self.resolve,
-            beside=self.beside,
+            start_thread=self.start_thread,
             rng=random.Random(7),
             metrics=metrics,
         )

@@ -14,7 +14,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.partition_status import explain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import Reply, UnsentRequest
-from kconsumer.net.messages import broker_id
+from kconsumer.net.describe import broker_id
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchResponse
 from kconsumer.schema.metadata import (
     MetadataResponse,

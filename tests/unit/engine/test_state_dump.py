@@ -10,7 +10,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.state_dump import full_report, summary, table
-from kconsumer.net.messages import ConnectionReport
+from kconsumer.net.describe import ConnectionReport
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import PartitionCondition, PartitionStatus
 

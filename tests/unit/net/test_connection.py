@@ -17,8 +17,8 @@ from kconsumer.errors import (
 )
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.connection import Connection
-from kconsumer.net.messages import ClientRequest, ClientResponse
 from kconsumer.net.preamble import MAX_FIRST_FRAME_BYTES
+from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
 from support.fakes.scripted_broker import Received, api_versions, read_request, response_bytes

@@ -124,7 +124,6 @@ def test_a_socket_that_was_closed_in_the_middle(made: SelectorInterest) -> None:
         over = not interrupted(at, made.set_events, link, transport, 0)
         descriptor = transport.fileno()
         transport.close()
-        link.detached()
         again = Transport()
         assert descriptor in (again.near.fileno(), again.far.fileno())
         made.set_events(link, again, READ)

@@ -783,13 +783,13 @@ def test_metrics_hear_of_connections_bytes_and_answers() -> None:
     [response] = world.poll()
     world.net.last.hang_up()
     world.poll()
-    assert ["sent", "received", "connected", "sent", "received", "answered", "disconnected"] == [
+    assert ["sent", "received", "connected", "sent", "received", "completed", "disconnected"] == [
         call[0] for call in metrics.calls if call[0] != "polled"
     ]
     polls = [call for call in metrics.calls if call[0] == "polled"]
     assert polls
     assert ("polled", 1, 0.0, 0.0, world.clock.now()) == polls[-1]
-    assert ("answered", response) in metrics.calls
+    assert ("completed", response) in metrics.calls
 
 
 # --- certificates that have changed ---

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.net.messages import broker_name, os_reason
+from kconsumer.net.describe import broker_name, os_reason
 from kconsumer.net.transport import WOULD_BLOCK, Address, TcpTransport, connect_tcp, resolve
 
 
