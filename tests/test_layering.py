@@ -268,7 +268,7 @@ def test_loggers_do_not_run_handlers_under_a_lock() -> None:
 
 
 # Packages in which a field of an object is assigned only in the module of its class.
-OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges")
+OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges", "net")
 # Module -> fields of classes of other modules that it assigns.
 FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
@@ -278,6 +278,7 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "offsets/reset_manager.py": {"now"},  # a property of SubscriptionState
     "state/subscription.py": {"now"},  # of the tally, which it made
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
+    "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"closed", "ended", "holder"},  # the same
 }

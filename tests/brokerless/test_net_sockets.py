@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import selectors
 import signal
 import socket
 import struct
@@ -17,7 +19,9 @@ import pytest
 from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
+from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.node import NodeConnection
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
@@ -466,5 +470,43 @@ def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any,
         while not driver.client.ready("-1", driver.clock.now()):
             driver.poll(50)
         driver.send()
+        [response] = driver.poll()
+        assert 40 == len(response.message.brokers)
+
+
+class OnlyReader:
+    """A transport that must not be read while the background receiver reads its socket."""
+
+    def __init__(self, transport: Any, receiver: BackgroundReceiver, node: NodeConnection) -> None:
+        self._transport = transport
+        self._receiver = receiver
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def recv_into(self, view: memoryview) -> int:
+        assert self._node not in self._receiver.jobs
+        return self._transport.recv_into(view)
+
+
+def test_a_socket_has_one_reader(drivers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket is readable and writable at once, and the write starts to receive the next response in the background:
+    the loop does not read the socket, too, and the response is whole."""
+    with ScriptedBroker() as broker:
+        broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
+        driver = drivers(broker.port)
+        driver.connect()
+        loop = driver.client._loop
+        receiver, node = loop._background_receiver, loop.nodes["-1"]
+        driver.send()
+        driver.poll()  # large responses are expected from now on
+        with monkeypatch.context() as without_prefetch:
+            without_prefetch.setattr(receiver, "start_prefetch", lambda _node: None)
+            driver.send()
+        assert any(select.select([node.transport], [], [], 10))
+        node.transport = OnlyReader(node.transport, receiver, node)
+        loop._serve(node, selectors.EVENT_READ | selectors.EVENT_WRITE, driver.clock.now())
+        assert node in receiver.jobs
         [response] = driver.poll()
         assert 40 == len(response.message.brokers)
