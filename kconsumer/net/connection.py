@@ -254,7 +254,7 @@ class Connection:
 
     def cancel_prefetch(self) -> None:
         """Note that nothing will be put into `prefetch_view()`: the bytes belong in `recv_view()` again."""
-        self._frames.received_ahead(b"", 0)
+        self._frames.received_prefetched(b"", 0)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
         """Nothing was allocated for the size that a broker announced."""
