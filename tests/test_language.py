@@ -23,6 +23,7 @@ CLEAN = [
     "kconsumer/_foreign_methods.py",
     "kconsumer/arrow.py",
     "kconsumer/backoff.py",
+    "kconsumer/coordinator",
     "kconsumer/clock.py",
     "kconsumer/compression.py",
     "kconsumer/decode.py",

@@ -1,7 +1,7 @@
-"""The embedded consumer protocol: what members of a classic group tell each other through the coordinator.
+"""The embedded consumer protocol: subscriptions and assignments, which members exchange through the coordinator.
 
-Decides which version is written (the highest) and how others are read; what to put in is `leader.py`'s
-business. Other members may run any client, so whatever bytes come end in a message or in ProtocolError.
+Decides which version is written (the highest) and how other versions are read. The content comes from `leader.py`.
+Other members may run any client, so any bytes must end in a message or in a ProtocolError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION_BYTES = 2
 
 
 def encode_subscription(message: ConsumerProtocolSubscription, version: int = HIGHEST_VERSION) -> bytes:
-    """A subscription's bytes; topics and owned partitions are sent in order (Java `ConsumerProtocol`)."""
+    """Encode a subscription, with sorted topics and owned partitions (as Java's `ConsumerProtocol`)."""
     ordered = ConsumerProtocolSubscription(
         topics=sorted(message.topics),
         user_data=message.user_data,
@@ -38,7 +38,7 @@ def encode_subscription(message: ConsumerProtocolSubscription, version: int = HI
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A member's subscription. A negative generation reads as -1 and an empty rack as None: both absent."""
+    """Decode a subscription. A negative generation becomes -1 and an empty rack None: both mean absent."""
     message = _decode(ConsumerProtocolSubscription, data)
     message.generation_id = max(message.generation_id, -1)
     message.rack_id = message.rack_id or None
@@ -46,12 +46,12 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(message: ConsumerProtocolAssignment, version: int = HIGHEST_VERSION) -> bytes:
-    """An assignment's bytes, in the order given."""
+    """Encode an assignment; the partitions keep their order."""
     return _encode(message, version)
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What the leader gave a member."""
+    """Decode an assignment."""
     return _decode(ConsumerProtocolAssignment, data)
 
 
@@ -60,7 +60,7 @@ def _encode(message: Message, version: int) -> bytes:
 
 
 def _decode(cls: type[M], data: bytes) -> M:
-    """Newer versions are read as the highest known here: they may only add bytes at the end."""
+    """Decode a message. A newer version is read as the highest known one: it may only add bytes at the end."""
     if len(data) < _VERSION_BYTES:
         raise ProtocolError(f"{cls.__name__}: {len(data)} bytes are too few for a version")
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)

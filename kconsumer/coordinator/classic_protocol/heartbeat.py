@@ -1,8 +1,8 @@
-"""Heartbeats of the classic protocol: when one is due, what its answer means, and when silence means leaving.
+"""Heartbeats of the classic protocol: when one is due, what its response means, and when an idle caller must leave.
 
-Three timers, as in Java: the heartbeat interval (started when one is sent), the session (restarted by each good answer
-and by finding the coordinator), and the poll interval (restarted by each `poll` of the caller). The same manager is
-driven by the caller's thread inside `poll` and by the heartbeat thread outside it.
+There are three timers, as in Java: the heartbeat interval (restarted when a heartbeat is sent), the session timeout
+(restarted by each response without an error, and when the coordinator is found), and the poll interval (restarted by
+each `poll` of the user). The caller's thread drives this manager inside `poll`, the heartbeat thread outside it.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
 
     @property
     def in_flight(self) -> bool:
-        """Whether an answer is awaited."""
+        """True while a heartbeat has no response yet."""
         return self._in_flight
 
     def joined(self, now: float) -> None:
-        """A JoinGroup was answered: all timers start anew."""
+        """Restart all timers: a JoinGroup succeeded."""
         self._next_heartbeat = now + self._config.heartbeat_interval_ms
         self.reset_session_timer(now)
         self._backoff.reset()
 
     def reset_session_timer(self, now: float) -> None:
-        """The coordinator was found, or answered."""
+        """Restart the session timeout: the coordinator was found, or responded."""
         self._session_deadline = now + self._config.session_timeout_ms
 
     def time_to_next_ms(self, now: float) -> float:
-        """How long (ms) until `poll` has something to do."""
+        """Returns the time (ms) until `poll` has something to do."""
         if not self._member.heartbeating:
             return FOREVER
         if self._in_flight:
@@ -64,7 +64,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
 
     def poll(self, now: float) -> PollResult:
-        """A heartbeat when due; a LeaveGroup when the caller has not polled for `max_poll_interval_ms`."""
+        """Returns a heartbeat if one is due, or a LeaveGroup if the user did not poll for `max_poll_interval_ms`."""
         if not self._member.heartbeating:
             return PollResult()
         if now >= self._poll_deadline:
@@ -73,7 +73,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             self._coordinator.request_lookup()
             return PollResult(wait_ms=max(0.0, self._poll_deadline - now))
         if now >= self._session_deadline:
-            self._coordinator.mark_unknown("session_timeout_ms passed without an answered heartbeat", now)
+            self._coordinator.mark_unknown("session_timeout_ms passed without a response to a heartbeat", now)
             self.reset_session_timer(now)
             return PollResult(wait_ms=0.0)
         wait_ms = self.time_to_next_ms(now)
@@ -105,7 +105,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
     def _on_reply(self, sent: Generation, reply: Reply) -> None:
         self._in_flight = False
         if reply.error is not None:
-            if isinstance(reply.error, AuthenticationError):  # the caller hears of it before the session is over
+            if isinstance(reply.error, AuthenticationError):  # raise it before the session times out
                 self._error = reply.error
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry(reply.now)

@@ -1,7 +1,7 @@
 """The leader's part of a rebalance: read the members' subscriptions, run the assignor, write the assignments.
 
-It decides who gets what through the plugin only, and knows when the metadata it used is no longer what the cluster
-looks like. Bytes of the embedded consumer protocol are `protocol.py`'s business.
+Decides when metadata differs from what the assignment was computed with, so that the group must rebalance. Which member
+gets which partition is decided by the assignor. The bytes are written and read in `embedded.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kconsumer.schema.embedded import (
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import TopicPartition
 
-# What a change of makes the leader rebalance: topic -> racks of each partition's replicas.
+# A change of this makes the leader rebalance: topic -> racks of each partition's replicas.
 Snapshot = dict[str, tuple[frozenset[str], ...]]
 
 
 class LeaderAssignment:
-    """One generation as its leader sees it, from the JoinGroup answer to a later change of metadata."""
+    """One generation as its leader sees it, from the JoinGroup response to a later change of metadata."""
 
     def __init__(self, assignor: Assignor, joined: JoinGroupResponse, rack: str) -> None:
         self._assignor = assignor
@@ -42,13 +42,14 @@ class LeaderAssignment:
         self._snapshot: Snapshot = {}
 
     def covered_by(self, cluster: Cluster) -> bool:
-        """Whether the cluster view knows every topic of the group."""
+        """Returns True if metadata has every topic of the group."""
         return all(cluster.partition_count(topic) is not None for topic in self.topics)
 
     def assign(self, cluster: Cluster) -> dict[str, bytes]:
-        """Assignment bytes by member id; empty when the coordinator keeps the assignment it has (KIP-814).
+        """Run the assignor. Returns the encoded assignments by member id; none if the coordinator keeps its assignment
+        (KIP-814).
 
-        Raises AssignorError when the plugin fails or returns nonsense.
+        Raises AssignorError if the plugin fails or returns an invalid assignment.
         """
         self._snapshot = self._snap(cluster)
         if self._skip:
@@ -61,9 +62,9 @@ class LeaderAssignment:
             raise plugin_error(self._assignor, "assign", error) from error
 
     def outdated(self, cluster: Cluster) -> bool:
-        """Whether topics, partition counts or (when racks matter) replica racks differ from those assigned with."""
+        """Returns True if topics, partition counts or (if racks matter) replica racks changed since `assign`."""
         if not cluster.nodes:
-            return False  # bootstrapping again: nothing is known for the moment
+            return False  # the client bootstraps again: metadata is empty for the moment
         return self._snap(cluster) != self._snapshot
 
     def _snap(self, cluster: Cluster) -> Snapshot:
@@ -77,10 +78,8 @@ class LeaderAssignment:
 def encode_own_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation_id: int, rack: str
 ) -> bytes:
-    """Encode what this member sends to the leader under one assignor's name.
-
-    Raises AssignorError if the plugin fails.
-    """
+    """Encode the subscription that this member sends to the leader for one assignor. Raises AssignorError if it
+    fails."""
     names = sorted(topics)
     return encode_subscription(
         ConsumerProtocolSubscription(
@@ -102,14 +101,14 @@ def _user_data(assignor: Assignor, topics: frozenset[str]) -> bytes | None:
 
 
 def plugin_error(assignor: Assignor, method: str, error: Exception) -> AssignorError:
-    """Make the error for a plugin whose method raised, or returned what cannot be sent."""
+    """Returns the error for a plugin whose method raised, or returned something that cannot be encoded."""
     failed = AssignorError(f"{origin(assignor)} failed in {method}: {type(error).__name__}: {error}")
     failed.__cause__ = error
     return failed
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """What the leader gave this member. Raises ProtocolError for bytes that are no assignment."""
+    """Decode the assignment of this member. Raises ProtocolError for bytes that are no assignment."""
     message = decode_assignment(data)
     partitions = (TopicPartition(t.topic, p) for t in message.assigned_partitions for p in t.partitions)
     return Assignment(tuple(partitions), _bytes(message.user_data))
@@ -132,7 +131,7 @@ def _subscription(member: JoinGroupResponseMember) -> Subscription:
 
 
 def assignment_bytes(assignment: Assignment) -> bytes:
-    """What the leader writes for one member."""
+    """Encode the assignment of one member."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=_by_topic(assignment.partitions), user_data=assignment.user_data
     )

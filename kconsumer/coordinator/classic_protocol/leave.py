@@ -1,4 +1,4 @@
-"""The LeaveGroup request: best effort, logged, never retried."""
+"""The LeaveGroup request: sent once; failures are logged and never retried."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REASON_LENGTH = 255
 def leave_request(
     member: Member, coordinator: CoordinatorManager, reason: str, *, leave_group: bool | None = None
 ) -> UnsentRequest | None:
-    """A LeaveGroup for the member, or None when there is nothing to leave.
+    """Returns a LeaveGroup for the member, or None if none must be sent.
 
-    `leave_group` None: dynamic members leave, static ones stay (their place is kept until the session times out).
+    `leave_group` None: dynamic members leave; static members stay, until their session times out.
     """
     wanted = member.group_instance_id is None if leave_group is None else leave_group
     member_id = member.generation.member_id
@@ -30,8 +30,9 @@ def leave_request(
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
     node = coordinator.connection_id
     if member.rebalancing and coordinator.coordinator is not None:
-        # A broker answers in order, a JoinGroup only when all have joined and a SyncGroup only when the leader has said
-        # who gets what: leave by its other connection.
+        # A broker responds in the order of the requests, to a JoinGroup only when all members have joined and to a
+        # SyncGroup only when the leader has sent the assignments. Behind one of them, LeaveGroup would wait: send it
+        # over the broker's other connection.
         node = str(coordinator.coordinator.id)
     identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
     message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])

@@ -1,9 +1,10 @@
-"""Membership of the classic protocol: join, sync, and the order of commits and callbacks around them.
+"""Membership of the classic protocol: JoinGroup, SyncGroup, and the order of commits and callbacks around them.
 
 One rebalance is: PREPARING (commit, then on_revoke or on_lost) → JOINING (JoinGroup) → SYNCING (the leader assigns,
-SyncGroup) → COMPLETING (on_revoke of what moves away, on_assign) → STABLE. Callbacks are steps in a queue: the engine
-runs the one that is due on the caller's thread and says when it is done. Joins start only when the caller polls; what
-each error code means is in the two tables (Java's AbstractCoordinator and ConsumerCoordinator).
+SyncGroup) → COMPLETING (on_revoke of partitions that move away, on_assign) → STABLE. Callbacks are steps in a queue:
+the engine runs the one that is due on the caller's thread and then calls `callback_done`. A rebalance starts only while
+the user polls. What each error code means is decided by `JOIN_ACTIONS` and `SYNC_ACTIONS`, which are those of Java's
+AbstractCoordinator and ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ log = get_logger(__name__)
 
 
 class ClassicMembership(Membership[Member]):
-    """Joins, and leads when it must."""
+    """Takes part in the rebalances of a group, as its leader if the coordinator chooses this member."""
 
     def __init__(
         self,
@@ -70,12 +71,12 @@ class ClassicMembership(Membership[Member]):
         self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none
         self._last_request_number = 0
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._abandoned: set[int] = set()  # numbers of those that a leave made meaningless, until they are answered
+        self._abandoned: set[int] = set()  # numbers of those in flight whose response must be ignored
         # True from a cooperative join that names owned partitions to an assignment that contains them all: the leader
         # may have withheld some of them until this member revokes them and joins again.
         self._may_owe_join = False
         self._owes_join = False  # it was True when the member id was reset
-        self._retried_at_once = False  # since the last rebalance that ended well
+        self._retried_at_once = False  # since the last rebalance that succeeded
         self._completed = self._group_metadata_of(Generation())
         self._joined_topics: frozenset[str] = frozenset()
         self._last_generation = -1
@@ -83,25 +84,26 @@ class ClassicMembership(Membership[Member]):
         self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
         self._seen_metadata = -1
 
-    # --- what the engine asks --------------------------------------------------------------------------------------
+    # --- what the engine calls -------------------------------------------------------------------------------------
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """The callback returned or raised; either way the rebalance goes on."""
+        """Continue the rebalance, whether the callback returned or raised."""
         self._steps.callback_done(callback, now)
 
     @property
     def idle(self) -> bool:
-        """Whether the member is stable with nothing to do: `poll` need not be called for its sake."""
+        """True if the member is stable with nothing to do, so that `poll` need not be called for it."""
         return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """An error of the rebalance that `poll` must raise; given once, and the rebalance is tried again later."""
+        """Returns the error of the rebalance that the consumer's `poll` must raise, once. The rebalance is retried."""
         error, self._error = self._error, None
         return error
 
     def group_metadata(self) -> GroupMetadata:
-        """The generation of the last complete rebalance, also while the next one runs and after the member was fenced:
-        a transaction must not commit in a generation whose assignment was not taken over yet, nor in none at all."""
+        """Returns the generation of the last complete rebalance, also while the next one runs and after the member was
+        fenced: a transaction must not commit in a generation whose assignment was not taken over yet, nor without
+        one."""
         return self._completed
 
     def _group_metadata_of(self, generation: Generation) -> GroupMetadata:
@@ -111,7 +113,7 @@ class ClassicMembership(Membership[Member]):
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Take the rebalance as far as it goes without waiting."""
+        """Continue the rebalance as far as possible without waiting."""
         if not self._subscription.is_group_managed:
             return PollResult()
         self._steps.advance(now)
@@ -135,9 +137,10 @@ class ClassicMembership(Membership[Member]):
             self._begin_prepare(now)
             if self._steps:
                 return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
-        # A JoinGroup is never sent behind one that is not answered. The coordinator reads it only after the response,
-        # even if this consumer was closed in between, and takes a static member without a member id for the newest one:
-        # it would fence the member that has opened with the same group_instance_id since.
+        # A JoinGroup is never sent behind one that has no response yet. The coordinator would read it only after that
+        # response, even if this consumer was closed in between. A static member that joins without a member id counts
+        # as the newest one, so the coordinator would fence the consumer that was opened with the same group_instance_id
+        # since.
         if self._request_number or self._abandoned:
             return PollResult()
         if self._member.state is MemberState.JOINING:
@@ -209,7 +212,7 @@ class ClassicMembership(Membership[Member]):
         number = self._next_request()
         request = self._join_request(message, lambda reply: self._on_join(number, sent, reply))
         self._joined_topics = topics
-        # The coordinator answers a static member without a member id with the present assignment, without a rebalance.
+        # A static member without a member id receives the present assignment, without a rebalance.
         self._owes_join = self._may_owe_join and not sent.member_id and member.group_instance_id is not None
         self._may_owe_join = bool(owned) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         self._leader = None
@@ -245,7 +248,7 @@ class ClassicMembership(Membership[Member]):
                 self._react(JOIN_ACTIONS, message.error_code, sent, "join", reply.now)
             return
         if member.state is not MemberState.JOINING:
-            return  # left or reset meanwhile; the coordinator will drop this generation
+            return  # the member left or was reset meanwhile; the coordinator will drop this generation
         if message.protocol_type not in (None, PROTOCOL_TYPE):
             self._fail(
                 error_for(
@@ -277,7 +280,7 @@ class ClassicMembership(Membership[Member]):
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 
     def _take_part(self, message: JoinGroupResponse) -> None:
-        """Become a follower of this generation or its leader, who waits for metadata of all members' topics to assign.
+        """Become a follower of this generation, or its leader, which needs metadata of all members' topics to assign.
 
         Raises ConfigError for an assignor that is not configured, ProtocolError for a subscription that does not parse.
         """
@@ -311,12 +314,12 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _assign(self, now: float) -> bool:
-        """Compute the assignment when metadata is there; False while waiting or after a failure."""
+        """Compute the assignment. Returns False while metadata is missing, or after a failure."""
         leader = self._leader
         if leader is None:
             return False
         if self._refresh is not None and not self._refresh.done:
-            return False  # one answer is enough: a topic that it does not know is assigned to nobody
+            return False  # one response is enough: a topic that it lacks is not assigned
         try:
             assignments = leader.assign(self._cluster)
         except KafkaError as error:
@@ -345,11 +348,11 @@ class ClassicMembership(Membership[Member]):
                 member.transition_to(MemberState.JOINING)
             return
         if member.state is not MemberState.SYNCING or member.generation != sent:
-            return  # reset meanwhile: the next poll joins again
+            return  # the member was reset meanwhile: the next poll joins again
         if message.protocol_type not in (None, PROTOCOL_TYPE) or message.protocol_name not in (None, sent.protocol):
             error = error_for(
                 Errors.INCONSISTENT_GROUP_PROTOCOL,
-                f"SyncGroup of group {member.group_id!r} answered for another protocol",
+                f"the SyncGroup response of group {member.group_id!r} is of another protocol",
             )
             self._join_again(error, reply.now)
             return
@@ -363,8 +366,8 @@ class ClassicMembership(Membership[Member]):
         self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._subscription.assigned())
         if self._owes_join:
             member.request_rejoin("partitions may have been withheld from this static member before it was reset")
-        # The heartbeat thread may have received this, or a call between two polls. Positions are then ahead of what the
-        # caller has processed, so everything that commits or revokes waits for its next poll.
+        # The heartbeat thread may have received this response, or a call between two polls. Positions are then ahead of
+        # the records that the user has processed, so everything that commits or revokes waits for the next poll.
         self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
         member.transition_to(MemberState.COMPLETING)
 
@@ -377,9 +380,9 @@ class ClassicMembership(Membership[Member]):
     # --- after the sync --------------------------------------------------------------------------------------------
 
     def _begin_complete(self, generation: Generation, assignment: Assignment, now: float) -> None:
-        """Queue what follows the sync: commit and revoke what moves away, take over the rest."""
+        """Queue the steps after the SyncGroup: commit and revoke partitions that move away, take over the others."""
         if self._member.generation != generation:
-            return  # reset since the response: this poll prepares another join
+            return  # the member was reset since the response: this poll prepares another join
         self._completed = self._group_metadata_of(generation)
         assigned = frozenset(assignment.partitions)
         stray = {tp.topic for tp in assigned if not self._subscription.matches_subscription(tp.topic)}
@@ -391,7 +394,7 @@ class ClassicMembership(Membership[Member]):
         owned = frozenset(self._subscription.assigned())
         revoked = owned - assigned
         if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
-            # What was consumed while the group joined is not committed yet; the new owner starts from the commit.
+            # Records consumed while the group joined are not committed yet; the new owner starts from the commit.
             self._subscription.mark_pending_revocation(revoked)
             self._commit_first(now)
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
@@ -404,7 +407,7 @@ class ClassicMembership(Membership[Member]):
         self._steps.add(self._stable)
 
     def _notify_assignor(self, assignment: Assignment) -> None:
-        """Call the plugin's on_assignment. What it raises comes out of poll(); the rebalance is completed all the
+        """Call the plugin's on_assignment. The user's poll() raises its error; the rebalance is completed all the
         same."""
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
         try:
@@ -430,7 +433,7 @@ class ClassicMembership(Membership[Member]):
             self._request_number = 0
 
     def _is_current(self, number: int) -> bool:
-        """Whether a response belongs to the request in flight, which it then ends."""
+        """Returns True if a response belongs to the request in flight, which it then ends."""
         self._abandoned.discard(number)
         if number != self._request_number:
             return False
@@ -440,8 +443,8 @@ class ClassicMembership(Membership[Member]):
     # --- failures --------------------------------------------------------------------------------------------------
 
     def _request_failed(self, error: KafkaError, now: float) -> None:
-        """No answer: the connection broke or the broker lacks a version."""
-        self._member.request_rejoin("the coordinator did not answer")
+        """Handle a request without a response: the connection broke, or the broker lacks a version."""
+        self._member.request_rejoin("the coordinator did not respond")
         if not error.retriable:
             self._fail(error, now)
             return
@@ -471,8 +474,8 @@ class ClassicMembership(Membership[Member]):
             self._backoff.failed(now)
 
     def _retry_at_once(self, now: float) -> None:
-        """The first such retry of a rebalance has no backoff; a coordinator that always gives the same response is not
-        asked without pause."""
+        """Retry without a backoff, but only once per rebalance: a coordinator that always sends the same response must
+        not be requested without pause."""
         if self._retried_at_once:
             self._backoff.failed(now)
         self._retried_at_once = True
@@ -485,18 +488,18 @@ class ClassicMembership(Membership[Member]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """The callback to run before leaving: lost when ownership is already gone, else revoked."""
+        """Returns the callback to run before leaving: on_lost if the partitions are no longer owned, else on_revoke."""
         self._steps.clear()
         gone = not self._member.generation.valid or self._member.rebalancing
         return self._leave_callback_for(self._subscription.assigned(), gone=gone)
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Returns the JoinGroup that a static member owes the group when it goes without a LeaveGroup.
+        """Returns the JoinGroup that a static member owes the group when it closes without a LeaveGroup, or None.
 
-        A leader that moves partitions away from a cooperative member assigns them to nobody until the member has
+        A leader that moves partitions away from a cooperative member leaves them unassigned until the member has
         revoked them and joined again. If the member closes before that join, its successor receives the present
-        assignment without a rebalance, and nobody would read these partitions. The join starts the rebalance; it names
-        no owned partitions, and its response is ignored.
+        assignment without a rebalance, and these partitions would have no owner. This JoinGroup starts the rebalance.
+        It names no owned partitions, and its response is ignored.
         """
         member = self._member
         stays = member.group_instance_id is not None and not leave_group
@@ -514,7 +517,7 @@ class ClassicMembership(Membership[Member]):
         return self._join_request(message, lambda _reply: self._abandoned.discard(number))
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Drop the assignment and the generation; the LeaveGroup to send, if the coordinator should know."""
+        """Drop the assignment and the generation. Returns the LeaveGroup to send, or None if none must be sent."""
         request = leave_request(self._member, self._coordinator, reason, leave_group=leave_group)
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())

@@ -1,4 +1,4 @@
-"""What JoinGroup and SyncGroup say, from what is known of the member. When they leave is `classic.py`'s business."""
+"""Builds JoinGroup and SyncGroup from the state of the member. When they are sent is decided in `manager.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def join_message(
     owned: Iterable[TopicPartition],
     last_generation: int,
 ) -> JoinGroupRequest:
-    """JoinGroup: the assignors in the order configured, each with the subscription as it wants it told."""
+    """Returns a JoinGroup with the assignors in the configured order, each with its encoding of the subscription."""
     owned = sorted(owned)
     protocols = [
         JoinGroupRequestProtocol(
@@ -52,12 +52,12 @@ def join_message(
 
 
 def join_timeout_ms(config: GroupRebalanceConfig) -> float:
-    """How long JoinGroup may take: it is answered when all members have joined."""
+    """Returns the timeout of a JoinGroup (ms). The coordinator responds when all members have joined."""
     return float(max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS))
 
 
 def sync_message(member: Member, assignments: list[SyncGroupRequestAssignment]) -> SyncGroupRequest:
-    """SyncGroup: what everybody gets, from the leader; nothing, from the others."""
+    """Returns a SyncGroup, with the assignments of all members if this one is the leader."""
     generation = member.generation
     return SyncGroupRequest(
         group_id=member.group_id,

@@ -1,8 +1,8 @@
-"""What we believe of our own place in the group: generation triple, join state, whether a rejoin is due.
+"""The state of a classic member: its generation, its step of the rebalance, and whether it must join again.
 
-Plain state shared by the managers that need it (membership, heartbeat, commits); it decides nothing about requests.
-The states follow the classic protocol; Java folds PREPARING into STABLE and COMPLETING into STABLE, here they are
-named because callbacks and the commit before a rebalance are steps that the engine runs between them.
+Decides which changes of state are legal. The managers of membership, heartbeats and commits share this state and decide
+about requests. Java has no states PREPARING and COMPLETING, but counts them as STABLE; they exist here because
+callbacks and the commit before a rebalance are steps that the engine runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class Generation(NamedTuple):
-    """The triple that names a membership: generation id, member id and the assignor the leader chose."""
+    """The generation id, the member id and the assignor that the group chose."""
 
     id: int = -1
     member_id: str = ""
@@ -27,23 +27,23 @@ class Generation(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether the coordinator gave both ids and they were not reset since."""
+        """True if the coordinator assigned both ids and they were not reset since."""
         return self.id >= 0 and self.member_id != ""
 
 
 class MemberState(enum.Enum):
-    """Where the member stands in the join-sync cycle."""
+    """The step of the rebalance that a member is in."""
 
     UNJOINED = "unjoined"
-    PREPARING = "preparing"  # commit and on_revoke / on_lost before the join; the old generation still holds
-    JOINING = "joining"  # JoinGroup to be sent or in flight (Java PREPARING_REBALANCE)
-    SYNCING = "syncing"  # JoinGroup answered, SyncGroup to be sent or in flight (Java COMPLETING_REBALANCE)
-    COMPLETING = "completing"  # new generation, callbacks still to run
+    PREPARING = "preparing"  # commit, then on_revoke or on_lost; the old generation is still valid
+    JOINING = "joining"  # JoinGroup is due or in flight (Java's PREPARING_REBALANCE)
+    SYNCING = "syncing"  # joined, SyncGroup is due or in flight (Java's COMPLETING_REBALANCE)
+    COMPLETING = "completing"  # the assignment is known, callbacks have to run
     STABLE = "stable"
 
 
 S = MemberState
-# Every state may fall back to UNJOINED: a reset can come with any answer.
+# Every state may change back to UNJOINED: any response can reset the member.
 TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     S.UNJOINED: frozenset({S.PREPARING, S.UNJOINED}),
     S.PREPARING: frozenset({S.JOINING, S.UNJOINED}),
@@ -66,8 +66,8 @@ class Member:
         self.group_instance_id = group_instance_id
         self.generation = Generation()
         self.state = MemberState.UNJOINED
-        self.rejoin_reason: str | None = None
-        self.fenced: KafkaError | None = None  # another consumer has our group_instance_id, and with it our place
+        self.rejoin_reason: str | None = None  # set while the member must join again; sent with JoinGroup
+        self.fenced: KafkaError | None = None  # another consumer with the same group_instance_id took the place
 
     def transition_to(self, state: MemberState) -> None:
         """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
@@ -75,26 +75,26 @@ class Member:
 
     @property
     def in_group(self) -> bool:
-        """Whether the coordinator may count us among its members."""
+        """True if the coordinator may count this member in the group."""
         return bool(self.generation.member_id) and self.state is not S.UNJOINED
 
     @property
     def heartbeating(self) -> bool:
-        """Whether the coordinator expects heartbeats (it does not while a JoinGroup is out)."""
+        """True if the coordinator expects heartbeats. It does not while a JoinGroup is in flight."""
         return self.generation.valid and self.state not in (S.UNJOINED, S.JOINING)
 
     @property
     def rebalancing(self) -> bool:
-        """Whether a join or sync is under way."""
+        """True while a JoinGroup or SyncGroup is due or in flight."""
         return self.state in (S.JOINING, S.SYNCING)
 
     @property
     def may_commit(self) -> bool:
-        """Whether the coordinator would take a commit of the current generation."""
+        """True if the coordinator accepts commits of this generation."""
         return self.generation.valid and self.state in _COMMIT_STATES
 
     def request_rejoin(self, reason: str) -> None:
-        """Ask for a join at the next poll; the first reason is kept and sent to the coordinator."""
+        """Join again with the next poll. The first reason is kept and sent to the coordinator."""
         if self.rejoin_reason is None:
             log.info("group %s: rejoin requested: %s", self.group_id, reason)
             self.rejoin_reason = reason
@@ -113,7 +113,7 @@ class Member:
         self.transition_to(S.SYNCING)
 
     def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
-        """Forget the generation (the coordinator no longer honours it) and ask for a rejoin."""
+        """Forget the generation, which the coordinator no longer accepts, and join again with the next poll."""
         self.fenced = fenced
         member_id = self.generation.member_id if keep_member_id else ""
         log.info("group %s: generation %d reset: %s", self.group_id, self.generation.id, reason)
@@ -122,7 +122,7 @@ class Member:
         self.request_rejoin(reason)
 
     def leave(self) -> None:
-        """Be no member any more, by our own wish."""
+        """Forget the generation: the consumer leaves the group."""
         self.generation = Generation()
         self.rejoin_reason = None
         self.transition_to(S.UNJOINED)

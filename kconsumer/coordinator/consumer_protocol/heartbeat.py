@@ -1,8 +1,8 @@
-"""Heartbeats of KIP-848: when one is due, which fields it carries, and what its answer means.
+"""Heartbeats of the consumer protocol (KIP-848): when one is due, which fields it has, and what its response means.
 
-One request joins, acknowledges, keeps and leaves. A field is sent when it changed since the last one that was
-answered well; after any failure all of them are sent again, because the coordinator repeats an assignment only to a
-member that tells everything. What an assignment means for ownership is decided in `epochs.py`.
+One request joins the group, acknowledges assignments, keeps the membership and leaves. A field is sent if it changed
+since the last heartbeat that succeeded. After a failure all fields are sent again, because the coordinator repeats an
+assignment only to a member that sends all of them. What follows from an assignment is decided in `manager.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConsumerHeartbeatErrorAction(ErrorAction):
 
     COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
     RETRY = "heartbeat again after the backoff"
-    FENCED = "everything owned is lost: on_lost, then join anew"
+    FENCED = "all partitions are lost: on_lost, then join again"
     REPORT = "raise from poll; the member stays what it is"
     FATAL = "raise from every poll: only a new consumer helps"
 
@@ -66,48 +66,48 @@ HEARTBEAT_ACTIONS: ErrorTable[ConsumerHeartbeatErrorAction] = ErrorTable(
 
 
 class HeartbeatListener(Protocol):
-    """What heartbeats tell of."""
+    """Receives what heartbeats find out."""
 
     def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
-        """The coordinator answered well."""
+        """Handle a response without an error."""
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """The coordinator does not know this member, or not with this epoch."""
+        """Handle that the coordinator does not have this member, or has it with another member epoch."""
 
     def on_fatal(self, error: KafkaError) -> None:
-        """The member cannot go on."""
+        """End the membership with an error."""
 
     def on_heartbeat_sent(self) -> None:
-        """The heartbeat is on its way: what it says is done."""
+        """Apply the change of state that the heartbeat announces: it was sent."""
 
     def on_poll_timer_expired(self) -> None:
-        """The caller does not poll any more: leave."""
+        """Leave the group: the user did not poll for `max_poll_interval_ms`."""
 
 
 class SentFields:
-    """What the coordinator knows of us, so that heartbeats repeat nothing."""
+    """The fields that the coordinator has received, so that heartbeats send only changes (Java's `HeartbeatState`)."""
 
     def __init__(self, config: GroupRebalanceConfig, member: ConsumerMember, subscription: SubscriptionState) -> None:
         self._config = config
         self._member = member
         self._subscription = subscription
         self._sent: dict[str, Any] = {}
-        self._has_sent_regex = False  # ever; the coordinator may still have it
+        self._has_sent_regex = False  # at any time: the coordinator may still have it
 
     def forget(self) -> None:
-        """The next heartbeat tells everything again."""
+        """Send all fields with the next heartbeat."""
         self._sent.clear()
 
     @property
     def subscription_changed(self) -> bool:
-        """Whether the coordinator knows another subscription than the present one."""
+        """True if the coordinator has another subscription than the present one."""
         return "topics" in self._sent and (
             self._sent["topics"] != self._subscription.subscribed_topics()
             or self._sent.get("regex", "") != (self._subscription.broker_pattern or "")
         )
 
     def message(self) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat, and remember what it says."""
+        """Returns the next heartbeat, and remembers its fields."""
         member = self._member
         full = member.state is MemberState.JOINING
         if full:
@@ -138,7 +138,7 @@ class SentFields:
 
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
         """Send the pattern if it changed. An empty one clears it: without the field the coordinator keeps the pattern
-        that it knows of this member id, also when the member joins again after a leave that did not arrive."""
+        that it has for this member id, also when the member joins again after a leave that did not arrive."""
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)
         if self._has_sent_regex and self._changed("regex", regex):
@@ -152,7 +152,7 @@ class SentFields:
 
 
 class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
-    """Keeps the coordinator and this member informed of each other."""
+    """Sends the heartbeats of one member."""
 
     def __init__(
         self,
@@ -168,23 +168,23 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._subscription = subscription
         self._membership = membership
         self._fields = SentFields(config, member, subscription)
-        self._in_flight = 0  # number of the heartbeat awaited; 0: none
+        self._in_flight = 0  # number of the heartbeat in flight; 0: none
         self._numbers = 0
-        self._repeats = False  # a heartbeat was sent again at once, and none was answered well since
+        self._repeats = False  # a heartbeat was repeated at once, and none has succeeded since
         self._last_ended = 0  # number of the last heartbeat of a membership that has ended
-        self._interval_ms = 0.0  # told by the coordinator with each answer
+        self._interval_ms = 0.0  # each response of the coordinator sets it
         self._sent_at = 0.0
 
     @property
     def in_flight(self) -> bool:
-        """Whether an answer is awaited."""
+        """True while a heartbeat has no response yet."""
         return self._in_flight != 0
 
     def reset_session_timer(self, now: float) -> None:
-        """The coordinator was found: the session is the coordinator's business in this protocol."""
+        """Nothing to do: only the coordinator has a session timeout in this protocol."""
 
     def time_to_next_ms(self, now: float) -> float:
-        """How long (ms) until `poll` has something to do."""
+        """Returns the time (ms) until `poll` has something to do."""
         if not self._member.in_group:
             return FOREVER
         wait_ms = self._poll_deadline - now
@@ -193,7 +193,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return max(0.0, wait_ms)
 
     def poll(self, now: float) -> PollResult:
-        """A heartbeat when one is due."""
+        """Returns a heartbeat if one is due."""
         member = self._member
         if not member.in_group:
             return PollResult()
@@ -201,7 +201,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             self._on_poll_interval_exceeded()
             self._membership.on_poll_timer_expired()
         if self._coordinator.connection_id is None:
-            if member.state is MemberState.LEAVING:  # nobody can be told: the session will run out there
+            if member.state is MemberState.LEAVING:  # the coordinator will time the session out
                 self.end_membership()
                 self._membership.on_heartbeat_sent()
                 return PollResult()
@@ -212,11 +212,11 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return PollResult([self.request(now)], self.time_to_next_ms(now))
 
     def end_membership(self) -> None:
-        """The member leaves. Responses to heartbeats sent until now do not concern what it joins later."""
+        """Note that the member leaves: responses to heartbeats sent until now do not concern a later membership."""
         self._last_ended = self._numbers
 
     def request(self, now: float) -> UnsentRequest:
-        """The heartbeat to send now. Making it counts as sending it: the state moves on."""
+        """Returns the heartbeat to send now, and changes the state as if it were sent."""
         self._numbers += 1
         number = self._in_flight = self._numbers
         self._sent_at = now
@@ -240,11 +240,11 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             return backoff_ms
         if self._member.state is MemberState.LEAVING:
             return 0.0
-        if self._fields.subscription_changed:  # Java waits for the interval; the group may as well know at once
+        if self._fields.subscription_changed:  # Java waits for the interval; send it at once
             return backoff_ms
         return max(backoff_ms, self._next_heartbeat - now)
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_reply(self, number: int, reply: Reply, *, joins: bool) -> None:
         if number == self._in_flight:
@@ -269,8 +269,8 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._membership.on_heartbeat_success(message, reply.now)
 
     def _too_late(self, reply: Reply) -> None:
-        """A response to a heartbeat of a membership that has ended: the leave, or one sent before it. It says nothing
-        of the membership that may have begun since, only of the coordinator."""
+        """Handle a response to a heartbeat of a membership that has ended: the one that left, or one sent before it. It
+        does not concern the membership that may have begun since, only the coordinator."""
         error = reply.error
         if error is None and reply.message.error_code:
             error = error_for(reply.message.error_code, self._where(reply.message.error_message))
@@ -286,7 +286,8 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         if isinstance(error, UnsupportedVersionError):
             self._membership.on_fatal(self._unsupported(error))
         elif not error.retriable:
-            # The next heartbeat may do: a password is corrected, a response can be parsed again. Java ends the member.
+            # The next heartbeat may succeed: a password is corrected, a response can be parsed again. Java ends the
+            # membership.
             self._error = error
             self._retry(now)
         else:
@@ -303,8 +304,8 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error
             self._retry(now)
         elif reaction is ConsumerHeartbeatErrorAction.FATAL:
-            told = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
-            self._membership.on_fatal(told)  # ignored by a member that has left meanwhile
+            fatal = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
+            self._membership.on_fatal(fatal)  # ignored by a member that has left meanwhile
         else:
             self._repeat(now)
             if reaction is ConsumerHeartbeatErrorAction.COORDINATOR:
@@ -313,17 +314,17 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 self._membership.on_fenced(str(error), now)
 
     def _repeat(self, now: float) -> None:
-        """Send the next heartbeat at once, as Java does, but only once: a coordinator that gives the same answer again
-        and again is asked less and less often."""
+        """Send the next heartbeat at once, as Java does, but only once: a coordinator that repeats the same response
+        must not be requested without pause."""
         if self._repeats:
             self._retry(now)
         else:
             self._repeats = True
             self._next_heartbeat = now
 
-    def _where(self, told: str | None) -> str:
+    def _where(self, message: str | None) -> str:
         where = f"heartbeat in group {self._member.group_id!r}"
-        return f"{where}: {told}" if told else where
+        return f"{where}: {message}" if message else where
 
     def _unsupported(self, error: KafkaError) -> KafkaError:
         if self._subscription.broker_pattern is not None:

@@ -1,9 +1,10 @@
-"""Membership of the KIP-848 protocol: from what the coordinator assigns to what is owned, step by step.
+"""Membership of the consumer protocol (KIP-848): the reconciliation of the owned partitions with the target assignment.
 
-The coordinator decides; the member follows: resolve topic ids → hold back what goes → commit → on_revoke → drop it →
-take what is new, not yet fetched → on_assign → acknowledge. Callbacks are steps in a queue: the engine runs the one
-that is due on the caller's thread and says when it is done. A callback that raises leaves the reconciliation
-unacknowledged, and the next poll tries again. When heartbeats are sent is decided in `epoch_heartbeat.py`.
+The coordinator assigns. The member resolves topic ids, stops fetching from the partitions to revoke, commits, calls
+on_revoke, drops them, owns the added partitions without fetching them, calls on_assign, and acknowledges. Callbacks are
+steps in a queue: the engine runs the one that is due on the caller's thread and then calls `callback_done`. After a
+callback that raises, the reconciliation is not acknowledged, and the next poll retries it. When heartbeats are sent is
+decided in `heartbeat.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = get_logger(__name__)
 
 
 class ConsumerMembership(Membership[ConsumerMember]):
-    """One member's part in a group whose coordinator assigns."""
+    """Takes part in a group whose coordinator assigns (Java's `ConsumerMembershipManager`)."""
 
     def __init__(
         self,
@@ -54,25 +55,25 @@ class ConsumerMembership(Membership[ConsumerMember]):
         super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._names = names
         self.heartbeat = ConsumerHeartbeatManager(config, member, subscription, coordinator, self, self._metrics, rng)
-        self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # taken, but on_assign has not returned yet
-        # Owned, but nothing to the listener: on_assign has not begun, or on_revoke has.
+        self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # owned, but on_assign has not returned
+        # Owned, but unknown to the listener: on_assign has not started, or on_revoke has.
         self._unknown_to_listener: frozenset[TopicPartition] = frozenset()
-        self._left_idle = False  # leaving because the caller does not poll
+        self._left_idle = False  # the member left, or leaves, because the user does not poll
 
-    # --- what the engine asks --------------------------------------------------------------------------------------
+    # --- what the engine calls -------------------------------------------------------------------------------------
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """The listener is about to be called."""
+        """Note which partitions the listener knows once this callback has started."""
         if callback.kind is CallbackKind.ASSIGNED:
             self._unknown_to_listener = frozenset()
         elif callback.kind is CallbackKind.REVOKED:
             self._unknown_to_listener |= frozenset(callback.partitions)
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """The callback returned or raised. What is being given up is gone either way; a reconciliation is tried
-        again at the next poll."""
+        """Continue after a callback. If it raised during a reconciliation, the next poll retries that; partitions that
+        are lost or revoked for leaving are dropped in any case."""
         if self._steps.due_callback is not callback:
-            return  # fenced meanwhile
+            return  # the member was fenced meanwhile
         if error is not None and self._member.state is MemberState.RECONCILING:
             self._unknown_to_listener -= frozenset(callback.partitions)
             self._steps.clear()
@@ -81,18 +82,18 @@ class ConsumerMembership(Membership[ConsumerMember]):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do: `poll` need not be called for its sake."""
+        """True if the member has nothing to do, so that `poll` need not be called for it."""
         return self._member.state is MemberState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """What ended the membership. Every call raises it while there is a subscription, because nothing else will
-        happen. A consumer that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
+        """Returns the error that ended the membership. Every call raises it while there is a subscription. A consumer
+        that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
         return self._error if self._subscription.is_group_managed else None
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """The caller polls: join if due, reconcile as far as it goes without waiting."""
+        """Join if necessary, and reconcile as far as possible without waiting."""
         if not self._subscription.is_group_managed:
             return PollResult()
         self._steps.advance(now)
@@ -113,15 +114,15 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._member.forget_assignment()
         self._member.transition_to(MemberState.JOINING)
 
-    # --- what heartbeats tell --------------------------------------------------------------------------------------
+    # --- what heartbeats report ------------------------------------------------------------------------------------
 
     def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
-        """The coordinator answered well: note the epoch, and the assignment if there is a new one."""
+        """Take over the member epoch of a response, and its target assignment if it has one."""
         member = self._member
         if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
-            return  # an answer to what we were
+            return  # the response to a heartbeat of the membership that is ending
         if message.member_epoch != member.member_epoch:
-            log.info("group %s: member %s at epoch %d", member.group_id, member.member_id, message.member_epoch)
+            log.info("group %s: member %s at member epoch %d", member.group_id, member.member_id, message.member_epoch)
         member.update_epoch(message.member_epoch, message.member_id or member.member_id)
         if message.assignment is not None:
             partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
@@ -135,14 +136,14 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.transition_to(MemberState.STABLE)
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """The coordinator does not know us: everything owned is lost; then join anew."""
+        """Lose all partitions, then join again: the coordinator does not have this member."""
         member = self._member
         if not member.in_group:
             return
         log.info("group %s: member %s fenced: %s", member.group_id, member.member_id, reason)
         leaving = member.state in LEAVING_STATES
         member.transition_to(MemberState.FENCED)
-        if not (leaving and self._left_idle):  # then the listener is still to hear what was lost
+        if not (leaving and self._left_idle):  # else the queued on_lost must still run
             self._drop_rebalance()
         member.forget_assignment()
         if leaving:
@@ -152,7 +153,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._lose_all(lambda _now: member.transition_to(MemberState.JOINING), now)
 
     def on_fatal(self, error: KafkaError) -> None:
-        """The member cannot go on; only a new consumer can."""
+        """End the membership with an error. The application needs a new consumer to join again."""
         if not self._member.in_group:
             return
         self._error = error
@@ -162,7 +163,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._lose_all(None, 0.0)
 
     def on_heartbeat_sent(self) -> None:
-        """A heartbeat is on its way: what it says is done."""
+        """Apply the change of state that a heartbeat announces: it was sent."""
         member = self._member
         if member.state is MemberState.ACKNOWLEDGING:
             member.transition_to(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
@@ -171,7 +172,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.forget_assignment()
 
     def on_poll_timer_expired(self) -> None:
-        """The caller does not poll any more: leave first, tell the listener when it comes back."""
+        """Leave the group, because the user does not poll. Its next poll runs on_lost."""
         member = self._member
         self._left_idle = True
         self._drop_rebalance()
@@ -186,15 +187,15 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._metrics.left()
 
     def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Those of which the listener knows: what it was never given, or gave up, it does not hear to be gone."""
+        """Returns those that on_assign was called with and on_revoke was not: on_lost is called for no others."""
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
         owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
         if owned:
             self._subscription.set_target_assignment(())
-            if told := self._known_to_listener(owned):
-                self._steps.add(RebalanceCallback(CallbackKind.LOST, told))
+            if known := self._known_to_listener(owned):
+                self._steps.add(RebalanceCallback(CallbackKind.LOST, known))
             self._steps.add(lambda _now: self._subscription.assign_from_group(()))
         if then is not None:
             self._steps.add(then)
@@ -203,11 +204,14 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- reconciliation --------------------------------------------------------------------------------------------
 
     def _reconcile(self, now: float) -> bool:
-        """Queue the steps from what is owned to what is assigned, as far as topic ids are known by name. Whether other
-        managers now have something to do."""
+        """Queue the steps from the owned partitions to the target assignment, as far as its topic ids have names.
+
+        Returns True if other managers now have something to do.
+        """
         member = self._member
         goal, wanted = self._names.resolve(member.target)
-        # Also when there is nothing else to do: on_revoke has raised before, and now the target is what is owned.
+        # This is necessary even if nothing else is to do: on_revoke may have raised, and then the coordinator assigned
+        # the owned partitions again.
         self._subscription.set_target_assignment(wanted)
         current = member.current
         if current.local_epoch >= 0 and goal.partitions == current.partitions and not self._pending_on_assign:
@@ -219,8 +223,8 @@ class ConsumerMembership(Membership[ConsumerMember]):
         revoked = sorted(owned - wanted)
         added = sorted((wanted - owned) | (wanted & self._pending_on_assign))
         self._commit_first(now)
-        if told := self._known_to_listener(revoked):
-            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, told))
+        if known := self._known_to_listener(revoked):
+            self._steps.add(RebalanceCallback(CallbackKind.REVOKED, known))
         self._steps.add(lambda at: self._apply_before_on_assign(wanted, added, at))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, tuple(added)))
         self._steps.add(lambda _now: self._on_assign_done())
@@ -245,7 +249,8 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """Begin to leave. The callback to run first: lost when ownership is already gone, else revoked."""
+        """Start leaving. Returns the callback to run first: on_lost if the partitions are no longer owned, else
+        on_revoke."""
         self._drop_rebalance()
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
@@ -253,10 +258,10 @@ class ConsumerMembership(Membership[ConsumerMember]):
         return self._leave_callback_for(self._known_to_listener(self._subscription.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Drop the assignment; the heartbeat that leaves, if the coordinator should know.
+        """Drop the assignment. Returns the heartbeat that leaves, or None if none must be sent.
 
-        `leave_group` None: dynamic members leave, static ones say that they will be back; True: all leave; False:
-        dynamic members say nothing and are missed after the session timeout.
+        `leave_group` None: dynamic members leave; static members announce a successor. True: all members leave. False:
+        dynamic members send nothing, and the coordinator removes them after the session timeout.
         """
         member = self._member
         self._steps.clear()

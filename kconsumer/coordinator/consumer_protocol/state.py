@@ -1,8 +1,8 @@
-"""Our own place in a group of the KIP-848 protocol: member id, member epoch, state, and what was assigned.
+"""The state of a member of the consumer protocol (KIP-848): member id, member epoch, state and assignments.
 
-Plain state shared by the managers that need it (membership, heartbeat, commits); it decides nothing about requests.
-The states and their legal order are Java's (`MemberState`); an epoch is what a generation is in the classic protocol,
-except that each member has its own.
+Decides which changes of state are legal; the states are Java's (`MemberState`). The managers of membership, heartbeats
+and commits share this state and decide about requests. A member epoch has the role of the generation of the classic
+protocol, but each member has its own.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(enum.Enum):
-    """Where the member stands with its coordinator."""
+    """The state of a member at its coordinator."""
 
     UNSUBSCRIBED = "unsubscribed"
-    JOINING = "joining"  # a heartbeat with epoch 0 is to be sent, or to be answered
-    RECONCILING = "reconciling"  # what is assigned is not yet what is owned
-    ACKNOWLEDGING = "acknowledging"  # owned is what was assigned; the coordinator is to be told
+    JOINING = "joining"  # the heartbeat with member epoch 0 is due or in flight
+    RECONCILING = "reconciling"  # the target assignment is not yet owned
+    ACKNOWLEDGING = "acknowledging"  # the target assignment is owned; the heartbeat that reports it is due
     STABLE = "stable"
-    FENCED = "fenced"  # the coordinator forgot us: give everything up, then join again
+    FENCED = "fenced"  # the coordinator removed the member: run on_lost, then join again
     PREPARE_LEAVING = "prepare leaving"  # callbacks before leaving
-    LEAVING = "leaving"  # the heartbeat that leaves is to be sent
+    LEAVING = "leaving"  # the heartbeat that leaves is due
     STALE = "stale"  # left because the caller did not poll; the next poll joins again
     FATAL = "fatal"
 
@@ -59,24 +59,25 @@ TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
 
 @dataclass(frozen=True, slots=True)
 class LocalAssignment:
-    """Partitions by topic id, numbered locally: equal partitions assigned anew are still to be acknowledged anew."""
+    """Partitions by topic id, with a local number: the same partitions, assigned again after others, must be
+    acknowledged again (Java's class of this name)."""
 
     local_epoch: int = -1  # -1: nothing was ever assigned, which is not the same as an assignment of nothing
     partitions: TopicIds = field(default_factory=dict)
 
     def followed_by(self, partitions: TopicIds) -> LocalAssignment:
-        """The next assignment; this one when it says the same."""
+        """Returns the next assignment, which is this one if the partitions are the same."""
         if self.local_epoch >= 0 and partitions == self.partitions:
             return self
         return LocalAssignment(self.local_epoch + 1, partitions)
 
 
 class ConsumerMember:
-    """The member's id, epoch, state and assignment; `transition_to` is the only way to change the state."""
+    """The member's id, member epoch, state and assignment; `transition_to` is the only way to change the state."""
 
     __slots__ = ("current", "group_id", "group_instance_id", "member_epoch", "member_id", "state", "target")
 
-    rebalancing = False  # an epoch stays good for commits while others rebalance
+    rebalancing = False  # commits with the member epoch are accepted while others rebalance
     rejoin_reason = None  # the coordinator decides when to rebalance
 
     def __init__(self, group_id: str, group_instance_id: str | None, member_id: str | None = None) -> None:
@@ -85,8 +86,8 @@ class ConsumerMember:
         self.member_id = member_id or str(uuid.uuid4())  # kept through every fence and rejoin (KIP-1082)
         self.member_epoch = JOIN_EPOCH
         self.state = MemberState.UNSUBSCRIBED
-        self.target = LocalAssignment()  # what the coordinator wants us to own
-        self.current = LocalAssignment()  # what we own, and have told or will tell
+        self.target = LocalAssignment()  # what the coordinator assigned
+        self.current = LocalAssignment()  # what is owned, and was or will be acknowledged
 
     def transition_to(self, state: MemberState) -> None:
         """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
@@ -96,34 +97,34 @@ class ConsumerMember:
 
     @property
     def reconciled(self) -> bool:
-        """Whether what is owned is what is assigned."""
+        """True if the member owns its target assignment."""
         return self.target == self.current
 
     @property
     def in_group(self) -> bool:
-        """Whether the coordinator expects, or is to be told of, this member."""
+        """True if the coordinator has this member, or will have it with the next heartbeat."""
         return self.state not in NOT_IN_GROUP
 
     @property
     def heartbeating(self) -> bool:
-        """Whether heartbeats are to be sent."""
+        """True if heartbeats must be sent."""
         return self.state not in NOT_IN_GROUP
 
     @property
     def generation(self) -> Generation:
-        """Epoch and member id in the form that commits use; -1 and "" outside the group."""
+        """The member epoch and member id in the form that commits use; -1 and "" outside the group."""
         if self.member_epoch <= JOIN_EPOCH:
             return Generation()
         return Generation(self.member_epoch, self.member_id)
 
     @property
     def may_commit(self) -> bool:
-        """Whether the coordinator would take a commit with the member's epoch."""
+        """True if the coordinator accepts commits with the member epoch."""
         return self.member_epoch > JOIN_EPOCH
 
     def request_rejoin(self, reason: str) -> None:
-        """Nothing: the coordinator decides when to rebalance (Java logs the same)."""
-        log.warning("group %s: a rebalance cannot be asked for with group_protocol='consumer'", self.group_id)
+        """Log that this is not possible: the coordinator decides when to rebalance (as Java does)."""
+        log.warning("group %s: a rebalance cannot be requested with group_protocol='consumer'", self.group_id)
 
     def update_epoch(self, member_epoch: int, member_id: str) -> None:
         """Take over the member epoch of a response, and the member id, which brokers before KIP-1082 choose."""

@@ -1,7 +1,7 @@
-"""Names of assigned topics: the coordinator assigns topic ids, everything else in a consumer goes by name.
+"""Names of assigned topics: the coordinator assigns topic ids, the rest of the consumer uses names.
 
-A name once seen is kept while its topic is assigned, so that metadata that forgets the topic for a moment (it is being
-deleted, or the answer came from a broker that is behind) takes no partition away.
+Decides that a name stays known while its topic is assigned. So no partition is revoked when metadata lacks the topic
+for a moment, because the topic is being deleted or a broker that lags behind sent the response.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kconsumer.types import TopicPartition
 
 
 class TopicNames:
-    """Resolves assignments; asks for the metadata of ids it does not know."""
+    """Resolves assignments, and requests metadata of unknown ids."""
 
     def __init__(self, cluster: Cluster, metadata: MetadataManager) -> None:
         self._cluster = cluster
@@ -21,7 +21,8 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
 
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
-        """The part of the target whose names are known, and its partitions; the rest is asked for."""
+        """Returns the part of the target assignment whose names are known, and its partitions. Requests metadata of the
+        other topics."""
         known = {
             topic_id: self._cluster.topic_name(topic_id) or self._names.get(topic_id) for topic_id in target.partitions
         }
@@ -32,6 +33,6 @@ class TopicNames:
         return LocalAssignment(target.local_epoch, partitions), wanted
 
     def forget(self) -> None:
-        """Nothing is assigned any more."""
+        """Forget all names: no topic is assigned any more."""
         self._names.clear()
         self._metadata.add_topic_ids(frozenset())
