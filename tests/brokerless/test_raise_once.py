@@ -83,7 +83,7 @@ class Fault:
                 raise self.error(name)
 
 
-class World:
+class FaultyRun:
     """One consumer with a hook of each kind, its broker, and what polls raised."""
 
     def __init__(self, broker: CoordinatorBroker, engine: str, fault: Fault, **options: Any) -> None:
@@ -131,7 +131,7 @@ class World:
         return {"heartbeat_interval_ms": INTERVAL_MS, "assignors": [self._assignor()]}
 
     def _assignor(self) -> Assignor:
-        world, fault = self, self.fault
+        run, fault = self, self.fault
 
         class Everything(Assignor):
             """Gives the only member all partitions, or as many as the test says."""
@@ -147,7 +147,7 @@ class World:
                 self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
             ) -> Mapping[str, Assignment]:
                 fault("assign")
-                return {member: Assignment(TPS[: world.share], b"") for member in subscriptions}
+                return {member: Assignment(TPS[: run.share], b"") for member in subscriptions}
 
             def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
                 fault("on_assignment")
@@ -283,12 +283,12 @@ def broker() -> Iterator[CoordinatorBroker]:
 
 
 @pytest.fixture
-def world(broker: CoordinatorBroker) -> Iterator[Callable[..., World]]:
-    """Makes the world of a test and closes its consumer after it."""
-    made: list[World] = []
+def make_run(broker: CoordinatorBroker) -> Iterator[Callable[..., FaultyRun]]:
+    """Return a function that makes runs; their consumers are closed after the test."""
+    made: list[FaultyRun] = []
 
-    def make(engine: str, fault: Fault, **options: Any) -> World:
-        made.append(World(broker, engine, fault, **options))
+    def make(engine: str, fault: Fault, **options: Any) -> FaultyRun:
+        made.append(FaultyRun(broker, engine, fault, **options))
         return made[-1]
 
     yield make
@@ -306,12 +306,12 @@ def test_no_hook_and_no_api_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_without_a_fault(world: Callable[..., World], engine: str) -> None:
+def test_without_a_fault(make_run: Callable[..., FaultyRun], engine: str) -> None:
     """The run of these tests sends every API of its protocol, calls every hook, and raises nothing."""
     fault = Fault("", 0)
     calls: list[str] = []
     fault.__class__ = type("Counting", (Fault,), {"__call__": lambda _, name: calls.append(name)})
-    quiet = world(engine, fault)
+    quiet = make_run(engine, fault)
     quiet.run()
     assert [] == quiet.errors
     assert set(_apis(engine)) == set(quiet.broker.names())
@@ -327,10 +327,10 @@ def _hook_names(engine: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_hook_names))
-def test_hook_raises(world: Callable[..., World], engine: str, name: str, number: int) -> None:
+def test_hook_raises(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
     """What a hook raises comes out of one call, or is logged; the member joins, reads everything and commits."""
     fault = Fault(name, number)
-    one = world(engine, fault)
+    one = make_run(engine, fault)
     one.run()
     assert fault.raised
     # Records before one that cannot be deserialized are returned first, and then it can.
@@ -340,7 +340,7 @@ def test_hook_raises(world: Callable[..., World], engine: str, name: str, number
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
 def test_encoder_raises(
-    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
     """A request that cannot be encoded fails alone; it is made again, or the call that wanted it raises."""
     fault = Fault(name, number, TypeError)
@@ -351,7 +351,7 @@ def test_encoder_raises(
         return encode(api, *rest)
 
     monkeypatch.setattr(connection, "encode_request", faulty)
-    one = world(engine, fault)
+    one = make_run(engine, fault)
     one.run()
     assert fault.raised
     assert len(one.errors) <= MAX_ERRORS
@@ -359,9 +359,9 @@ def test_encoder_raises(
 
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
-def test_response_cannot_be_parsed(world: Callable[..., World], engine: str, name: str, number: int) -> None:
+def test_response_cannot_be_parsed(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
     """The connection is closed and the request made again; the member recovers."""
-    one = world(engine, Fault("", 0))
+    one = make_run(engine, Fault("", 0))
     one.broker.garble(name, number)
     one.run()
     assert one.broker.garbled(name)
@@ -373,7 +373,7 @@ def test_response_cannot_be_parsed(world: Callable[..., World], engine: str, nam
     ("engine", "name", "number"), _cases(lambda engine: [name for name in _apis(engine) if name != "ApiVersions"])
 )
 def test_handler_raises(
-    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
     """A response that its handler cannot take, by a mistake of the code, is a failed request to the manager."""
     fault = Fault(name, number)
@@ -392,7 +392,7 @@ def test_handler_raises(
         deliver(self, response)
 
     monkeypatch.setattr(Dispatcher, "_deliver", faulty)
-    one = world(engine, fault)
+    one = make_run(engine, fault)
     one.run()
     assert fault.raised
     assert len(one.errors) <= MAX_ERRORS
@@ -404,7 +404,7 @@ def test_handler_raises(
     [case for case in _cases(lambda _: ["parse_assignment", "decode_subscription"]) if "consumer" not in case.values],
 )
 def test_embedded_parser_raises(
-    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
+    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
     """What members of a classic group write for each other cannot be read once: poll raises, and the member joins."""
     fault = Fault(name, number, ProtocolError)
@@ -415,7 +415,7 @@ def test_embedded_parser_raises(
         return parse(data)
 
     monkeypatch.setattr(leader, parse.__name__, faulty)
-    one = world(engine, fault)
+    one = make_run(engine, fault)
     one.run()
     assert fault.raised
     assert [ProtocolError] == [type(error) for error in one.errors]
@@ -423,7 +423,9 @@ def test_embedded_parser_raises(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["token provider", *sorted(OF_LOGINS)])
-def test_login_fails_once(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, engine: str, name: str) -> None:
+def test_login_fails_once(
+    make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str
+) -> None:
     """The token provider raises, or a request of the login cannot be encoded: later polls log in, join and read."""
     fault = Fault(name, 1)
     encode = connection.encode_request
@@ -437,7 +439,7 @@ def test_login_fails_once(world: Callable[..., World], monkeypatch: pytest.Monke
         return "token"
 
     monkeypatch.setattr(connection, "encode_request", faulty)
-    one = world(
+    one = make_run(
         engine,
         fault,
         security_protocol="SASL_PLAINTEXT",

@@ -263,7 +263,7 @@ class FakeNetwork:
         return self.attempts[-1]
 
 
-class World:
+class NetworkHarness:
     """A client, its network and its clock."""
 
     def __init__(self, metrics: Any = None, **options: Any) -> None:

@@ -35,7 +35,7 @@ def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"\x01")
 
 
-class EpochHarness:
+class ConsumerGroupHarness:
     """The managers of one member, wired as an engine wires them; `now` moves by hand."""
 
     def __init__(self, *topics: str, subscribe: bool = True, **options: Any) -> None:

@@ -63,7 +63,7 @@ class Log:
         return out
 
 
-class World:
+class FetchHarness:
     """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
 
     `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it tells all

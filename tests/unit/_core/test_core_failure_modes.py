@@ -1,4 +1,4 @@
-"""What compiled code does where the world lets it down: bytes that change after they were checked, memory that runs
+"""Failure modes of compiled code: bytes that change after they were checked, memory that runs
 out, records in an order that cannot be, fetches emptied under a run."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from kconsumer.config.options import OPTIONS, ConsumerConfig
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.net.sasl.mechanism import Credentials
 from kconsumer.schema import SASL_AUTHENTICATE
-from support.fakes.login_exchange import LoginWorld
+from support.fakes.sasl_exchange import SaslHarness
 from support.fakes.scripted_broker import SILENCE
 
 PLANTED = "pl4nted"
@@ -76,22 +76,26 @@ REFUSED = SASL_AUTHENTICATE.response(error_code=58, error_message="no")
 @pytest.mark.parametrize("called", [False, True])
 def test_a_login_tells_nothing(answer: Any, called: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever becomes of it: nothing in the log at its finest, in the error with its causes, in any repr."""
-    world = LoginWorld(sasl_plain_password=(lambda: PLANTED) if called else PLANTED)
-    world.broker.on(SASL_AUTHENTICATE, answer)
+    harness = SaslHarness(sasl_plain_password=(lambda: PLANTED) if called else PLANTED)
+    harness.broker.on(SASL_AUTHENTICATE, answer)
     told: list[object] = []
     with caplog.at_level(1):
         for _ in range(3):
-            world.ready()
+            harness.ready()
             for _ in range(6):
-                world.poll(10_000)
-                told += [*world.client._nodes_by_id.values(), world.client, world.client.report(world.clock.now())]
+                harness.poll(10_000)
                 told += [
-                    link.connection and link.connection._authenticator for link in world.client._nodes_by_id.values()
+                    *harness.client._nodes_by_id.values(),
+                    harness.client,
+                    harness.client.report(harness.clock.now()),
                 ]
-            error = world.failed()
+                told += [
+                    link.connection and link.connection._authenticator for link in harness.client._nodes_by_id.values()
+                ]
+            error = harness.failed()
             if isinstance(error, KafkaError):
                 told += traceback.format_exception(error)
-            world.clock.advance(2_000)
+            harness.clock.advance(2_000)
     logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
     assert PLANTED not in repr(told) + logged
-    assert PLANTED in str([r.message.auth_bytes for r in world.broker.requests if r.api is SASL_AUTHENTICATE])
+    assert PLANTED in str([r.message.auth_bytes for r in harness.broker.requests if r.api is SASL_AUTHENTICATE])

@@ -18,7 +18,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
-from support.harnesses.consumer_harness import EVERYTHING, EpochHarness, topic_id
+from support.harnesses.consumer_harness import EVERYTHING, ConsumerGroupHarness, topic_id
 from support.harnesses.group_harness import committed
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -27,9 +27,9 @@ LAST_VERSION_WITH_NAMES, UNKNOWN_TOPIC_ID = 9, 100
 
 
 @pytest.fixture
-def group() -> EpochHarness:
+def group() -> ConsumerGroupHarness:
     """A member that owns partitions 0 and 1 of t, and has read both up to offset 5."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     for tp in (T0, T1):
         group.subscription.seek(tp, 5)
@@ -37,13 +37,13 @@ def group() -> EpochHarness:
     return group
 
 
-def sent(group: EpochHarness) -> UnsentRequest:
+def sent(group: ConsumerGroupHarness) -> UnsentRequest:
     """The one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
-def made_anew(group: EpochHarness) -> None:
+def made_anew(group: ConsumerGroupHarness) -> None:
     """Metadata shows that t was deleted and made again."""
     group.learn(EVERYTHING, {"t": NEW})
 
@@ -55,7 +55,7 @@ def fetched(topic: bytes, offset: int = 9, code: int = 0) -> OffsetFetchResponse
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
-def test_ids_if_all_are_known(group: EpochHarness) -> None:
+def test_ids_if_all_are_known(group: ConsumerGroupHarness) -> None:
     """A commit names its topics by id, in the newest version."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5), U0: OffsetAndMetadata(1)}, group.now + 1000)
     request = sent(group)
@@ -65,7 +65,7 @@ def test_ids_if_all_are_known(group: EpochHarness) -> None:
     assert {T0, U0} == set(promise.result())
 
 
-def test_names_if_one_is_not_known(group: EpochHarness) -> None:
+def test_names_if_one_is_not_known(group: ConsumerGroupHarness) -> None:
     """One topic without an id, and all go by name in a version that has names, as in Java."""
     stranger = TopicPartition("stranger", 0)
     group.commits.commit({T0: OffsetAndMetadata(5), stranger: OffsetAndMetadata(1)}, group.now + 1000)
@@ -75,7 +75,7 @@ def test_names_if_one_is_not_known(group: EpochHarness) -> None:
     assert LAST_VERSION_WITH_NAMES == request.max_version
 
 
-def test_commits_with_and_without_ids_are_not_merged(group: EpochHarness) -> None:
+def test_commits_with_and_without_ids_are_not_merged(group: ConsumerGroupHarness) -> None:
     """Of many asynchronous commits those that wait are sent in one request by id and one by name. A topic without an id
     fails nothing but its own commit, and the queue stays short."""
     stranger = TopicPartition("stranger", 0)
@@ -95,7 +95,7 @@ def test_commits_with_and_without_ids_are_not_merged(group: EpochHarness) -> Non
     assert [False, True, False, True] == [promise.error is not None for promise in promises]
 
 
-def test_merging_keeps_the_order_of_one_partition(group: EpochHarness) -> None:
+def test_merging_keeps_the_order_of_one_partition(group: ConsumerGroupHarness) -> None:
     """A topic whose id becomes known while commits wait: its newer offset is not sent before the older one."""
     stranger = TopicPartition("stranger", 0)
     for n in range(MAX_IN_FLIGHT):
@@ -115,7 +115,7 @@ def test_merging_keeps_the_order_of_one_partition(group: EpochHarness) -> None:
     assert [(0, 1), (0, 2)] == sent
 
 
-def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: EpochHarness) -> None:
+def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: ConsumerGroupHarness) -> None:
     """What was read from the old topic is committed to the old topic; that it is gone is told at once."""
     made_anew(group)
     promise = group.commits.commit(group.subscription.all_consumed(), group.now + 60_000)
@@ -127,7 +127,7 @@ def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: Ep
     assert UNKNOWN_TOPIC_ID == getattr(promise.error, "code", 0)
 
 
-def test_the_id_is_that_of_the_moment_of_the_commit(group: EpochHarness) -> None:
+def test_the_id_is_that_of_the_moment_of_the_commit(group: ConsumerGroupHarness) -> None:
     """A commit that is retried does not move on to the topic that was made meanwhile."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     request = sent(group)
@@ -140,7 +140,7 @@ def test_the_id_is_that_of_the_moment_of_the_commit(group: EpochHarness) -> None
     assert promise.done
 
 
-def test_positions_of_both_topics_in_one_commit(group: EpochHarness) -> None:
+def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> None:
     """While one partition goes on in the new topic and another one has not, each goes to its own."""
     made_anew(group)
     group.subscription.get(T1).topic_id = NEW
@@ -149,7 +149,7 @@ def test_positions_of_both_topics_in_one_commit(group: EpochHarness) -> None:
     assert {OLD: [0], NEW: [1]} == {topic.topic_id: [p.partition_index for p in topic.partitions] for topic in topics}
 
 
-def test_a_coordinator_that_does_not_know_the_id_yet(group: EpochHarness) -> None:
+def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness) -> None:
     """A caller's commit is tried again, and metadata asked for; the consumer's own is given up."""
     waiting = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     automatic = group.commits.commit({T1: OffsetAndMetadata(5)}, group.now + 60_000, automatic=True)
@@ -163,7 +163,7 @@ def test_a_coordinator_that_does_not_know_the_id_yet(group: EpochHarness) -> Non
     assert {T0: OffsetAndMetadata(5)} == waiting.result()
 
 
-def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: EpochHarness) -> None:
+def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: ConsumerGroupHarness) -> None:
     """After a seek or a reset nothing was read from the old topic."""
     made_anew(group)
     group.subscription.seek(T0, 0)
@@ -171,7 +171,7 @@ def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: EpochHarn
     assert [NEW] == [topic.topic_id for topic in sent(group).message.topics]
 
 
-def test_an_id_that_nobody_asked_about_is_ignored(group: EpochHarness) -> None:
+def test_an_id_that_nobody_asked_about_is_ignored(group: ConsumerGroupHarness) -> None:
     """An error for another topic is none of ours."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 1000)
     partition = OffsetCommitResponsePartition(partition_index=0, error_code=3)
@@ -180,7 +180,7 @@ def test_an_id_that_nobody_asked_about_is_ignored(group: EpochHarness) -> None:
     assert {T0: OffsetAndMetadata(5)} == promise.result()
 
 
-def test_committed_offsets_by_id(group: EpochHarness) -> None:
+def test_committed_offsets_by_id(group: ConsumerGroupHarness) -> None:
     """They are asked for by id and found by id; what nobody asked about is left out."""
     promise = group.commits.committed([T0], group.now + 1000)
     request = sent(group)
@@ -191,7 +191,7 @@ def test_committed_offsets_by_id(group: EpochHarness) -> None:
     assert {T0: OffsetAndMetadata(9, "m")} == promise.result()
 
 
-def test_committed_offsets_of_a_topic_made_anew(group: EpochHarness) -> None:
+def test_committed_offsets_of_a_topic_made_anew(group: ConsumerGroupHarness) -> None:
     """The question is repeated with the id that the topic has by then."""
     promise = group.commits.committed([T0], group.now + 60_000)
     group.reply(sent(group), fetched(OLD, -1, UNKNOWN_TOPIC_ID))

@@ -24,7 +24,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
-from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness, topic_id
+from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
 from support.harnesses.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
 from support.harnesses.group_harness import committed
 
@@ -98,23 +98,23 @@ def test_the_tables_are_whole(table: Mapping[int, object], java: Mapping[str, st
 # --- ConsumerGroupHeartbeat ---
 
 
-def joining() -> tuple[EpochHarness, UnsentRequest]:
+def joining() -> tuple[ConsumerGroupHarness, UnsentRequest]:
     """A member whose first heartbeat is out."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     return group, group.beat()
 
 
-def stable() -> tuple[EpochHarness, UnsentRequest]:
+def stable() -> tuple[ConsumerGroupHarness, UnsentRequest]:
     """A member that owns t-0, and its next heartbeat."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     return group, group.beat()
 
 
-def reconciling() -> tuple[EpochHarness, UnsentRequest]:
+def reconciling() -> tuple[ConsumerGroupHarness, UnsentRequest]:
     """A member that owns t-0 and waits for on_assign of t-1; and its next heartbeat."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
     group.poll()
@@ -123,9 +123,9 @@ def reconciling() -> tuple[EpochHarness, UnsentRequest]:
     return group, group.beat()
 
 
-def acknowledging() -> tuple[EpochHarness, UnsentRequest]:
+def acknowledging() -> tuple[ConsumerGroupHarness, UnsentRequest]:
     """A member that owns t-0 and t-1, and the heartbeat that says so."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
     group.poll()
@@ -135,7 +135,7 @@ def acknowledging() -> tuple[EpochHarness, UnsentRequest]:
 
 @pytest.mark.parametrize("at", [joining, stable, reconciling, acknowledging], ids=lambda at: at.__name__)
 @pytest.mark.parametrize("code", ALL, ids=name_of)
-def test_heartbeat(code: int, at: Callable[[], tuple[EpochHarness, UnsentRequest]]) -> None:
+def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, UnsentRequest]]) -> None:
     """In every state: a new look-up, a backoff, on_lost and a join with epoch 0, an error of one poll, or of all."""
     what = HEARTBEAT.get(name_of(code), "fatal")
     group, request = at()
@@ -156,7 +156,7 @@ def test_heartbeat(code: int, at: Callable[[], tuple[EpochHarness, UnsentRequest
     heartbeats_again(group, what)
 
 
-def gives_all_up(group: EpochHarness, owned: set[TopicPartition]) -> None:
+def gives_all_up(group: ConsumerGroupHarness, owned: set[TopicPartition]) -> None:
     """What the listener was given is lost, and nothing else; what it was never given is gone without a word."""
     group.run_callbacks()
     told = [set(partitions) for kind, partitions in group.calls if kind == "lost"]
@@ -167,7 +167,7 @@ def gives_all_up(group: EpochHarness, owned: set[TopicPartition]) -> None:
     assert 0 == group.member.member_epoch
 
 
-def heartbeats_again(group: EpochHarness, what: str) -> None:
+def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
     """The next heartbeat: at once after fencing or with a new coordinator, after the backoff, or never."""
     if what == "coordinator":
         assert [] == group.background()
@@ -201,20 +201,20 @@ def test_heartbeat_of_one_that_has_left(code: int) -> None:
 # --- OffsetCommit and OffsetFetch ---
 
 
-def owner() -> EpochHarness:
+def owner() -> ConsumerGroupHarness:
     """A member that owns t-0, with no heartbeat out."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     return group
 
 
-def sent(group: EpochHarness) -> UnsentRequest:
+def sent(group: ConsumerGroupHarness) -> UnsentRequest:
     """The one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
-def asked_again(group: EpochHarness, promise: Promise[Any], what: str) -> UnsentRequest:
+def asked_again(group: ConsumerGroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
     """The request that follows a retriable error."""
     assert not promise.done
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
@@ -224,7 +224,7 @@ def asked_again(group: EpochHarness, promise: Promise[Any], what: str) -> Unsent
     return sent(group)
 
 
-def stays_a_member(group: EpochHarness) -> None:
+def stays_a_member(group: ConsumerGroupHarness) -> None:
     """What becomes of the member is for its heartbeats to say."""
     assert (MemberState.STABLE, 1, {T0}) == (group.state, group.member.member_epoch, set(group.subscription.assigned()))
     assert (None, None) == (group.membership.take_error(), group.commits.take_error())
@@ -261,7 +261,7 @@ def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
-def fetch(group: EpochHarness, answer: OffsetFetchResponse, code: int, what: str) -> None:
+def fetch(group: ConsumerGroupHarness, answer: OffsetFetchResponse, code: int, what: str) -> None:
     """A fetch of committed offsets meets this answer, and what follows is `what`."""
     promise = group.commits.committed([T0], group.now + 10_000)
     request = sent(group)

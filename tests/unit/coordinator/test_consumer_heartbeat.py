@@ -15,7 +15,7 @@ from kconsumer.errors import (
 )
 from kconsumer.managers import UnsentRequest
 from kconsumer.types import Node, SubscriptionPattern
-from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness, topic_id
+from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
 
 pytestmark = pytest.mark.network_thread
 
@@ -33,7 +33,7 @@ def fields(request: UnsentRequest) -> dict[str, object]:
 
 def test_the_first_heartbeat_tells_everything() -> None:
     """Joining goes out at once, with epoch 0 and every field."""
-    group = EpochHarness(client_rack="r1", group_remote_assignor="range", group_protocol="consumer")
+    group = ConsumerGroupHarness(client_rack="r1", group_remote_assignor="range", group_protocol="consumer")
     request = group.beat()
     assert ("g", "me", 0, "+1") == (
         request.message.group_id,
@@ -52,7 +52,7 @@ def test_the_first_heartbeat_tells_everything() -> None:
 
 def test_later_heartbeats_tell_what_changed() -> None:
     """What was owned before is not repeated; an acknowledgement names the partitions, and at once."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0, 1]})
     (ack,) = group.until_stable()
     assert {"partitions": {topic_id("t"): [0, 1]}} == fields(ack)
@@ -62,7 +62,7 @@ def test_later_heartbeats_tell_what_changed() -> None:
 
 def test_after_a_failure_everything_is_told_again() -> None:
     """The coordinator may have missed the last heartbeat, and repeats an assignment only to a full one."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.break_connection(group.beat(), BrokerConnectionError("gone"))
@@ -80,7 +80,7 @@ def test_after_a_failure_everything_is_told_again() -> None:
 
 def test_one_heartbeat_per_interval() -> None:
     """The interval is the coordinator's, counted from when the last one was sent; one is in flight at most."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS - 1
     assert [] == group.poll()
@@ -95,7 +95,7 @@ def test_one_heartbeat_per_interval() -> None:
 
 def test_a_changed_subscription_is_told_at_once() -> None:
     """The next heartbeat does not wait for the interval and carries only the topics."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.subscription.subscribe(["t", "u"])
     assert {"subscribed_topic_names": ["t", "u"]} == fields(group.beat())
@@ -103,7 +103,7 @@ def test_a_changed_subscription_is_told_at_once() -> None:
 
 def test_a_broker_pattern_is_told_and_taken_back() -> None:
     """The pattern goes as text; a subscription by name later clears it with an empty one."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     request = group.beat()
     assert ("t.*", [], 1) == (
@@ -122,7 +122,7 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
 def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: bool) -> None:
     """The coordinator may not have heard that the member left; without the field it keeps the pattern of this member
     id, and assigns topics that nobody subscribed to."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.joined({"t": [0]})
     if not told:
@@ -144,7 +144,7 @@ def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: boo
 
 def test_a_lost_coordinator_costs_no_backoff() -> None:
     """NOT_COORDINATOR: the heartbeat goes out as soon as the coordinator is found again."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 16)
@@ -154,7 +154,7 @@ def test_a_lost_coordinator_costs_no_backoff() -> None:
 
 def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS waits retry_backoff_ms, then repeats everything."""
-    group = EpochHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.joined()
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 14)
@@ -165,7 +165,7 @@ def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
 
 def test_a_joining_member_backs_off_too() -> None:
     """While joining, heartbeats go out at once, but not in a tight loop when they fail."""
-    group = EpochHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.refuse(group.beat(), 14)
     assert [] == group.poll()
     assert 0 < group.heartbeat.time_to_next_ms(group.now) <= 120
@@ -173,7 +173,7 @@ def test_a_joining_member_backs_off_too() -> None:
 
 def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
     """The error names the option to change."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.break_connection(group.beat(), UnsupportedVersionError("no ConsumerGroupHeartbeat"))
     error = group.membership.take_error()
     assert isinstance(error, UnsupportedVersionError)
@@ -182,14 +182,14 @@ def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
 
 def test_a_broker_with_the_protocol_switched_off_says_so() -> None:
     """Kafka 3.9 knows the request and refuses it: the same advice."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.refuse(group.beat(), 35)
     assert 'group_protocol="classic"' in str(group.membership.take_error())
 
 
 def test_a_broker_without_patterns_says_so() -> None:
     """With a SubscriptionPattern the advice is another one."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.break_connection(group.beat(), UnsupportedVersionError("version 0 at most"))
     assert "SubscriptionPattern" in str(group.membership.take_error())
@@ -197,7 +197,7 @@ def test_a_broker_without_patterns_says_so() -> None:
 
 def test_fatal_stays_fatal() -> None:
     """Each poll raises again, nothing is sent any more, and subscribing anew does not help."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 81)
@@ -214,7 +214,7 @@ def test_fatal_stays_fatal() -> None:
 
 def test_a_late_answer_to_one_that_left_is_ignored() -> None:
     """GROUP_ID_NOT_FOUND (and anything else) after leaving changes nothing."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS
     late = group.beat()
@@ -229,7 +229,7 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
 def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) -> None:
     """A password may be corrected while we run, and a response that cannot be parsed be followed by one that can: poll
     raises the error, and heartbeats continue after the backoff."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.break_connection(group.beat(), error)

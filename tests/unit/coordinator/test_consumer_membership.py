@@ -10,7 +10,7 @@ from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
-from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, EpochHarness, topic_id
+from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, ConsumerGroupHarness, topic_id
 from support.harnesses.group_harness import committed, tps
 
 pytestmark = pytest.mark.network_thread
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.network_thread
 S = MemberState
 
 
-def owned(group: EpochHarness) -> list[TopicPartition]:
+def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
     """What the member owns."""
     return sorted(group.subscription.assigned())
 
@@ -28,7 +28,7 @@ def owned(group: EpochHarness) -> list[TopicPartition]:
 
 def test_join_take_and_acknowledge() -> None:
     """JOINING → RECONCILING → on_assign → ACKNOWLEDGING → STABLE, the acknowledgement at once."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     join = group.beat()
     assert S.JOINING is group.state
     group.answer(join, 3, {"t": [0, 1]})
@@ -44,7 +44,7 @@ def test_join_take_and_acknowledge() -> None:
 
 def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
     """A member without partitions hears of it, as in Java."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({})
     assert [(ASSIGNED, ())] == group.calls
     assert group.membership.idle
@@ -52,7 +52,7 @@ def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
 
 def test_new_partitions_are_fetched_only_after_the_callback() -> None:
     """Between taking a partition and the end of on_assign it is not fetchable; then it is."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
     (tp,) = tps("t", 0)
@@ -64,7 +64,7 @@ def test_new_partitions_are_fetched_only_after_the_callback() -> None:
 
 def test_revocation_comes_before_assignment() -> None:
     """What goes is held back, revoked and dropped; then what comes is taken and announced; what stays flows on."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.calls.clear()
     stays, goes, comes = tps("t", 0, 1, 2)
@@ -83,7 +83,7 @@ def test_revocation_comes_before_assignment() -> None:
 
 def test_positions_are_committed_before_revocation() -> None:
     """With auto-commit, on_revoke waits for the commit, made with the member epoch."""
-    group = EpochHarness(enable_auto_commit=True)
+    group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0]})
     group.subscription.seek(TopicPartition("t", 0), 7)
     group.target({}, 2)
@@ -103,7 +103,7 @@ def test_positions_are_committed_before_revocation() -> None:
 
 def test_a_newer_target_waits_for_the_present_one() -> None:
     """What arrives during a reconciliation is reconciled after it; only the newest counts."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
     group.poll()
@@ -118,7 +118,7 @@ def test_a_newer_target_waits_for_the_present_one() -> None:
 
 def test_there_and_back_is_acknowledged() -> None:
     """A target that becomes again what is owned needs no callback but an acknowledgement."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
     group.now += INTERVAL_MS
@@ -135,7 +135,7 @@ def test_there_and_back_is_acknowledged() -> None:
 
 def test_a_failed_assignment_callback_is_tried_again() -> None:
     """Nothing is acknowledged and nothing fetched until on_assign has returned; it sees the same partitions again."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
     group.run_callbacks(raising=ValueError("no"))
@@ -151,7 +151,7 @@ def test_a_failed_assignment_callback_is_tried_again() -> None:
 
 def test_a_failed_revocation_callback_is_tried_again() -> None:
     """The partition stays owned and held back, and the coordinator is not told, until on_revoke has returned."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({}, 2)
     group.poll()
@@ -165,7 +165,7 @@ def test_a_failed_revocation_callback_is_tried_again() -> None:
 # --- topic ids ---------------------------------------------------------------------------------------------------
 
 
-def asked_for_topics(group: EpochHarness) -> list[str | bytes]:
+def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
     """The names or ids in the next Metadata request, which is answered as by a broker that knows t alone."""
     group.now += 1000
     (request,) = group.metadata.poll(group.now).requests
@@ -179,7 +179,7 @@ def asked_for_topics(group: EpochHarness) -> list[str | bytes]:
 
 def test_names_are_not_asked_for_together_with_ids() -> None:
     """A broker that finds an id in a request does not look at names, and would seem to know no other topic."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0], "gone": [0]}, 2)
     group.poll()
@@ -192,7 +192,7 @@ def test_names_are_not_asked_for_together_with_ids() -> None:
 
 def test_an_unknown_topic_id_waits_for_metadata() -> None:
     """The known part is owned and acknowledged first; the rest after its name was asked for by id."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe(["t", "new"])
     join = group.beat()
     group.answer(join, 1, {"t": [0], "new": [0]})
@@ -212,7 +212,7 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
 
 def test_unknown_ids_are_acknowledged_once() -> None:
     """While metadata is missing the known part is not acknowledged again and again."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"gone": [0]})
     group.poll()
     group.run_callbacks()
@@ -225,7 +225,7 @@ def test_unknown_ids_are_acknowledged_once() -> None:
 
 def test_a_name_is_kept_when_metadata_forgets_it() -> None:
     """A broker that is behind answers without the topic: its partitions stay."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.learn({})
     group.target({"t": [0, 1]}, 2)
@@ -235,7 +235,7 @@ def test_a_name_is_kept_when_metadata_forgets_it() -> None:
 
 def test_metadata_of_assigned_topics_is_kept() -> None:
     """With a pattern that the broker evaluates nobody names the topics; their metadata is asked for by id and kept."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.learn({})
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("x.*"))
     group.answer(group.beat(), 1, {"x1": [0]})
@@ -258,7 +258,7 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
 @pytest.mark.parametrize("code", [25, 110])
 def test_fenced_loses_everything_and_joins_again(code: int) -> None:
     """on_lost for all, nothing fetched meanwhile, then a join with epoch 0 under the same member id."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.calls.clear()
     group.subscription.seek(TopicPartition("t", 0), 3)
@@ -276,7 +276,7 @@ def test_fenced_loses_everything_and_joins_again(code: int) -> None:
 
 def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> None:
     """There is nobody to tell, so the next heartbeat joins."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({})
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 110)
@@ -288,7 +288,7 @@ def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> Non
 def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception | None) -> None:
     """The steps are given up: all is lost but for what on_revoke was called with, whatever came of it; what was coming
     is not announced."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": [1, 2]}, 2)
     group.poll()
@@ -309,7 +309,7 @@ def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception 
 
 def test_fenced_after_on_revoke_had_raised() -> None:
     """An on_revoke that raised is to be called again: until then its partitions are the listener's, and may be lost."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": [1]}, 2)
     group.poll()
@@ -326,7 +326,7 @@ def test_fenced_after_on_revoke_had_raised() -> None:
 def test_what_was_never_given_is_not_lost(begun: bool) -> None:
     """Fenced before on_assign was called: no on_lost for partitions that the listener never heard of; while it runs:
     on_lost."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
     callback = group.membership.due_callback
@@ -343,7 +343,7 @@ def test_what_was_never_given_is_not_lost(begun: bool) -> None:
 
 def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
     """What is lost is lost, whatever on_lost says."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 25)
@@ -357,7 +357,7 @@ def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) -> None:
     """After max_poll_interval_ms the heartbeat leaves; the next poll hears on_lost and joins again."""
-    group = EpochHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
+    group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.calls.clear()
     group.subscription.seek(TopicPartition("t", 0), 3)
@@ -381,7 +381,7 @@ def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) 
 
 def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
     """Nobody can be told; the session runs out at the coordinator."""
-    group = EpochHarness(max_poll_interval_ms=60_000)
+    group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.coordinator.mark_unknown("gone", group.now)
     group.now += 60_000
@@ -392,7 +392,7 @@ def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
 def test_an_idle_caller_fenced_before_it_left() -> None:
     """The answer to a heartbeat under way fences the member while it leaves: it need not leave any more, and the next
     poll hears on_lost and joins; what it is given again is fetched."""
-    group = EpochHarness(max_poll_interval_ms=60_000)
+    group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.calls.clear()
     group.now += 60_000 - INTERVAL_MS
@@ -416,7 +416,7 @@ def test_an_idle_caller_fenced_before_it_left() -> None:
 def test_an_idle_caller_that_closes_before_it_left(instance: str | None, epoch: int) -> None:
     """The poll interval is exceeded while a heartbeat is in flight, and the consumer closes before its response: the
     heartbeat that leaves is sent by close(). Without it a static member's successor would be refused."""
-    group = EpochHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
+    group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.now += 60_000 - INTERVAL_MS
     group.background()
@@ -433,7 +433,7 @@ def test_an_idle_caller_that_closes_before_it_left(instance: str | None, epoch: 
 
 def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
     """A stale member that unsubscribes hears on_lost at once; it has left already, and joins when it subscribes."""
-    group = EpochHarness(max_poll_interval_ms=60_000)
+    group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.now += 60_000
     (leave,) = group.background()
@@ -464,7 +464,7 @@ def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
 )
 def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, epoch: int | None) -> None:
     """-1 leaves for good, -2 says that a static member will be back, None says nothing."""
-    group = EpochHarness(group_instance_id=instance)
+    group = ConsumerGroupHarness(group_instance_id=instance)
     group.joined({"t": [0]})
     callback = group.membership.leave_callback()
     assert callback is not None
@@ -476,7 +476,7 @@ def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, e
 
 def test_leaving_before_the_join_is_answered() -> None:
     """Nothing is owned, so nothing is revoked; the coordinator is told in case the join arrived."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     join = group.beat()
     assert group.membership.leave_callback() is None
     request = group.membership.leave("test", group.now)
@@ -488,7 +488,7 @@ def test_leaving_before_the_join_is_answered() -> None:
 
 def test_leaving_what_was_never_joined() -> None:
     """There is nothing to say."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     assert group.membership.leave_callback() is None
     assert group.membership.leave("test", group.now) is None
     assert S.UNSUBSCRIBED is group.state
@@ -496,7 +496,7 @@ def test_leaving_what_was_never_joined() -> None:
 
 def test_leaving_while_fenced_says_lost() -> None:
     """The ownership is already gone."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     group.refuse(group.beat(), 110)
@@ -509,7 +509,7 @@ def test_leaving_while_fenced_says_lost() -> None:
 
 def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
     """The same object may come back."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.membership.leave_callback()
     request = group.membership.leave("test", group.now)
@@ -523,7 +523,7 @@ def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
 
 def test_a_lost_leave_does_not_come_back() -> None:
     """Leaving is said once; whatever happens to it, the member has left."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.membership.leave_callback()
     request = group.membership.leave("test", group.now)
@@ -538,7 +538,7 @@ def test_a_lost_leave_does_not_come_back() -> None:
 def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) -> None:
     """What the coordinator answers to a leave, or to a heartbeat before it, ends no membership that began since: after
     GROUP_ID_NOT_FOUND, for one, the member would be FATAL."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
     former = [group.beat()]
@@ -563,7 +563,7 @@ def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) 
 def test_a_fatal_error_ends_with_the_subscription() -> None:
     """A consumer that unsubscribes and assigns partitions itself needs no membership; one that subscribes again hears
     at once that it cannot join (Java says it once, and then joins no more)."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.refuse(group.beat(), 112)
     assert [112, 112] == [getattr(group.membership.take_error(), "code", 0) for _ in range(2)]
     group.membership.leave_callback()
@@ -582,7 +582,7 @@ def test_a_fatal_error_ends_with_the_subscription() -> None:
 
 def test_topics_no_longer_subscribed_stop_at_once() -> None:
     """Before the coordinator knows of the change, nothing of the topic is fetched any more."""
-    group = EpochHarness("t", "u")
+    group = ConsumerGroupHarness("t", "u")
     group.joined({"t": [0], "u": [0]})
     for topic in ("t", "u"):
         group.subscription.seek(TopicPartition(topic, 0), 1)
@@ -593,7 +593,7 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
 
 def test_a_client_pattern_is_matched_before_joining() -> None:
     """The first heartbeat names the topics that match, so it waits for the metadata of all topics."""
-    group = EpochHarness(subscribe=False)
+    group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_pattern(re.compile("t.*"))
     assert [] == group.poll()
     (request,) = group.metadata.poll(group.now).requests
@@ -605,7 +605,7 @@ def test_a_client_pattern_is_matched_before_joining() -> None:
 
 def test_commits_carry_the_epoch_of_the_moment() -> None:
     """A commit made while the epoch moves on is sent with the newest one."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(3)}, group.now + 60_000)
     group.now += INTERVAL_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.harnesses.consumer_harness import EpochHarness
+from support.harnesses.consumer_harness import ConsumerGroupHarness
 from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, committed, tps
 
 ZERO, ONE = tps("t", 0, 1)
@@ -83,7 +83,7 @@ def test_rebalance_asked_for_outside_poll_commits_nothing(protocol: str) -> None
 def test_consumer_protocol_captures_in_poll_only() -> None:
     """A heartbeat response that takes a partition away, received by the network thread in the middle of a batch, leaves
     the commit to the next poll."""
-    group = EpochHarness(enable_auto_commit=True)
+    group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0, 1]})
     group.subscription.seek(ZERO, 100)
     group.subscription.seek(ONE, 100)

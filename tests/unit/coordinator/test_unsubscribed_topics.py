@@ -11,20 +11,20 @@ from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
-from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness
+from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
 from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, tps
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
-def fetchable(group: EpochHarness | GroupHarness) -> tuple[bool, bool]:
+def fetchable(group: ConsumerGroupHarness | GroupHarness) -> tuple[bool, bool]:
     """Whether t-0 and u-0 may be fetched."""
     return group.subscription.is_fetchable(T), group.subscription.is_fetchable(U)
 
 
-def owner(**options: object) -> EpochHarness:
+def owner(**options: object) -> ConsumerGroupHarness:
     """A stable member of the consumer protocol that reads t-0 and u-0."""
-    group = EpochHarness("t", "u", **options)
+    group = ConsumerGroupHarness("t", "u", **options)
     group.joined({"t": [0], "u": [0]})
     for tp in (T, U):
         group.subscription.seek(tp, 1)

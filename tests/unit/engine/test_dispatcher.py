@@ -18,7 +18,7 @@ from kconsumer.errors import (
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, METADATA
 from kconsumer.types import Node
-from support.fakes.fake_network import World
+from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE, api_versions
 
 
@@ -26,15 +26,15 @@ class Case:
     """A dispatcher over a fake network; answers and failures are collected."""
 
     def __init__(self, **options: Any) -> None:
-        self.world = World(**options)
-        self.world.broker.on(METADATA, METADATA.response())
+        self.harness = NetworkHarness(**options)
+        self.harness.broker.on(METADATA, METADATA.response())
         self.replies: list[Reply] = []
         self.told: list[float] = []
-        self.dispatcher = Dispatcher(self.world.client, self.world.clock, 30_000, self.told.append)
+        self.dispatcher = Dispatcher(self.harness.client, self.harness.clock, 30_000, self.told.append)
 
     @property
     def now(self) -> float:
-        return self.world.clock.now()
+        return self.harness.clock.now()
 
     def request(self, node: str | None = None, **fields: Any) -> UnsentRequest:
         api = fields.pop("api", METADATA)
@@ -56,7 +56,7 @@ class Case:
 
     def unreachable(self) -> None:
         """Attempts to connect are refused."""
-        self.world.net.servers = {"10.0.0.1": errno.ECONNREFUSED}
+        self.harness.net.servers = {"10.0.0.1": errno.ECONNREFUSED}
 
 
 def test_request_waits_for_its_connection_and_is_answered() -> None:
@@ -77,10 +77,10 @@ def test_request_waits_for_its_connection_and_is_answered() -> None:
 def test_request_leaves_at_once_on_a_ready_connection() -> None:
     """Nothing waits when the connection is there."""
     case = Case()
-    case.world.connect()
+    case.harness.connect()
     case.submit(case.request("-1"))
     assert "waiting=[]" in repr(case.dispatcher)
-    assert 1 == case.world.client.in_flight()
+    assert 1 == case.harness.client.in_flight()
     case.steps(2)
     assert 1 == len(case.replies)
 
@@ -139,7 +139,7 @@ def test_unknown_broker_fails_the_request() -> None:
 def test_request_that_never_becomes_ready_times_out() -> None:
     """A connection that hangs: the request fails after its own timeout, and the step sleeps until then."""
     case = Case(socket_connection_setup_timeout_ms=60_000, socket_connection_setup_timeout_max_ms=60_000)
-    case.world.net.servers = {}
+    case.harness.net.servers = {}
     case.submit(case.request("-1", timeout_ms=700))
     case.steps(2)
     assert case.step(10_000) <= 700
@@ -153,7 +153,7 @@ def test_request_that_never_becomes_ready_times_out() -> None:
 def test_request_of_an_api_that_the_broker_lacks() -> None:
     """UnsupportedVersionError goes to the handler."""
     case = Case()
-    case.world.broker.on(API_VERSIONS, api_versions(ConsumerGroupHeartbeat=(1, 0)))
+    case.harness.broker.on(API_VERSIONS, api_versions(ConsumerGroupHeartbeat=(1, 0)))
     case.submit(case.request("-1", api=CONSUMER_GROUP_HEARTBEAT))
     case.steps()
     assert isinstance(case.replies[0].error, UnsupportedVersionError)
@@ -163,7 +163,7 @@ def test_request_of_an_api_that_the_broker_lacks() -> None:
 def test_request_that_cannot_be_encoded_fails_alone(bad: Any) -> None:
     """A value that no request can carry fails its own request; requests before and after it are answered."""
     case = Case()
-    case.world.connect()
+    case.harness.connect()
     broken = case.request("-1", api=CONSUMER_GROUP_HEARTBEAT)
     broken.message.member_epoch = bad
     case.submit(case.request("-1"), broken, case.request("-1"))
@@ -201,7 +201,7 @@ def test_handlers_may_submit_more() -> None:
 def test_failing_handler_does_not_silence_the_others() -> None:
     """All handlers run; the first KafkaError is raised from the step."""
     case = Case()
-    case.world.connect()
+    case.harness.connect()
 
     def fail(_: Reply) -> None:
         raise StateError("from the handler")
@@ -239,8 +239,8 @@ def test_waiting_requests_can_be_dropped() -> None:
 def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
     """One broker hangs while connecting; requests to another are answered meanwhile."""
     case = Case()
-    case.world.net.names["far"] = ["10.0.0.9"]
-    case.world.client.set_nodes([Node(1, "boot", 9092), Node(2, "far", 9092)])
+    case.harness.net.names["far"] = ["10.0.0.9"]
+    case.harness.client.set_nodes([Node(1, "boot", 9092), Node(2, "far", 9092)])
     case.submit(case.request("2"), case.request("1"))
     case.steps()
     assert ["1"] == [reply.node for reply in case.replies]
@@ -261,8 +261,8 @@ def test_time_is_told_before_answers() -> None:
 def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
     """Nothing of a connection that was given up is waited for; requests to other brokers go on waiting."""
     case = Case()
-    case.world.connect()
-    case.world.broker.on(METADATA, SILENCE)
+    case.harness.connect()
+    case.harness.broker.on(METADATA, SILENCE)
     case.submit(case.request("-1"))
     case.dispatcher.disconnect("-1", case.now)
     case.steps(2)

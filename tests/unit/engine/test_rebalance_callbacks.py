@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kconsumer.engine.callbacks import Callbacks
-from support.harnesses.consumer_harness import INTERVAL_MS, EpochHarness
+from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
 from support.harnesses.group_harness import tps
 
 pytestmark = pytest.mark.network_thread
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.network_thread
 class FencingLock:
     """A lock that the network thread had just before: it used it to learn that the member is fenced."""
 
-    def __init__(self, group: EpochHarness) -> None:
+    def __init__(self, group: ConsumerGroupHarness) -> None:
         self._group = group
         self._fenced = False
 
@@ -35,7 +35,7 @@ class FencingLock:
 @pytest.mark.parametrize("target", [[0], [0, 1, 2]], ids=["on_revoke is due", "on_assign is due"])
 def test_fenced_before_the_callback_began(target: list[int]) -> None:
     """A member that is fenced between the look for what is due and the call: on_lost alone, of all that it had."""
-    group = EpochHarness()
+    group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": target}, 2)
     group.poll()

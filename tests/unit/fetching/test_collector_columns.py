@@ -8,7 +8,7 @@ from kconsumer._core.fetch import PartitionFetch
 from kconsumer.arrow import RecordBatch
 from kconsumer.testing.batches import CODECS, build_batch, control_batch
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import World
+from support.harnesses.fetching import FetchHarness
 
 TP = TopicPartition("t", 0)
 
@@ -29,13 +29,13 @@ def test_take_stops_with_the_record_that_reaches_the_bytes(codec: str) -> None:
 
 def test_collect_is_bounded_by_bytes_over_partitions() -> None:
     """The bound holds for all partitions together."""
-    world = World(2)
-    for log in world.logs.values():
+    harness = FetchHarness(2)
+    for log in harness.logs.values():
         log.append(10)
-    one, two = world.tps
-    world.fetch()
-    size = sum(run.size for run in world.collector.collect(1000, 1)._runs)
-    records = world.collector.collect(1000, 11 * size)
+    one, two = harness.tps
+    harness.fetch()
+    size = sum(run.size for run in harness.collector.collect(1000, 1)._runs)
+    records = harness.collector.collect(1000, 11 * size)
     assert {one: [*range(1, 10)], two: [0, 1]} == {
         tp: [record.offset for record in found] for tp, found in records.by_partition().items()
     }
@@ -43,10 +43,10 @@ def test_collect_is_bounded_by_bytes_over_partitions() -> None:
 
 def test_no_deserializer_runs_for_columns() -> None:
     """A deserializer that would fail is not asked."""
-    world = World(1, value_deserializer=int)
-    world.logs[world.tps[0]].add(build_batch([b"not a number"]), 1)
-    world.fetch()
-    batch = RecordBatch.of(world.collector.collect(10, 1000)._runs, ["value"])
+    harness = FetchHarness(1, value_deserializer=int)
+    harness.logs[harness.tps[0]].add(build_batch([b"not a number"]), 1)
+    harness.fetch()
+    batch = RecordBatch.of(harness.collector.collect(10, 1000)._runs, ["value"])
     assert [b"not a number"] == batch.to_pyarrow()["value"].to_pylist()
 
 
@@ -65,9 +65,9 @@ def test_batches_passed_over_are_named() -> None:
 
 def test_records_say_what_was_passed_over() -> None:
     """The result of a poll carries it, by partition."""
-    world = World(1)
-    tp = world.tps[0]
-    world.logs[tp].append(2)
-    world.logs[tp].add(control_batch("commit", 2), 3)
-    world.fetch()
-    assert {tp: ((2, 3, "control"),)} == world.collector.collect(10).skipped()
+    harness = FetchHarness(1)
+    tp = harness.tps[0]
+    harness.logs[tp].append(2)
+    harness.logs[tp].add(control_batch("commit", 2), 3)
+    harness.fetch()
+    assert {tp: ((2, 3, "control"),)} == harness.collector.collect(10).skipped()

@@ -7,7 +7,7 @@ from kconsumer.fetching.buffer import CompletedFetch
 from kconsumer.state.cluster import NO_LEADER
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import World
+from support.harnesses.fetching import FetchHarness
 from support.harnesses.wiring import make_components
 
 TP = TopicPartition("t", 0)
@@ -36,14 +36,14 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
 
 def test_undo_of_the_last_records_fetches_them_again() -> None:
     """With nothing left in the buffer and the fetch behind them under way, they come again all the same."""
-    world = World()
-    tp = world.tps[0]
-    world.logs[tp].append(10)
-    world.fetch()
-    assert {tp: list(range(10))} == world.collect()
-    ahead = world.poll()
-    world.collector.rollback()
+    harness = FetchHarness()
+    tp = harness.tps[0]
+    harness.logs[tp].append(10)
+    harness.fetch()
+    assert {tp: list(range(10))} == harness.collect()
+    ahead = harness.poll()
+    harness.collector.rollback()
     for request in ahead:
-        world.answer(request)
-    world.fetch()
-    assert {tp: list(range(10))} == world.collect()
+        harness.answer(request)
+    harness.fetch()
+    assert {tp: list(range(10))} == harness.collect()

@@ -18,7 +18,7 @@ from kconsumer.state.partition import FetchState
 from kconsumer.testing.batches import build_batch
 from kconsumer.types import OffsetReset, TopicPartition
 from support.harnesses.error_codes import ALL, CODE, NEVER_HEARD_OF, name_of
-from support.harnesses.fetching import World, offsets
+from support.harnesses.fetching import FetchHarness, offsets
 
 # The table of Java's FetchCollector, in its order.
 JAVA = {
@@ -44,27 +44,27 @@ def coded(reaction: str) -> list[int]:
     return [CODE[name] for name, wanted in JAVA.items() if wanted == reaction]
 
 
-def answered_by_follower(code: int) -> World:
+def answered_by_follower(code: int) -> FetchHarness:
     """Broker 0 leads the only partition and prefers broker 1 for us, which answers with an error."""
-    world = World(brokers=2)
-    world.logs[world.tps[0]].append(3)
-    world.answer(*world.poll(), p0={"preferred_read_replica": 1, "records": None})
-    (request,) = world.poll()
+    harness = FetchHarness(brokers=2)
+    harness.logs[harness.tps[0]].append(3)
+    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    (request,) = harness.poll()
     assert "1" == request.node
-    world.answer(request, p0={"error_code": code, "records": None})
-    return world
+    harness.answer(request, p0={"error_code": code, "records": None})
+    return harness
 
 
-def assert_asked_after_backoff(world: World, node: str) -> None:
+def assert_asked_after_backoff(harness: FetchHarness, node: str) -> None:
     """Nothing is raised, nothing is sent before the backoff, and then `node` is asked for what was asked before."""
-    assert {} == world.collect()
-    result = world.manager.poll(world.now)
-    assert ([], world.config.retry_backoff_ms) == (result.requests, result.wait_ms)
-    world.now += world.config.retry_backoff_ms
-    (request,) = world.poll()
+    assert {} == harness.collect()
+    result = harness.manager.poll(harness.now)
+    assert ([], harness.config.retry_backoff_ms) == (result.requests, result.wait_ms)
+    harness.now += harness.config.retry_backoff_ms
+    (request,) = harness.poll()
     assert (node, {0: 0}) == (request.node, offsets(request))
-    world.answer(request)
-    assert {world.tps[0]: [0, 1, 2]} == world.collect()
+    harness.answer(request)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
 def test_the_table_is_whole() -> None:
@@ -75,70 +75,70 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("code", coded("refresh"), ids=name_of)
 def test_old_views_are_refreshed(code: int) -> None:
     """Metadata is asked for, the preferred replica forgotten, and the leader asked after the backoff."""
-    world = answered_by_follower(code)
-    assert 1 == world.metadata_requests.count
-    assert_asked_after_backoff(world, "0")
+    harness = answered_by_follower(code)
+    assert 1 == harness.metadata_requests.count
+    assert_asked_after_backoff(harness, "0")
 
 
 @pytest.mark.parametrize("code", coded("retry"), ids=name_of)
 def test_passing_trouble_is_retried(code: int) -> None:
     """The same broker is asked again after the backoff, without new metadata."""
-    world = answered_by_follower(code)
-    assert 0 == world.metadata_requests.count
-    assert_asked_after_backoff(world, "1")
+    harness = answered_by_follower(code)
+    assert 0 == harness.metadata_requests.count
+    assert_asked_after_backoff(harness, "1")
 
 
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
     """A follower may lag behind: the leader is asked at once, from the same position."""
-    world = answered_by_follower(code)
-    (request,) = world.poll()
-    assert ("0", {0: 0}, 0) == (request.node, offsets(request), world.metadata_requests.count)
-    world.answer(request)
-    assert {world.tps[0]: [0, 1, 2]} == world.collect()
+    harness = answered_by_follower(code)
+    (request,) = harness.poll()
+    assert ("0", {0: 0}, 0) == (request.node, offsets(request), harness.metadata_requests.count)
+    harness.answer(request)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
-def answered_by_leader(code: int, policy: str = "earliest") -> tuple[World, TopicPartition]:
+def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarness, TopicPartition]:
     """Ten records and then, instead of what follows them, an error."""
-    world = World(auto_offset_reset=policy)
-    world.logs[world.tps[0]].append(10)
-    world.fetch()
-    world.answer(*world.poll(), p0={"error_code": code, "records": None})
-    return world, world.tps[0]
+    harness = FetchHarness(auto_offset_reset=policy)
+    harness.logs[harness.tps[0]].append(10)
+    harness.fetch()
+    harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
+    return harness, harness.tps[0]
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_the_leader_resets(code: int, policy: str) -> None:
     """With a policy the position is looked up by it, once all records before it have been returned."""
-    world, tp = answered_by_leader(code, policy)
-    assert {tp: list(range(10))} == world.collect()
-    assert {} == world.collect()
-    state = world.subscription.get(tp)
+    harness, tp = answered_by_leader(code, policy)
+    assert {tp: list(range(10))} == harness.collect()
+    assert {} == harness.collect()
+    state = harness.subscription.get(tp)
     wanted = OffsetReset.EARLIEST if policy == "earliest" else OffsetReset.LATEST
-    assert (FetchState.AWAIT_RESET, wanted, []) == (state.fetch_state, state.reset_strategy, world.poll())
+    assert (FetchState.AWAIT_RESET, wanted, []) == (state.fetch_state, state.reset_strategy, harness.poll())
 
 
-def raised(world: World) -> KafkaError:
+def raised(harness: FetchHarness) -> KafkaError:
     """What the next poll raises."""
     with pytest.raises(KafkaError) as caught:
-        world.collect()
+        harness.collect()
     return caught.value
 
 
-def seek(world: World, tp: TopicPartition) -> None:
+def seek(harness: FetchHarness, tp: TopicPartition) -> None:
     """Go on elsewhere."""
-    world.seek(tp, 3)
+    harness.seek(tp, 3)
 
 
-def pause(world: World, tp: TopicPartition) -> None:
+def pause(harness: FetchHarness, tp: TopicPartition) -> None:
     """Leave the partition alone."""
-    world.subscription.pause(tp)
+    harness.subscription.pause(tp)
 
 
-def unassign(world: World, tp: TopicPartition) -> None:
+def unassign(harness: FetchHarness, tp: TopicPartition) -> None:
     """Give the partition up."""
-    world.subscription.assign(set())
+    harness.subscription.assign(set())
 
 
 ACTS = [seek, pause, unassign]
@@ -146,69 +146,71 @@ ACTS = [seek, pause, unassign]
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("code", RAISED, ids=name_of)
-def test_everything_else_is_raised(code: int, act: Callable[[World, TopicPartition], None]) -> None:
+def test_everything_else_is_raised(code: int, act: Callable[[FetchHarness, TopicPartition], None]) -> None:
     """Records before the error are returned first. Then every poll raises it, with partition and offset, until the
     user acts; the position stays, and metadata is not asked for."""
-    world, tp = answered_by_leader(code)
-    assert {tp: list(range(10))} == world.collect()
+    harness, tp = answered_by_leader(code)
+    assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
-        error = raised(world)
+        error = raised(harness)
         assert isinstance(error, TopicAuthorizationError if code == 29 else BrokerError)
         assert (code, tp, 10) == (error.code, error.topic_partition, error.offset)
         assert "t-0" in str(error)
         assert "10" in str(error)
-    assert (10, 0) == (world.subscription.all_consumed()[tp].offset, world.metadata_requests.count)
-    act(world, tp)
-    assert {} == world.collect()
-    assert not world.buffer.has_data()
+    assert (10, 0) == (harness.subscription.all_consumed()[tp].offset, harness.metadata_requests.count)
+    act(harness, tp)
+    assert {} == harness.collect()
+    assert not harness.buffer.has_data()
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
-def test_out_of_range_without_a_policy_is_raised(code: int, act: Callable[[World, TopicPartition], None]) -> None:
+def test_out_of_range_without_a_policy_is_raised(
+    code: int, act: Callable[[FetchHarness, TopicPartition], None]
+) -> None:
     """It comes after the records before it and stays until the user acts, as other errors do."""
-    world, tp = answered_by_leader(code, "none")
-    assert {tp: list(range(10))} == world.collect()
+    harness, tp = answered_by_leader(code, "none")
+    assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
-        error = raised(world)
+        error = raised(harness)
         assert isinstance(error, OffsetOutOfRangeError)
         assert ({tp: 10}, (tp,)) == (error.offsets, error.partitions)
         assert "offset 10 of t-0" in str(error)
-    act(world, tp)
-    assert {} == world.collect()
-    assert not world.buffer.has_data()
+    act(harness, tp)
+    assert {} == harness.collect()
+    assert not harness.buffer.has_data()
 
 
 @pytest.mark.parametrize("code", [*coded("raise"), NEVER_HEARD_OF], ids=name_of)
 def test_a_resumed_error_is_raised_again(code: int) -> None:
     """Pausing does not mend anything: after resume the error is still there."""
-    world, tp = answered_by_leader(code)
-    world.collect()
-    raised(world)
-    world.subscription.pause(tp)
-    assert {} == world.collect()
-    world.subscription.resume(tp)
-    assert isinstance(raised(world), BrokerError)
+    harness, tp = answered_by_leader(code)
+    harness.collect()
+    raised(harness)
+    harness.subscription.pause(tp)
+    assert {} == harness.collect()
+    harness.subscription.resume(tp)
+    assert isinstance(raised(harness), BrokerError)
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_corrupt_bytes_are_raised(act: Callable[[World, TopicPartition], None]) -> None:
+def test_corrupt_bytes_are_raised(act: Callable[[FetchHarness, TopicPartition], None]) -> None:
     """What the client finds in the bytes itself is raised in the same way: after the records before it, with partition
     and offset, until the user acts."""
-    world = World()
-    (tp,) = world.tps
-    world.logs[tp].append(10)
+    harness = FetchHarness()
+    (tp,) = harness.tps
+    harness.logs[tp].append(10)
     broken = bytearray(build_batch([b"10"], base_offset=10))
     broken[-1] ^= 1
-    world.logs[tp].add(bytes(broken), 11)
-    world.fetch()
-    assert {tp: list(range(10))} == world.collect()
+    harness.logs[tp].add(bytes(broken), 11)
+    harness.fetch()
+    assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
-        error = raised(world)
+        error = raised(harness)
         assert isinstance(error, CorruptRecordError)
         assert ("t", 0, 10) == (error.topic, error.partition, error.offset)
         assert "t-0" in str(error)
         assert "10" in str(error)
-    act(world, tp)
-    assert {} == world.collect()
-    assert not world.buffer.has_data()
+    act(harness, tp)
+    assert {} == harness.collect()
+    assert not harness.buffer.has_data()

@@ -12,7 +12,7 @@ from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import Node
-from support.harnesses.fetching import World, offsets
+from support.harnesses.fetching import FetchHarness, offsets
 
 LEASE_MS = 60_000
 PREFER_1: dict[str, Any] = {"preferred_read_replica": 1, "records": None}
@@ -38,25 +38,25 @@ def nodes(requests: list[UnsentRequest]) -> list[str | None]:
 def test_the_named_leader_is_asked_at_once() -> None:
     """Neither the backoff nor metadata is waited for, though metadata is asked for as well; its old answer, which may
     come later, does not bring the old leader back."""
-    world = World()
-    world.logs[world.tps[0]].append(3)
-    world.answer(*world.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
-    requests = world.poll()
+    harness = FetchHarness()
+    harness.logs[harness.tps[0]].append(3)
+    harness.answer(*harness.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
+    requests = harness.poll()
     assert [("7", {0: 0})] == [(request.node, offsets(request)) for request in requests]
     assert [3] == [row.current_leader_epoch for topic in requests[0].message.topics for row in topic.partitions]
-    world.answer(*requests)
-    assert {world.tps[0]: [0, 1, 2]} == world.collect()
-    assert 1 == world.metadata_requests.count
-    world.brokers = 8  # broker 7 is in metadata, too
-    world.update_metadata()
-    assert ["7"] == nodes(world.poll())
+    harness.answer(*requests)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
+    assert 1 == harness.metadata_requests.count
+    harness.brokers = 8  # broker 7 is in metadata, too
+    harness.update_metadata()
+    assert ["7"] == nodes(harness.poll())
 
 
 def test_a_known_broker_needs_no_address() -> None:
     """The leader named may be one that metadata has told of; then the response need not repeat its address."""
-    world = World(brokers=2)
-    world.answer(*world.poll(), p0=moved_to(1, 1))
-    assert ["1"] == nodes(world.poll())
+    harness = FetchHarness(brokers=2)
+    harness.answer(*harness.poll(), p0=moved_to(1, 1))
+    assert ["1"] == nodes(harness.poll())
 
 
 @pytest.mark.parametrize(
@@ -64,131 +64,131 @@ def test_a_known_broker_needs_no_address() -> None:
 )
 def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
     """A leader without a known address, of an old epoch, or none at all changes nothing: metadata has to tell."""
-    world = World(brokers=2)
-    world.answer(*world.poll(), p0=hint)
-    assert ([], 1) == (world.poll(), world.metadata_requests.count)
-    assert 0 == getattr(world.cluster.leader(world.tps[0]).leader, "id", None)
-    world.now += world.config.retry_backoff_ms
-    assert ["0"] == nodes(world.poll())
+    harness = FetchHarness(brokers=2)
+    harness.answer(*harness.poll(), p0=hint)
+    assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
+    assert 0 == getattr(harness.cluster.leader(harness.tps[0]).leader, "id", None)
+    harness.now += harness.config.retry_backoff_ms
+    assert ["0"] == nodes(harness.poll())
 
 
 @pytest.mark.parametrize("code", [6, 74])
 def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None:
     """A position with an epoch is validated against the new leader's log first."""
-    world = World()
-    tp = world.tps[0]
-    world.logs[tp].append(10)
-    world.fetch()
-    world.collect()
-    world.answer(*world.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
-    state = world.subscription.get(tp)
-    assert (FetchState.AWAIT_VALIDATION, []) == (state.fetch_state, world.poll())
+    harness = FetchHarness()
+    tp = harness.tps[0]
+    harness.logs[tp].append(10)
+    harness.fetch()
+    harness.collect()
+    harness.answer(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    state = harness.subscription.get(tp)
+    assert (FetchState.AWAIT_VALIDATION, []) == (state.fetch_state, harness.poll())
     assert state.position is not None
     assert (10, 0, LeaderAndEpoch(Node(7, "b7", 9092), 3)) == state.position
-    world.validate()
-    assert [("7", {0: 10})] == [(request.node, offsets(request)) for request in world.poll()]
+    harness.validate()
+    assert [("7", {0: 10})] == [(request.node, offsets(request)) for request in harness.poll()]
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 75])
 def test_other_answers_name_no_leader(code: int) -> None:
     """Only the two errors about leadership are believed to name one."""
-    world = World()
-    world.answer(*world.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
-    assert 0 == getattr(world.cluster.leader(world.tps[0]).leader, "id", None)
+    harness = FetchHarness()
+    harness.answer(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    assert 0 == getattr(harness.cluster.leader(harness.tps[0]).leader, "id", None)
 
 
 # --- replicas preferred --------------------------------------------------------------------------------------------
 
 
-def following(partitions: int = 1, **options: Any) -> World:
+def following(partitions: int = 1, **options: Any) -> FetchHarness:
     """Two brokers; broker 0 leads every partition and has just named broker 1 to read from."""
-    world = World(partitions, brokers=2, metadata_max_age_ms=LEASE_MS, client_rack="r", **options)
-    for partition in world.leaders:
-        world.leaders[partition] = 0
-    world.update_metadata()
-    (request,) = world.poll()
+    harness = FetchHarness(partitions, brokers=2, metadata_max_age_ms=LEASE_MS, client_rack="r", **options)
+    for partition in harness.leaders:
+        harness.leaders[partition] = 0
+    harness.update_metadata()
+    (request,) = harness.poll()
     assert ("0", "r") == (request.node, request.message.rack_id)
-    world.answer(request, **{f"p{partition}": PREFER_1 for partition in range(partitions)})
-    return world
+    harness.answer(request, **{f"p{partition}": PREFER_1 for partition in range(partitions)})
+    return harness
 
 
 def test_the_lease_lasts_as_long_as_metadata() -> None:
     """Until metadata_max_age_ms is over the follower is asked, then the leader, which may name one again."""
-    world = following()
-    start = world.now
+    harness = following()
+    start = harness.now
     for now in (start, start + LEASE_MS // 2, start + LEASE_MS):
-        world.now = now
-        requests = world.poll()
+        harness.now = now
+        requests = harness.poll()
         assert ["1"] == nodes(requests)
-        world.answer(*requests)
-    world.now = start + LEASE_MS + 1
-    (request,) = world.poll()
+        harness.answer(*requests)
+    harness.now = start + LEASE_MS + 1
+    (request,) = harness.poll()
     assert "0" == request.node
-    world.answer(request, p0=PREFER_1)
-    world.now += LEASE_MS
-    assert ["1"] == nodes(world.poll())
+    harness.answer(request, p0=PREFER_1)
+    harness.now += LEASE_MS
+    assert ["1"] == nodes(harness.poll())
 
 
 def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
     """Otherwise a follower that names itself would be read from for ever."""
-    world = following()
-    start = world.now
-    world.now = start + LEASE_MS - 10
-    world.answer(*world.poll(), p0=PREFER_1)
-    world.now = start + LEASE_MS + 1
-    assert ["0"] == nodes(world.poll())
+    harness = following()
+    start = harness.now
+    harness.now = start + LEASE_MS - 10
+    harness.answer(*harness.poll(), p0=PREFER_1)
+    harness.now = start + LEASE_MS + 1
+    assert ["0"] == nodes(harness.poll())
 
 
 def test_the_lease_ends_while_a_fetch_is_under_way() -> None:
     """Its answer is still good; the next fetch goes to the leader."""
-    world = following()
-    world.logs[world.tps[0]].append(3)
-    (request,) = world.poll()
-    world.now += LEASE_MS + 1
-    world.answer(request)
-    assert {world.tps[0]: [0, 1, 2]} == world.collect()
-    assert [("0", {0: 3})] == [(r.node, offsets(r)) for r in world.poll()]
+    harness = following()
+    harness.logs[harness.tps[0]].append(3)
+    (request,) = harness.poll()
+    harness.now += LEASE_MS + 1
+    harness.answer(request)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
+    assert [("0", {0: 3})] == [(r.node, offsets(r)) for r in harness.poll()]
 
 
 def test_partitions_without_preference_stay_with_the_leader() -> None:
     """Each partition is read from where its leader wants it; of each record there is one."""
-    world = World(2, brokers=2)
-    world.leaders[1] = 0
-    world.update_metadata()
-    for log in world.logs.values():
+    harness = FetchHarness(2, brokers=2)
+    harness.leaders[1] = 0
+    harness.update_metadata()
+    for log in harness.logs.values():
         log.append(5)
-    world.answer(*world.poll(), p0=PREFER_1)
-    requests = {request.node: request for request in world.poll()}
+    harness.answer(*harness.poll(), p0=PREFER_1)
+    requests = {request.node: request for request in harness.poll()}
     assert {"0": {1: 5}, "1": {0: 0}} == {node: offsets(request) for node, request in requests.items()}
     for request in requests.values():
-        world.answer(request)
-    read = world.collect()
-    assert {tp: list(range(5)) for tp in world.tps} == read
-    assert {} == world.collect()
+        harness.answer(request)
+    read = harness.collect()
+    assert {tp: list(range(5)) for tp in harness.tps} == read
+    assert {} == harness.collect()
 
 
 def test_a_new_leader_ends_the_lease() -> None:
     """The old leader's wish says nothing of what the new one wants."""
-    world = following()
-    world.epochs[0] = 1
-    world.update_metadata()
-    assert ["0"] == nodes(world.poll())
+    harness = following()
+    harness.epochs[0] = 1
+    harness.update_metadata()
+    assert ["0"] == nodes(harness.poll())
 
 
 def test_a_lost_follower_costs_all_its_leases() -> None:
     """When it does not answer, all partitions read from it go back to the leader at once, at the same offsets."""
-    world = following(2)
-    (request,) = world.poll()
+    harness = following(2)
+    (request,) = harness.poll()
     assert ("1", {0: 0, 1: 0}) == (request.node, offsets(request))
-    world.reply(request, error=BrokerConnectionError("killed"))
-    assert [("0", {0: 0, 1: 0})] == [(r.node, offsets(r)) for r in world.poll()]
-    assert 1 == world.metadata_requests.count
+    harness.reply(request, error=BrokerConnectionError("killed"))
+    assert [("0", {0: 0, 1: 0})] == [(r.node, offsets(r)) for r in harness.poll()]
+    assert 1 == harness.metadata_requests.count
 
 
 def test_a_follower_that_is_offline_is_left() -> None:
     """Metadata that counts the follower among the offline replicas ends the lease, and is asked for again."""
-    world = following()
-    topic = world.cluster._topics["t"]
+    harness = following()
+    topic = harness.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
-    world.subscription.get(world.tps[0]).mark_dirty()
-    assert (["0"], 1) == (nodes(world.poll()), world.metadata_requests.count)
+    harness.subscription.get(harness.tps[0]).mark_dirty()
+    assert (["0"], 1) == (nodes(harness.poll()), harness.metadata_requests.count)

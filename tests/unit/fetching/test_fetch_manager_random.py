@@ -12,7 +12,7 @@ from kconsumer.managers import UnsentRequest
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import OffsetReset, PartitionCondition, TopicPartition
-from support.harnesses.fetching import TOPIC_ID, World
+from support.harnesses.fetching import TOPIC_ID, FetchHarness
 
 PARTITIONS = 4
 partitions = st.integers(0, PARTITIONS - 1)
@@ -29,9 +29,9 @@ class Fetching(RuleBasedStateMachine):
     )
     def start(self, brokers: int, partition_bytes: int, memory: int, sessions: int) -> None:
         options = {"max_partition_fetch_bytes": partition_bytes, "buffer_memory": memory}
-        self.world = World(PARTITIONS, brokers, sessions=sessions, **options)
-        self.expected = dict.fromkeys(self.world.tps, 0)
-        self.exists: dict[TopicPartition, list[int]] = {tp: [] for tp in self.world.tps}
+        self.harness = FetchHarness(PARTITIONS, brokers, sessions=sessions, **options)
+        self.expected = dict.fromkeys(self.harness.tps, 0)
+        self.exists: dict[TopicPartition, list[int]] = {tp: [] for tp in self.harness.tps}
         self.in_flight: list[UnsentRequest] = []
         self.kept: list[ConsumerRecords] = []
         self.resets: dict[TopicPartition, int] = {}
@@ -42,8 +42,8 @@ class Fetching(RuleBasedStateMachine):
     @rule(partition=partitions, count=st.integers(1, 8), gap=st.integers(0, 3), codec=st.sampled_from(["none", "zstd"]))
     def produce(self, partition: int, count: int, gap: int, codec: str = "none") -> None:
         """A batch, of which compaction has taken `gap` offsets before its end."""
-        tp = self.world.tps[partition]
-        log = self.world.logs[tp]
+        tp = self.harness.tps[partition]
+        log = self.harness.logs[tp]
         found = list(range(log.end, log.end + count))
         records = [Rec(b"%d" % offset, offset=offset) for offset in found]
         last = count + gap - 1
@@ -53,53 +53,53 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        self.in_flight += self.world.poll()
+        self.in_flight += self.harness.poll()
 
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         if self.in_flight:
-            self.world.answer(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
+            self.harness.answer(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
 
     @rule()
     def fetch(self) -> None:
         """Everything that may be sent is, and everything under way is answered."""
         self.send()
         while self.in_flight:
-            self.world.answer(self.in_flight.pop(0))
+            self.harness.answer(self.in_flight.pop(0))
 
     @rule(partition=partitions, code=st.sampled_from([-1, 3, 6, 75]))
     def answer_with_error(self, partition: int, code: int) -> None:
         if self.in_flight:
             changes = {f"p{partition}": {"error_code": code, "records": None}}
-            self.world.answer(self.in_flight.pop(0), **changes)
+            self.harness.answer(self.in_flight.pop(0), **changes)
 
     @rule()
     def lose_connection(self) -> None:
         if self.in_flight:
-            self.world.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
+            self.harness.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
 
     @rule()
     def lose_answer(self) -> None:
         """The broker has read the request, but its answer does not arrive."""
         if self.in_flight:
             request = self.in_flight.pop()
-            self.world.caches[request.node or ""].read(request.message, self.world.version)
-            self.world.reply(request, error=BrokerConnectionError("gone"))
+            self.harness.caches[request.node or ""].read(request.message, self.harness.version)
+            self.harness.reply(request, error=BrokerConnectionError("gone"))
 
     @rule()
     def evict_sessions(self) -> None:
-        for cache in self.world.caches.values():
+        for cache in self.harness.caches.values():
             cache.sessions.clear()
 
     @rule(known=st.booleans())
     def learn_or_lose_topic_ids(self, known: bool) -> None:
-        self.world.topic_id = TOPIC_ID if known else None
-        self.world.update_metadata()
+        self.harness.topic_id = TOPIC_ID if known else None
+        self.harness.update_metadata()
 
     @rule(limit=st.integers(1, 30))
     def collect(self, limit: int) -> None:
-        before = {tp for tp in self.world.tps if self.world.subscription.is_fetchable(tp)}
-        got = self.world.collect(limit)
+        before = {tp for tp in self.harness.tps if self.harness.subscription.is_fetchable(tp)}
+        got = self.harness.collect(limit)
         assert set(got) <= before
         assert sum(map(len, got.values())) <= limit
         for tp, found in got.items():
@@ -110,13 +110,13 @@ class Fetching(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 30))
     def collect_and_undo(self, limit: int) -> None:
         """Ctrl-C in the middle of a poll: what it had taken is owed as before."""
-        self.world.collector.collect(limit)
-        self.world.collector.rollback()
+        self.harness.collector.collect(limit)
+        self.harness.collector.rollback()
 
     @rule(limit=st.integers(1, 10))
     def collect_and_keep(self, limit: int) -> None:
         """The caller looks at a batch again later."""
-        records = self.world.collector.collect(limit)
+        records = self.harness.collector.collect(limit)
         self.kept.append(records)
         for record in records:
             tp = record.topic_partition
@@ -133,25 +133,25 @@ class Fetching(RuleBasedStateMachine):
     @rule(partition=partitions, data=st.data())
     def reset(self, partition: int, data: st.DataObject) -> None:
         """The position is dropped; an offset is found later."""
-        tp = self.world.tps[partition]
-        if self.world.subscription.is_assigned(tp):
-            self.world.subscription.request_reset(tp, OffsetReset.EARLIEST)
-            self.resets[tp] = data.draw(st.integers(0, self.world.logs[tp].end))
+        tp = self.harness.tps[partition]
+        if self.harness.subscription.is_assigned(tp):
+            self.harness.subscription.request_reset(tp, OffsetReset.EARLIEST)
+            self.resets[tp] = data.draw(st.integers(0, self.harness.logs[tp].end))
 
     @rule()
     def find_offsets(self) -> None:
         for tp, offset in self.resets.items():
-            leader = self.world.cluster.leader(tp)
-            if self.world.subscription.maybe_seek_after_reset(tp, offset, OffsetReset.EARLIEST, leader):
+            leader = self.harness.cluster.leader(tp)
+            if self.harness.subscription.maybe_seek_after_reset(tp, offset, OffsetReset.EARLIEST, leader):
                 self.expected[tp] = offset
         self.resets.clear()
 
     @rule(partition=partitions, data=st.data())
     def seek(self, partition: int, data: st.DataObject) -> None:
-        tp = self.world.tps[partition]
-        if self.world.subscription.is_assigned(tp):
-            self.expected[tp] = data.draw(st.integers(0, self.world.logs[tp].end))
-            self.world.seek(tp, self.expected[tp])
+        tp = self.harness.tps[partition]
+        if self.harness.subscription.is_assigned(tp):
+            self.expected[tp] = data.draw(st.integers(0, self.harness.logs[tp].end))
+            self.harness.seek(tp, self.expected[tp])
 
     @rule(partition=partitions, data=st.data())
     def fetch_and_seek(self, partition: int, data: st.DataObject) -> None:
@@ -162,62 +162,62 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(partition=partitions, paused=st.booleans())
     def pause_or_resume(self, partition: int, paused: bool) -> None:
-        tp = self.world.tps[partition]
-        if self.world.subscription.is_assigned(tp):
-            (self.world.subscription.pause if paused else self.world.subscription.resume)(tp)
+        tp = self.harness.tps[partition]
+        if self.harness.subscription.is_assigned(tp):
+            (self.harness.subscription.pause if paused else self.harness.subscription.resume)(tp)
 
     @rule(chosen=st.sets(partitions), awaiting=st.booleans(), moved=st.booleans())
     def reassign(self, chosen: set[int], awaiting: bool = False, moved: bool = False) -> None:
         """Partitions that stay keep their position; those that come go on where they were left, or where another member
         left them, once on_assign has returned."""
-        world = self.world
-        before = set(world.subscription.assigned())
-        world.subscription.assign({world.tps[p] for p in chosen})
-        for tp in set(world.subscription.assigned()) - before:
+        harness = self.harness
+        before = set(harness.subscription.assigned())
+        harness.subscription.assign({harness.tps[p] for p in chosen})
+        for tp in set(harness.subscription.assigned()) - before:
             if moved:
-                self.expected[tp] = world.logs[tp].end // 2
-            world.seek(tp, self.expected[tp])
-            world.subscription.mark_awaiting_callback([tp], awaiting)
+                self.expected[tp] = harness.logs[tp].end // 2
+            harness.seek(tp, self.expected[tp])
+            harness.subscription.mark_awaiting_callback([tp], awaiting)
 
     @rule(partition=partitions)
     def begin_revoking(self, partition: int) -> None:
         """The group takes a partition away; until it is gone nothing of it may be returned."""
-        if self.world.subscription.is_assigned(self.world.tps[partition]):
-            self.world.subscription.mark_pending_revocation([self.world.tps[partition]])
+        if self.harness.subscription.is_assigned(self.harness.tps[partition]):
+            self.harness.subscription.mark_pending_revocation([self.harness.tps[partition]])
 
     @rule()
     def callbacks_return(self) -> None:
-        self.world.subscription.mark_awaiting_callback(self.world.tps, False)
+        self.harness.subscription.mark_awaiting_callback(self.harness.tps, False)
 
     @rule(chosen=st.sets(partitions))
     def unsubscribe_and_come_back(self, chosen: set[int]) -> None:
         """With fetches under way, as `Consumer.unsubscribe` does it."""
         self.send()
-        self.world.subscription.unsubscribe()
-        self.world.buffer.clear()
+        self.harness.subscription.unsubscribe()
+        self.harness.buffer.clear()
         self.reassign(chosen, moved=True)
 
     @rule(partition=partitions, data=st.data())
     def move_leader(self, partition: int, data: st.DataObject) -> None:
-        self.world.leaders[partition] = data.draw(st.integers(0, self.world.brokers - 1))
-        self.world.epochs[partition] += 1
-        self.world.update_metadata()
+        self.harness.leaders[partition] = data.draw(st.integers(0, self.harness.brokers - 1))
+        self.harness.epochs[partition] += 1
+        self.harness.update_metadata()
 
     @rule()
     def validate(self) -> None:
         """Positions held back by a change of leader are found good."""
-        self.world.validate()
+        self.harness.validate()
 
     @rule(ms=st.integers(1, 200))
     def wait(self, ms: int) -> None:
-        self.world.wait(ms)
+        self.harness.wait(ms)
 
     @invariant()
     def accounts_are_right(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
-        buffer, memory = self.world.buffer, self.world.buffer.memory
-        chains = [chain for tp in self.world.tps if (chain := buffer.find(tp)) is not None]
+        buffer, memory = self.harness.buffer, self.harness.buffer.memory
+        chains = [chain for tp in self.harness.tps if (chain := buffer.find(tp)) is not None]
         fetches = [fetch for chain in chains for fetch in chain.fetches]
         held = (block for fetch in fetches for block in (fetch.block, fetch.decompressed_block) if block is not None)
         blocks = {id(block): block for block in held}.values()  # weak references of equal bytes are equal
@@ -227,41 +227,41 @@ class Fetching(RuleBasedStateMachine):
         assert 0 == memory.held_by_caller or (memory.held_by_caller > 0 and any(self.kept)), (
             "only what was kept is the caller's"
         )
-        manager = self.world.manager
+        manager = self.harness.manager
         flights = [*manager._in_flight.values(), *manager._expedited.values()]
         assert memory.reserved == sum(flight.reserved for flight in flights)
 
     @invariant()
     def states_are_told(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         asked = {str(request.node).lstrip("*") for request in self.in_flight}  # "*": expedited
-        for tp in self.world.subscription.assigned():
-            status = self.world.status(tp)
+        for tp in self.harness.subscription.assigned():
+            status = self.harness.status(tp)
             assert (True, True) == (status.since >= 0, bool(status.reason)), status
             if status.state is PartitionCondition.IN_FLIGHT:
-                assert str(self.world.manager.planner.broker_for(tp).node.id) in asked  # type: ignore[union-attr]  # it has one
+                assert str(self.harness.manager.planner.broker_for(tp).node.id) in asked  # type: ignore[union-attr]  # it has one
             if status.state is PartitionCondition.BUFFERED:
                 assert status.buffered_bytes > 0
 
     def teardown(self) -> None:
         """Whatever happened, with everything assigned and resumed all that is owed comes."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
-        world = self.world
+        harness = self.harness
         self.let_go()
         self.reassign(set())
         self.reassign(set(range(PARTITIONS)))
-        for tp in world.tps:
-            world.subscription.resume(tp)
+        for tp in harness.tps:
+            harness.subscription.resume(tp)
         for _ in range(1000):
             self.validate()
             self.fetch()
             self.collect(30)
-            world.now += 50
-            if all(world.subscription.position(tp)[0] == world.logs[tp].end for tp in world.tps):  # type: ignore[index]  # all have one
+            harness.now += 50
+            if all(harness.subscription.position(tp)[0] == harness.logs[tp].end for tp in harness.tps):  # type: ignore[index]  # all have one
                 break
-        for tp in world.tps:
+        for tp in harness.tps:
             assert [] == [offset for offset in self.exists[tp] if offset >= self.expected[tp]]
 
 

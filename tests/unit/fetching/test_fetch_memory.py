@@ -13,7 +13,7 @@ from kconsumer.fetching.memory import Memory
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import World, offsets
+from support.harnesses.fetching import FetchHarness, offsets
 
 
 def frame(data: bytes) -> Frame:
@@ -30,9 +30,9 @@ def frame(data: bytes) -> Frame:
     return found[0]
 
 
-def fill(world: World, batch_bytes: int, batches: int, **options: Any) -> None:
+def fill(harness: FetchHarness, batch_bytes: int, batches: int, **options: Any) -> None:
     """Batches of one record of about this size in every partition."""
-    for log in world.logs.values():
+    for log in harness.logs.values():
         for _ in range(batches):
             value = b"%d" % log.end + bytes(batch_bytes)
             log.add(build_batch([value], base_offset=log.end, **options), log.end + 1)
@@ -136,25 +136,25 @@ def test_share_of_a_request(brokers: int, share: int) -> None:
 
 def test_frame_counts_until_its_last_partition_is_read() -> None:
     """A response stays in memory while one of its partitions waits, and is counted whole for as long."""
-    world = World(2)
-    batches = [build_batch([b"0" * 2000], leader_epoch=0) for _ in world.tps]
+    harness = FetchHarness(2)
+    batches = [build_batch([b"0" * 2000], leader_epoch=0) for _ in harness.tps]
     block = frame(b"".join(batches))
     size = block.capacity
     whole = Slice(block)
     view = memoryview(block)
     del block, whole
     # The codec gives slices of the frame; here each wraps a view of it, and the frame is counted by hand.
-    world.buffer.memory.track(view.obj)
+    harness.buffer.memory.track(view.obj)
     pieces = [Slice(view[: len(batches[0])]), Slice(view[len(batches[0]) :])]
-    world.answer(*world.poll(), p0={"records": pieces[0]}, p1={"records": pieces[1]})
+    harness.answer(*harness.poll(), p0={"records": pieces[0]}, p1={"records": pieces[1]})
     del view
     pieces.clear()
-    held = world.buffer.memory.total
+    held = harness.buffer.memory.total
     assert held >= size
-    assert 1 == len(world.collector.collect(1))
-    assert size <= world.buffer.memory.total < held
-    assert 1 == len(world.collector.collect(1))
-    assert 0 == world.buffer.memory.total
+    assert 1 == len(harness.collector.collect(1))
+    assert size <= harness.buffer.memory.total < held
+    assert 1 == len(harness.collector.collect(1))
+    assert 0 == harness.buffer.memory.total
 
 
 # --- when fetches leave ----------------------------------------------------------------------------------
@@ -162,49 +162,49 @@ def test_frame_counts_until_its_last_partition_is_read() -> None:
 
 def test_fetches_wait_for_room_and_not_for_time() -> None:
     """With the memory in use no fetch leaves, however long; it does once there is room for a whole one."""
-    world = World(8, buffer_memory=8000, max_partition_fetch_bytes=1000)
-    fill(world, 900, 9)
-    (request,) = world.poll()
-    assert (2000, 2500) == (request.message.max_bytes, world.buffer.memory.reserved)
-    world.answer(request)
-    while requests := world.poll():
-        world.answer(*requests)
-    held = world.buffer.memory.total
+    harness = FetchHarness(8, buffer_memory=8000, max_partition_fetch_bytes=1000)
+    fill(harness, 900, 9)
+    (request,) = harness.poll()
+    assert (2000, 2500) == (request.message.max_bytes, harness.buffer.memory.reserved)
+    harness.answer(request)
+    while requests := harness.poll():
+        harness.answer(*requests)
+    held = harness.buffer.memory.total
     assert 8000 - 2500 < held < 8000
-    world.now += 60_000
-    assert ([], False) == (world.poll(), world.manager.wants_poll)
-    assert 1 == len(world.collector.collect(1))
-    assert world.manager.wants_poll
-    while not world.poll():
-        assert 1 == len(world.collector.collect(1))
-    assert held - 2500 < world.buffer.memory.total <= 8000 - 2500
+    harness.now += 60_000
+    assert ([], False) == (harness.poll(), harness.manager.wants_poll)
+    assert 1 == len(harness.collector.collect(1))
+    assert harness.manager.wants_poll
+    while not harness.poll():
+        assert 1 == len(harness.collector.collect(1))
+    assert held - 2500 < harness.buffer.memory.total <= 8000 - 2500
 
 
 def test_brokers_share_the_memory() -> None:
     """All requests under way together ask for no more than there is."""
-    world = World(4, brokers=4, buffer_memory=4000, max_partition_fetch_bytes=3000)
-    assert [500] * 4 == [r.message.max_bytes for r in world.poll()]
-    assert 2500 == world.buffer.memory.reserved
+    harness = FetchHarness(4, brokers=4, buffer_memory=4000, max_partition_fetch_bytes=3000)
+    assert [500] * 4 == [r.message.max_bytes for r in harness.poll()]
+    assert 2500 == harness.buffer.memory.reserved
 
 
 def test_bound_holds_while_reading_slowly() -> None:
     """Many partitions on several brokers, compressed or not, read a few records at a time: what is alive and what may
     arrive exceed the memory by one decompressed batch at most."""
     rng = random.Random(7)
-    world = World(12, brokers=3, buffer_memory=200_000, max_partition_fetch_bytes=20_000, sessions=10)
-    for log in world.logs.values():
+    harness = FetchHarness(12, brokers=3, buffer_memory=200_000, max_partition_fetch_bytes=20_000, sessions=10)
+    for log in harness.logs.values():
         for _ in range(30):
             values = [Rec(b"%d" % (log.end + i), headers=[("h", bytes(rng.randint(0, 600)))]) for i in range(5)]
             codec = rng.choice(("none", "gzip", "zstd"))
             log.add(build_batch(values, base_offset=log.end, codec=codec, leader_epoch=0), log.end + 5)
-    memory, peak, under_way = world.buffer.memory, 0, []
-    got: dict[TopicPartition, int] = dict.fromkeys(world.tps, 0)
+    memory, peak, under_way = harness.buffer.memory, 0, []
+    got: dict[TopicPartition, int] = dict.fromkeys(harness.tps, 0)
     while any(count < 150 for count in got.values()):
-        under_way += world.poll()
+        under_way += harness.poll()
         peak = max(peak, memory.total + memory.reserved)
         if under_way and rng.random() < 0.6:
-            world.answer(under_way.pop(rng.randrange(len(under_way))))
-        records = world.collector.collect(rng.randint(1, 20))
+            harness.answer(under_way.pop(rng.randrange(len(under_way))))
+        records = harness.collector.collect(rng.randint(1, 20))
         peak = max(peak, memory.total + memory.reserved)
         for record in records:
             got[record.topic_partition] += 1
@@ -215,14 +215,14 @@ def test_bound_holds_while_reading_slowly() -> None:
 def test_bound_holds_with_many_brokers(codec: str) -> None:
     """Twenty brokers, each of which sends a whole batch larger than the share it was asked for, read record by record;
     compressed, a batch is a few bytes until it is opened."""
-    world = World(20, brokers=20, buffer_memory=400_000, sessions=1)
-    fill(world, 40_000, 4, codec=codec)
-    memory, peak, got = world.buffer.memory, 0, 0
+    harness = FetchHarness(20, brokers=20, buffer_memory=400_000, sessions=1)
+    fill(harness, 40_000, 4, codec=codec)
+    memory, peak, got = harness.buffer.memory, 0, 0
     for _ in range(400):
-        for request in world.poll():
-            world.answer(request)
+        for request in harness.poll():
+            harness.answer(request)
             peak = max(peak, memory.total + memory.reserved)
-        records = world.collector.collect(1)
+        records = harness.collector.collect(1)
         peak = max(peak, memory.total + memory.reserved)
         got += len(records)
         del records
@@ -232,62 +232,62 @@ def test_bound_holds_with_many_brokers(codec: str) -> None:
 
 def test_batches_larger_than_the_memory() -> None:
     """A batch larger than the limit is read all the same, one at a time."""
-    world = World(2, brokers=2, buffer_memory=1000, max_partition_fetch_bytes=1000)
-    fill(world, 5000, 3)
+    harness = FetchHarness(2, brokers=2, buffer_memory=1000, max_partition_fetch_bytes=1000)
+    fill(harness, 5000, 3)
     got, rounds = 0, 0
     while got < 6:
         rounds += 1
         assert rounds < 30
-        for request in world.poll():
-            world.answer(request)
-        got += len(world.collector.collect(10))
-    assert 1 == len(world.poll()), "having seen how large they are, it asks one broker after the other"
+        for request in harness.poll():
+            harness.answer(request)
+        got += len(harness.collector.collect(10))
+    assert 1 == len(harness.poll()), "having seen how large they are, it asks one broker after the other"
 
 
 def test_batches_that_the_caller_keeps() -> None:
     """A caller who collects batches takes half of the memory at most; in the other half reading ahead goes on."""
-    world = World(1, buffer_memory=8000, max_partition_fetch_bytes=1000)
-    fill(world, 900, 20)
+    harness = FetchHarness(1, buffer_memory=8000, max_partition_fetch_bytes=1000)
+    fill(harness, 900, 20)
     kept: list[ConsumerRecords] = []
     for _ in range(40):
-        world.fetch()
-        kept.append(world.collector.collect(1))
+        harness.fetch()
+        kept.append(harness.collector.collect(1))
     assert list(range(20)) == [record.offset for records in kept for record in records]
-    assert 16_000 < world.buffer.memory.total
-    fill(world, 900, 4)
-    assert [1, 1, 0] == [world.fetch() for _ in range(3)], "two ahead, as ever"
+    assert 16_000 < harness.buffer.memory.total
+    fill(harness, 900, 4)
+    assert [1, 1, 0] == [harness.fetch() for _ in range(3)], "two ahead, as ever"
     kept.clear()
-    assert world.buffer.memory.used < 2 * 1200
+    assert harness.buffer.memory.used < 2 * 1200
 
 
 def test_batches_that_the_caller_keeps_do_not_cost_paused_data() -> None:
     """However much the caller collects, what a paused partition has buffered is not given up for it."""
-    world = World(2, brokers=2, buffer_memory=8000, max_partition_fetch_bytes=1000)
-    paused, read = world.tps
-    fill(world, 900, 20)
-    world.fetch()
-    world.subscription.pause(paused)
-    kept = [world.collector.collect(1)]
-    held = world.buffer.buffered_bytes(paused)
+    harness = FetchHarness(2, brokers=2, buffer_memory=8000, max_partition_fetch_bytes=1000)
+    paused, read = harness.tps
+    fill(harness, 900, 20)
+    harness.fetch()
+    harness.subscription.pause(paused)
+    kept = [harness.collector.collect(1)]
+    held = harness.buffer.buffered_bytes(paused)
     while len([record for records in kept for record in records]) < 20:
-        world.fetch()
-        kept.append(world.collector.collect(1))
+        harness.fetch()
+        kept.append(harness.collector.collect(1))
     assert {read} == {record.topic_partition for records in kept for record in records}
-    assert (True, held) == (world.buffer.memory.total > 16_000, world.buffer.buffered_bytes(paused))
+    assert (True, held) == (harness.buffer.memory.total > 16_000, harness.buffer.buffered_bytes(paused))
 
 
 def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
     """However many records are asked for, a poll stops where a quarter of the memory is decompressed."""
-    world = World(1, buffer_memory=100_000)
-    fill(world, 9_000, 20, codec="gzip")
-    world.fetch()
-    records = world.collector.collect(500)
+    harness = FetchHarness(1, buffer_memory=100_000)
+    fill(harness, 9_000, 20, codec="gzip")
+    harness.fetch()
+    records = harness.collector.collect(500)
     assert 3 == len(records)
-    assert 27_000 < world.buffer.memory.decompressed < 28_000
-    assert world.buffer.memory.total > 27_000
+    assert 27_000 < harness.buffer.memory.decompressed < 28_000
+    assert harness.buffer.memory.total > 27_000
     del records
-    assert world.buffer.memory.total < 10_000
-    assert 3 == len(world.collector.collect(500))
+    assert harness.buffer.memory.total < 10_000
+    assert 3 == len(harness.collector.collect(500))
 
 
 # --- paused partitions ------------------------------------------------------------------------------------
@@ -295,63 +295,63 @@ def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
 
 def test_paused_data_is_kept_and_blocks_nobody() -> None:
     """What a paused partition has buffered stays, while others are fetched and read beside it."""
-    world = World(2, buffer_memory=8000, max_partition_fetch_bytes=1000)
-    one, _ = world.tps
-    fill(world, 900, 6)
-    world.fetch()
-    world.subscription.pause(one)
+    harness = FetchHarness(2, buffer_memory=8000, max_partition_fetch_bytes=1000)
+    one, _ = harness.tps
+    fill(harness, 900, 6)
+    harness.fetch()
+    harness.subscription.pause(one)
     got: list[int] = []
     for _ in range(20):
-        got += [record.offset for record in world.collector.collect(1)]
-        world.fetch()
+        got += [record.offset for record in harness.collector.collect(1)]
+        harness.fetch()
     assert list(range(6)) == got
-    kept = world.buffer.buffered_bytes(one)
+    kept = harness.buffer.buffered_bytes(one)
     assert 900 < kept
-    world.subscription.resume(one)
-    assert 0 == next(iter(world.collector.collect(1))).offset
+    harness.subscription.resume(one)
+    assert 0 == next(iter(harness.collector.collect(1))).offset
 
 
 def test_paused_partitions_do_not_lock_the_others_out() -> None:
     """When paused partitions hold all the memory, as much is taken from them as one fetch needs, the one paused last
     first; it is read from its position later."""
-    world = World(3, brokers=3, buffer_memory=3000, max_partition_fetch_bytes=1000)
-    first, second, other = world.tps
-    fill(world, 900, 4)
-    world.subscription.pause(other)
+    harness = FetchHarness(3, brokers=3, buffer_memory=3000, max_partition_fetch_bytes=1000)
+    first, second, other = harness.tps
+    fill(harness, 900, 4)
+    harness.subscription.pause(other)
     for _ in range(2):
-        for request in world.poll():
-            world.answer(request)
+        for request in harness.poll():
+            harness.answer(request)
     for tp in (first, second):
-        world.subscription.pause(tp)
-    world.subscription.resume(other)
-    assert {} == world.collector.collect(10).by_partition()
-    before = {tp: world.buffer.buffered_bytes(tp) for tp in (first, second)}
-    (request,) = world.poll()
+        harness.subscription.pause(tp)
+    harness.subscription.resume(other)
+    assert {} == harness.collector.collect(10).by_partition()
+    before = {tp: harness.buffer.buffered_bytes(tp) for tp in (first, second)}
+    (request,) = harness.poll()
     assert ("2", {2: 0}) == (request.node, offsets(request))
-    assert (before[first], 0) == (world.buffer.buffered_bytes(first), world.buffer.buffered_bytes(second))
+    assert (before[first], 0) == (harness.buffer.buffered_bytes(first), harness.buffer.buffered_bytes(second))
 
 
 def test_broker_that_waits_for_room_gets_its_turn() -> None:
     """With paused data in most of the memory, a broker that has much to send is asked although another one, which has
     nothing and needs little room, could be asked again and again."""
-    world = World(8, brokers=1, buffer_memory=8000, max_partition_fetch_bytes=1000)
-    fill(world, 900, 8)
-    world.brokers = 2
-    world.leaders[7] = 1
-    world.update_metadata()
-    world.logs[world.tps[7]].__init__()  # type: ignore[misc]  # an empty log
-    for tp in world.tps[4:7]:
-        world.subscription.pause(tp)
+    harness = FetchHarness(8, brokers=1, buffer_memory=8000, max_partition_fetch_bytes=1000)
+    fill(harness, 900, 8)
+    harness.brokers = 2
+    harness.leaders[7] = 1
+    harness.update_metadata()
+    harness.logs[harness.tps[7]].__init__()  # type: ignore[misc]  # an empty log
+    for tp in harness.tps[4:7]:
+        harness.subscription.pause(tp)
     for _ in range(6):
-        world.fetch()
-    for tp in world.tps[:4]:
-        world.subscription.pause(tp)
-    for tp in world.tps[4:7]:
-        world.subscription.resume(tp)
+        harness.fetch()
+    for tp in harness.tps[:4]:
+        harness.subscription.pause(tp)
+    for tp in harness.tps[4:7]:
+        harness.subscription.resume(tp)
     got: set[TopicPartition] = set()
     for _ in range(20):
-        world.fetch()
-        got |= {record.topic_partition for record in world.collector.collect(500)}
-        world.now += 500
-    assert set(world.tps[4:7]) == got
-    assert world.buffer.has_paused, "what is paused is given up only as far as needed"
+        harness.fetch()
+        got |= {record.topic_partition for record in harness.collector.collect(500)}
+        harness.now += 500
+    assert set(harness.tps[4:7]) == got
+    assert harness.buffer.has_paused, "what is paused is given up only as far as needed"

@@ -6,16 +6,16 @@ from typing import Any
 
 from kconsumer.schema.fetch import AbortedTransaction
 from kconsumer.testing.batches import abort_marker, commit_marker
-from support.harnesses.fetching import World
+from support.harnesses.fetching import FetchHarness
 
 
-def committed(partitions: int = 1, **options: Any) -> World:
-    return World(partitions, isolation_level="read_committed", **options)
+def committed(partitions: int = 1, **options: Any) -> FetchHarness:
+    return FetchHarness(partitions, isolation_level="read_committed", **options)
 
 
-def transaction(world: World, producer_id: int, count: int, *, abort: bool) -> AbortedTransaction:
+def transaction(harness: FetchHarness, producer_id: int, count: int, *, abort: bool) -> AbortedTransaction:
     """A batch of a transaction and its marker, appended to the first partition's log."""
-    log = world.logs[world.tps[0]]
+    log = harness.logs[harness.tps[0]]
     first = log.end
     log.append(count, producer_id=producer_id, transactional=True)
     log.add((abort_marker if abort else commit_marker)(log.end, producer_id), log.end + 1)
@@ -25,50 +25,52 @@ def transaction(world: World, producer_id: int, count: int, *, abort: bool) -> A
 def test_the_level_is_in_the_request() -> None:
     """1 on the wire; the default asks with 0."""
     assert [1] == [request.message.isolation_level for request in committed().poll()]
-    assert [0] == [request.message.isolation_level for request in World().poll()]
+    assert [0] == [request.message.isolation_level for request in FetchHarness().poll()]
 
 
 def test_records_of_aborted_transactions_are_left_out() -> None:
     """By the list that comes with the response, and only with this level."""
-    world = committed()
-    transaction(world, 7, 2, abort=False)
-    aborted = transaction(world, 8, 2, abort=True)
-    world.logs[world.tps[0]].append(1)
-    world.answer(*world.poll(), p0={"aborted_transactions": [aborted]})
-    assert {world.tps[0]: [0, 1, 6]} == world.collect()
-    plain = World()
-    plain.logs = world.logs
+    harness = committed()
+    transaction(harness, 7, 2, abort=False)
+    aborted = transaction(harness, 8, 2, abort=True)
+    harness.logs[harness.tps[0]].append(1)
+    harness.answer(*harness.poll(), p0={"aborted_transactions": [aborted]})
+    assert {harness.tps[0]: [0, 1, 6]} == harness.collect()
+    plain = FetchHarness()
+    plain.logs = harness.logs
     plain.answer(*plain.poll(), p0={"aborted_transactions": [aborted]})
-    assert {world.tps[0]: [0, 1, 3, 4, 6]} == plain.collect()
+    assert {harness.tps[0]: [0, 1, 3, 4, 6]} == plain.collect()
 
 
 def test_no_list_is_an_empty_list() -> None:
     """Brokers send null when nothing was aborted."""
-    world = committed()
-    transaction(world, 7, 2, abort=False)
-    world.answer(*world.poll(), p0={"aborted_transactions": None})
-    assert {world.tps[0]: [0, 1]} == world.collect()
+    harness = committed()
+    transaction(harness, 7, 2, abort=False)
+    harness.answer(*harness.poll(), p0={"aborted_transactions": None})
+    assert {harness.tps[0]: [0, 1]} == harness.collect()
 
 
 def test_an_aborted_tail_moves_the_position() -> None:
     """Nothing to return, but the poll has moved on, and the next fetch starts behind the marker."""
-    world = committed()
-    aborted = transaction(world, 8, 3, abort=True)
-    world.answer(*world.poll(), p0={"aborted_transactions": [aborted]})
-    records = world.collector.collect(500)
-    assert (0, True) == (len(records), world.collector.positions_advanced)
+    harness = committed()
+    aborted = transaction(harness, 8, 3, abort=True)
+    harness.answer(*harness.poll(), p0={"aborted_transactions": [aborted]})
+    records = harness.collector.collect(500)
+    assert (0, True) == (len(records), harness.collector.positions_advanced)
     assert [4] == [position.offset for position in records.next_offsets().values()]
-    assert [4] == [row.fetch_offset for request in world.poll() for row in request.message.topics[0].partitions]
+    assert [4] == [row.fetch_offset for request in harness.poll() for row in request.message.topics[0].partitions]
 
 
 def test_lag_is_to_the_last_stable_offset() -> None:
     """partition_states() and the lag metric count up to where this level reads; the high watermark is told as it is."""
-    for world, lag in ((committed(), 2), (World(), 7)):
-        world.logs[world.tps[0]].append(3)
-        world.answer(*world.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
-        world.collect()
-        world.poll()  # settles what has been read
-        status = world.status(world.tps[0])
+    for harness, lag in ((committed(), 2), (FetchHarness(), 7)):
+        harness.logs[harness.tps[0]].append(3)
+        harness.answer(*harness.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
+        harness.collect()
+        harness.poll()  # settles what has been read
+        status = harness.status(harness.tps[0])
         assert (10, lag) == (status.high_watermark, status.lag)
-        found = {m.name: value for m, value in world.metrics.snapshot(world.now).items() if ("topic", "t") in m.tags}
+        found = {
+            m.name: value for m, value in harness.metrics.snapshot(harness.now).items() if ("topic", "t") in m.tags
+        }
         assert (lag, lag) == (found["records-lag"], found["records-lag-max"])

@@ -13,7 +13,7 @@ from kconsumer.managers import UnsentRequest
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from kconsumer.state.partition import FetchPosition, PartitionState
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import TOPIC_ID, World, offsets
+from support.harnesses.fetching import TOPIC_ID, FetchHarness, offsets
 
 OTHER_ID = bytes(15) + b"\x07"
 VERSION = 17
@@ -27,20 +27,20 @@ def told(request: UnsentRequest) -> Told:
     return message.session_id, message.session_epoch, offsets(request), forgotten
 
 
-def filled(partitions: int = 3, **options: int) -> World:
-    """A world whose brokers keep sessions and whose partitions have five records each."""
-    world = World(partitions, sessions=10, **options)
-    for log in world.logs.values():
+def filled(partitions: int = 3, **options: int) -> FetchHarness:
+    """A harness whose brokers keep sessions and whose partitions have five records each."""
+    harness = FetchHarness(partitions, sessions=10, **options)
+    for log in harness.logs.values():
         log.append(5)
-    return world
+    return harness
 
 
-def fetch(world: World) -> Told:
+def fetch(harness: FetchHarness) -> Told:
     """Send the one request there is, answer it, read everything, and tell what the request said."""
-    (request,) = world.poll()
+    (request,) = harness.poll()
     said = told(request)
-    world.answer(request)
-    world.collect()
+    harness.answer(request)
+    harness.collect()
     return said
 
 
@@ -49,97 +49,97 @@ def fetch(world: World) -> Told:
 
 def test_first_request_is_full_and_the_next_name_what_changed() -> None:
     """A session begins with all partitions; from then on a request names those whose offset moved, or none."""
-    world = filled()
-    assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(world)
-    assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(world)
-    assert (100, 2, {}, []) == fetch(world)
-    world.logs[world.tps[1]].append(2)
-    assert (100, 3, {}, []) == fetch(world)
-    assert (100, 4, {1: 7}, []) == fetch(world)
-    assert (100, 5, {}, []) == fetch(world)
+    harness = filled()
+    assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(harness)
+    assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
+    assert (100, 2, {}, []) == fetch(harness)
+    harness.logs[harness.tps[1]].append(2)
+    assert (100, 3, {}, []) == fetch(harness)
+    assert (100, 4, {1: 7}, []) == fetch(harness)
+    assert (100, 5, {}, []) == fetch(harness)
 
 
 def test_partitions_come_and_go() -> None:
     """A partition that is no longer wanted is forgotten once; one that is wanted again is named once."""
-    world = World(3, sessions=10)
-    fetch(world)
-    world.subscription.pause(world.tps[1])
-    assert (100, 1, {}, [1]) == fetch(world)
-    assert (100, 2, {}, []) == fetch(world)
-    world.subscription.resume(world.tps[1])
-    assert (100, 3, {1: 0}, []) == fetch(world)
-    world.subscription.assign(set(world.tps[1:]))
-    assert (100, 4, {}, [0]) == fetch(world)
+    harness = FetchHarness(3, sessions=10)
+    fetch(harness)
+    harness.subscription.pause(harness.tps[1])
+    assert (100, 1, {}, [1]) == fetch(harness)
+    assert (100, 2, {}, []) == fetch(harness)
+    harness.subscription.resume(harness.tps[1])
+    assert (100, 3, {1: 0}, []) == fetch(harness)
+    harness.subscription.assign(set(harness.tps[1:]))
+    assert (100, 4, {}, [0]) == fetch(harness)
 
 
 def test_leader_epoch_is_a_change() -> None:
     """A partition whose leader epoch grew is named again."""
-    world = World(2, sessions=10)
-    fetch(world)
-    world.epochs[1] = 4
-    world.update_metadata()
-    (request,) = world.poll()
+    harness = FetchHarness(2, sessions=10)
+    fetch(harness)
+    harness.epochs[1] = 4
+    harness.update_metadata()
+    (request,) = harness.poll()
     (topic,) = request.message.topics
     assert [(1, 4)] == [(row.partition, row.current_leader_epoch) for row in topic.partitions]
 
 
 def test_partitions_without_room_stay_in_the_session() -> None:
     """While a partition has no room its broker is not asked at all, so that the session does not forget it."""
-    world = filled(2, max_partition_fetch_bytes=120)
+    harness = filled(2, max_partition_fetch_bytes=120)
     for _ in range(3):
-        world.logs[world.tps[0]].append(5)
+        harness.logs[harness.tps[0]].append(5)
     said = []
     for _ in range(6):
-        for request in world.poll():
+        for request in harness.poll():
             said.append(told(request)[2:])
-            world.answer(request)
+            harness.answer(request)
     assert [({0: 0, 1: 0}, []), ({0: 5, 1: 5}, [])] == said
-    world.collect(5)
-    assert [({0: 10}, [])] == [told(request)[2:] for request in world.poll()]
+    harness.collect(5)
+    assert [({0: 10}, [])] == [told(request)[2:] for request in harness.poll()]
 
 
 def test_partition_in_backoff_is_forgotten_for_so_long() -> None:
     """A broker answers at once while a partition fails, so a failed one is left out until its backoff ends."""
-    world = World(2, sessions=10)
-    fetch(world)
-    world.answer(*world.poll(), p1={"error_code": 6, "records": None})
-    assert (100, 2, {}, [1]) == fetch(world)
-    world.now += world.config.retry_backoff_ms
-    assert (100, 3, {1: 0}, []) == fetch(world)
+    harness = FetchHarness(2, sessions=10)
+    fetch(harness)
+    harness.answer(*harness.poll(), p1={"error_code": 6, "records": None})
+    assert (100, 2, {}, [1]) == fetch(harness)
+    harness.now += harness.config.retry_backoff_ms
+    assert (100, 3, {1: 0}, []) == fetch(harness)
 
 
 def test_one_session_per_broker() -> None:
     """Each broker has a session of its own; a partition that moves leaves the one and enters the other."""
-    world = World(4, brokers=2, sessions=10)
-    world.fetch()
-    world.leaders[0], world.epochs[0] = 1, 1
-    world.update_metadata()
-    assert {"0": (100, 1, {}, [0]), "1": (100, 1, {0: 0}, [])} == {r.node: told(r) for r in world.poll()}
+    harness = FetchHarness(4, brokers=2, sessions=10)
+    harness.fetch()
+    harness.leaders[0], harness.epochs[0] = 1, 1
+    harness.update_metadata()
+    assert {"0": (100, 1, {}, [0]), "1": (100, 1, {0: 0}, [])} == {r.node: told(r) for r in harness.poll()}
 
 
 def test_request_does_not_grow_with_the_partitions() -> None:
     """With a thousand idle partitions a request names none, and looking for changes finds none."""
-    world = World(1000, sessions=1)
-    fetch(world)
-    assert (100, 1, {}, []) == fetch(world)
-    world.logs[world.tps[7]].append(1)
-    fetch(world)
-    assert (100, 3, {7: 1}, []) == fetch(world)
+    harness = FetchHarness(1000, sessions=1)
+    fetch(harness)
+    assert (100, 1, {}, []) == fetch(harness)
+    harness.logs[harness.tps[7]].append(1)
+    fetch(harness)
+    assert (100, 3, {7: 1}, []) == fetch(harness)
 
 
 def test_back_at_the_same_offset_needs_no_word() -> None:
     """After seeks that end where the session is, what the broker sent meanwhile is dropped and comes again unasked."""
-    world = World(1, sessions=1)
-    fetch(world)
-    (request,) = world.poll()
-    world.logs[world.tps[0]].append(3)
+    harness = FetchHarness(1, sessions=1)
+    fetch(harness)
+    (request,) = harness.poll()
+    harness.logs[harness.tps[0]].append(3)
     for offset in (2, 0):
-        world.seek(world.tps[0], offset)
-        assert [] == world.poll()
-    world.answer(request)
-    assert {} == world.collect()
-    assert (100, 2, {}, []) == fetch(world)
-    assert {world.tps[0]: 3} == {tp: at.offset for tp, at in world.subscription.all_consumed().items()}
+        harness.seek(harness.tps[0], offset)
+        assert [] == harness.poll()
+    harness.answer(request)
+    assert {} == harness.collect()
+    assert (100, 2, {}, []) == fetch(harness)
+    assert {harness.tps[0]: 3} == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
 
 
 # --- topic ids -------------------------------------------------------------------------------------------
@@ -147,41 +147,41 @@ def test_back_at_the_same_offset_needs_no_word() -> None:
 
 def test_topic_made_anew() -> None:
     """When a topic's id changes its old id is forgotten and the new one named; both in one request."""
-    world = World(2, sessions=10)
-    fetch(world)
-    world.topic_id = OTHER_ID
-    world.update_metadata()
-    (request,) = world.poll()
+    harness = FetchHarness(2, sessions=10)
+    fetch(harness)
+    harness.topic_id = OTHER_ID
+    harness.update_metadata()
+    (request,) = harness.poll()
     message = request.message
     assert [(OTHER_ID, [0, 1])] == [(t.topic_id, [p.partition for p in t.partitions]) for t in message.topics]
     assert [(TOPIC_ID, [0, 1])] == [(t.topic_id, list(t.partitions)) for t in message.forgotten_topics_data]
-    world.answer(request)
-    assert {OTHER_ID: "t"} == world.session().topic_names
+    harness.answer(request)
+    assert {OTHER_ID: "t"} == harness.session().topic_names
 
 
 def test_session_goes_from_ids_to_names_and_back() -> None:
     """A session speaks of topics by id or by name, so a switch starts another one, which ends the first."""
-    world = filled()
-    fetch(world)
-    world.topic_id = None
-    world.update_metadata()
-    (request,) = world.poll()
+    harness = filled()
+    fetch(harness)
+    harness.topic_id = None
+    harness.update_metadata()
+    (request,) = harness.poll()
     assert ((100, 0, {0: 5, 1: 5, 2: 5}, []), 12) == (told(request), request.max_version)
-    world.answer(request)
-    assert (101, 1, {}, []) == fetch(world)
-    world.topic_id = TOPIC_ID
-    world.update_metadata()
-    assert (101, 0, {0: 5, 1: 5, 2: 5}, []) == fetch(world)
-    assert {102} == set(world.caches["0"].sessions)
+    harness.answer(request)
+    assert (101, 1, {}, []) == fetch(harness)
+    harness.topic_id = TOPIC_ID
+    harness.update_metadata()
+    assert (101, 0, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
+    assert {102} == set(harness.caches["0"].sessions)
 
 
 def test_brokers_without_topic_ids() -> None:
     """Version 12 and below name topics, also when their ids are known."""
-    world = filled()
-    world.version = 11
-    assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(world)
-    assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(world)
-    assert dict.fromkeys(world.tps, 5) == {tp: at.offset for tp, at in world.subscription.all_consumed().items()}
+    harness = filled()
+    harness.version = 11
+    assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(harness)
+    assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
+    assert dict.fromkeys(harness.tps, 5) == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
 
 
 # --- what answers mean -------------------------------------------------------------------------------------
@@ -194,66 +194,66 @@ def test_brokers_without_topic_ids() -> None:
 def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
     """After any error the next request is full, at once; only a session that the broker does not know needs no end.
     Nothing of the answer is used."""
-    world = filled()
-    fetch(world)
-    world.answer(*world.poll(), error_code=code)
-    (request,) = world.poll()
+    harness = filled()
+    fetch(harness)
+    harness.answer(*harness.poll(), error_code=code)
+    (request,) = harness.poll()
     assert (*following, {0: 5, 1: 5, 2: 5}, []) == told(request)
-    assert (0 if code in (70, 71) else 1) == world.metadata_requests.count
-    world.answer(request)
-    assert (101, 1, {}, []) == fetch(world)
+    assert (0 if code in (70, 71) else 1) == harness.metadata_requests.count
+    harness.answer(request)
+    assert (101, 1, {}, []) == fetch(harness)
 
 
 def test_session_evicted_by_the_broker() -> None:
     """A session that gave way to another client's is made anew, and nothing is lost or repeated."""
-    world = filled()
-    fetch(world)
-    world.caches["0"].sessions.clear()
-    for log in world.logs.values():
+    harness = filled()
+    fetch(harness)
+    harness.caches["0"].sessions.clear()
+    for log in harness.logs.values():
         log.append(4)
     got: dict[TopicPartition, list[int]] = {}
     for _ in range(3):
-        world.fetch()
-        for tp, found in world.collect().items():
+        harness.fetch()
+        for tp, found in harness.collect().items():
             got.setdefault(tp, []).extend(found)
-    assert {tp: [5, 6, 7, 8] for tp in world.tps} == got
+    assert {tp: [5, 6, 7, 8] for tp in harness.tps} == got
 
 
 def test_lost_answer() -> None:
     """When nobody knows whether the broker read a request, the next one is full and ends the old session."""
-    world = filled()
-    fetch(world)
-    (request,) = world.poll()
-    world.caches["0"].read(request.message, VERSION)
-    world.reply(request, error=BrokerConnectionError("gone"))
-    world.now += world.config.retry_backoff_ms
-    assert (100, 0, {0: 5, 1: 5, 2: 5}, []) == fetch(world)
-    assert {101} == set(world.caches["0"].sessions)
+    harness = filled()
+    fetch(harness)
+    (request,) = harness.poll()
+    harness.caches["0"].read(request.message, VERSION)
+    harness.reply(request, error=BrokerConnectionError("gone"))
+    harness.now += harness.config.retry_backoff_ms
+    assert (100, 0, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
+    assert {101} == set(harness.caches["0"].sessions)
 
 
 def test_broker_without_room_for_sessions() -> None:
     """Without a session every request is full."""
-    world = World(2, sessions=0)
-    assert [(0, 0, {0: 0, 1: 0}, [])] * 3 == [fetch(world) for _ in range(3)]
+    harness = FetchHarness(2, sessions=0)
+    assert [(0, 0, {0: 0, 1: 0}, [])] * 3 == [fetch(harness) for _ in range(3)]
 
 
 def test_session_closed_by_the_broker() -> None:
     """Session id 0 in an incremental answer ends the session; the answer's data counts."""
-    world = filled()
-    fetch(world)
-    fetch(world)
-    world.logs[world.tps[0]].append(3)
-    world.answer(*world.poll(), session_id=0)
-    assert {world.tps[0]: [5, 6, 7]} == world.collect()
-    assert (0, 0, {1: 5, 2: 5, 0: 8}, []) == fetch(world)
+    harness = filled()
+    fetch(harness)
+    fetch(harness)
+    harness.logs[harness.tps[0]].append(3)
+    harness.answer(*harness.poll(), session_id=0)
+    assert {harness.tps[0]: [5, 6, 7]} == harness.collect()
+    assert (0, 0, {1: 5, 2: 5, 0: 8}, []) == fetch(harness)
 
 
 def test_throttled_answer_without_partitions() -> None:
     """A broker that throttles answers a full request with nothing: that is no session, and no error."""
-    world = World(2, sessions=10)
-    (request,) = world.poll()
-    world.reply(request, FetchResponse(throttle_time_ms=50, session_id=100))
-    assert (0, 0, {0: 0, 1: 0}, []) == fetch(world)
+    harness = FetchHarness(2, sessions=10)
+    (request,) = harness.poll()
+    harness.reply(request, FetchResponse(throttle_time_ms=50, session_id=100))
+    assert (0, 0, {0: 0, 1: 0}, []) == fetch(harness)
 
 
 def response(partitions: Mapping[bytes, list[int]], session_id: int = 9, **fields: int) -> FetchResponse:
@@ -326,18 +326,18 @@ def test_epoch_wraps_to_one() -> None:
 
 def test_close_ends_every_session() -> None:
     """Closing sends epoch -1 without partitions to each broker that keeps a session, once."""
-    world = World(4, brokers=2, sessions=10)
-    world.fetch()
-    requests = world.manager.close()
+    harness = FetchHarness(4, brokers=2, sessions=10)
+    harness.fetch()
+    requests = harness.manager.close()
     assert {"0": (100, -1, {}, []), "1": (100, -1, {}, [])} == {r.node: told(r) for r in requests}
     for request in requests:
-        world.caches[request.node or ""].read(request.message, VERSION)
-    assert [{}, {}] == [cache.sessions for cache in world.caches.values()]
-    assert [] == world.manager.close()
+        harness.caches[request.node or ""].read(request.message, VERSION)
+    assert [{}, {}] == [cache.sessions for cache in harness.caches.values()]
+    assert [] == harness.manager.close()
 
 
 def test_close_without_sessions() -> None:
     """Brokers that gave no session are not told."""
-    world = World(2)
-    world.fetch()
-    assert [] == world.manager.close()
+    harness = FetchHarness(2)
+    harness.fetch()
+    assert [] == harness.manager.close()

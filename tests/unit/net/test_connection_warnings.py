@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kconsumer.repeated_failures import RepeatedFailures
-from support.fakes.fake_network import World
+from support.fakes.fake_network import NetworkHarness
 
 
 def test_pauses_grow_to_a_minute() -> None:
@@ -34,26 +34,26 @@ def test_a_changed_cause_is_said_at_once() -> None:
 def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     """Some 800 attempts fail, and less than two warnings a minute say so; after it has worked, the next failure is said
     at once."""
-    world = World()
-    world.net.servers["10.0.0.1"] = errno.ECONNREFUSED
-    attempts, end = 0, world.clock.now() + 600_000
-    while world.clock.now() < end:
-        world.ready()
-        world.poll()
-        world.clock.advance(world.delay())
+    harness = NetworkHarness()
+    harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
+    attempts, end = 0, harness.clock.now() + 600_000
+    while harness.clock.now() < end:
+        harness.ready()
+        harness.poll()
+        harness.clock.advance(harness.delay())
         attempts += 1
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert attempts > 500
     assert len(warnings) < 20
     suppressed = [int(found[1]) for text in warnings if (found := re.search(r"since the last warning: (\d+)$", text))]
     assert 0 <= attempts - sum(suppressed) - len(warnings) < 200  # those since the last warning
-    world.net.servers["10.0.0.1"] = world.broker
-    world.connect()
-    world.net.last.hang_up()
-    world.poll()
-    world.net.servers["10.0.0.1"] = errno.ECONNREFUSED
+    harness.net.servers["10.0.0.1"] = harness.broker
+    harness.connect()
+    harness.net.last.hang_up()
+    harness.poll()
+    harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     caplog.clear()
-    world.clock.advance(2000)
-    world.ready()
-    world.poll()
+    harness.clock.advance(2000)
+    harness.ready()
+    harness.poll()
     assert 1 == sum(record.levelname == "WARNING" for record in caplog.records)

@@ -14,63 +14,63 @@ from kconsumer.errors import AuthenticationError
 from kconsumer.net.client import ClientRequest
 from kconsumer.net.transport import WOULD_BLOCK
 from kconsumer.schema import METADATA
-from support.fakes.fake_network import World
+from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> NetworkHarness:
+    return NetworkHarness()
 
 
 @pytest.mark.parametrize("direction", ["send", "recv_into"])
-def test_an_exception_in_the_middle_of_io_costs_the_connection(world: World, direction: str) -> None:
+def test_an_exception_in_the_middle_of_io_costs_the_connection(harness: NetworkHarness, direction: str) -> None:
     """A signal handler may raise between the system call and its bookkeeping: bytes may be lost, so the
     connection is given up, what was in flight fails, and the exception goes on."""
-    world.connect()
-    request = world.send()
+    harness.connect()
+    request = harness.send()
 
     def interrupted(_: Any) -> int:
         raise KeyboardInterrupt
 
-    setattr(world.net.last, direction, interrupted)
-    world.net.last.deliver(b"x")
+    setattr(harness.net.last, direction, interrupted)
+    harness.net.last.deliver(b"x")
     with pytest.raises(KeyboardInterrupt):
-        world.send() if direction == "send" else world.poll(1_000)
-    assert world.net.last.closed
-    failed = world.poll(1_000)
+        harness.send() if direction == "send" else harness.poll(1_000)
+    assert harness.net.last.closed
+    failed = harness.poll(1_000)
     assert request is failed[0].request
     assert "interrupted by KeyboardInterrupt" in str(failed[0].error)
 
 
-def test_a_transport_with_a_handshake(world: World) -> None:
+def test_a_transport_with_a_handshake(harness: NetworkHarness) -> None:
     """A transport may need several steps before bytes flow, waiting for either direction (TLS)."""
-    del world.net.servers["10.0.0.1"]
-    assert not world.ready()
-    transport = world.net.last
-    selector = world.net.selectors[0]
+    del harness.net.servers["10.0.0.1"]
+    assert not harness.ready()
+    transport = harness.net.last
+    selector = harness.net.selectors[0]
     steps = iter([False, False, True])
     transport.finish_connect = lambda: next(steps)
     transport.wants_write = lambda: False
     transport.connected = True
-    world.poll()
+    harness.poll()
     assert selectors.EVENT_READ == selector.get_map()[transport.fd].events
     assert b"" == transport.written
     transport.deliver(b"handshake")
     transport.wants_write = lambda: True
-    world.poll()
+    harness.poll()
     assert selectors.EVENT_WRITE == selector.get_map()[transport.fd].events
     transport.inbox.clear()
-    world.poll()
+    harness.poll()
     assert transport.written
 
 
 @pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
-def test_a_transport_that_waits_for_the_other_direction(world: World, direction: str, nothing: int) -> None:
+def test_a_transport_that_waits_for_the_other_direction(harness: NetworkHarness, direction: str, nothing: int) -> None:
     """A write may wait for readability, a read for writability (TLS): only that is watched, and both go on then."""
-    world.broker.on(METADATA, METADATA.response())
-    world.connect()
-    transport, [selector] = world.net.last, world.net.selectors
+    harness.broker.on(METADATA, METADATA.response())
+    harness.connect()
+    transport, [selector] = harness.net.last, harness.net.selectors
     usual = getattr(transport, direction)
 
     def blocked(_: Any) -> int:
@@ -84,45 +84,45 @@ def test_a_transport_that_waits_for_the_other_direction(world: World, direction:
     setattr(transport, direction, blocked)
     transport.wants_write = lambda: direction == "recv_into"
     transport.events = lambda: selectors.EVENT_READ | selectors.EVENT_WRITE
-    request = world.send()
-    world.poll()
+    request = harness.send()
+    harness.poll()
     watched = selector.get_map()[transport.fd].events
     assert watched == (selectors.EVENT_READ if direction == "send" else selectors.EVENT_WRITE)
     setattr(transport, direction, free)
-    assert [request] == [response.request for response in world.poll()]
+    assert [request] == [response.request for response in harness.poll()]
     assert selectors.EVENT_READ == selector.get_map()[transport.fd].events
 
 
-def test_a_refused_handshake_is_not_tried_elsewhere(world: World) -> None:
+def test_a_refused_handshake_is_not_tried_elsewhere(harness: NetworkHarness) -> None:
     """A KafkaError while connecting (a login refused) ends the round: other addresses would refuse, too."""
-    world.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
-    assert not world.ready()
+    harness.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
+    assert not harness.ready()
 
     def refused() -> bool:
         raise AuthenticationError("no", code=58)
 
-    world.net.last.finish_connect = refused
-    world.poll()
-    assert isinstance(world.failed(), AuthenticationError)
-    assert 1 == len(world.net.attempts)
-    assert world.net.last.closed
+    harness.net.last.finish_connect = refused
+    harness.poll()
+    assert isinstance(harness.failed(), AuthenticationError)
+    assert 1 == len(harness.net.attempts)
+    assert harness.net.last.closed
 
 
-def test_what_a_stale_selection_says_is_ignored(world: World) -> None:
+def test_what_a_stale_selection_says_is_ignored(harness: NetworkHarness) -> None:
     """One step may lose a connection and start the next on the same link; the old one's readiness is not
     taken for the new one's."""
-    world.connect()
-    [key] = [key for key in world.net.selectors[0].get_map().values() if key.data is not None]
+    harness.connect()
+    [key] = [key for key in harness.net.selectors[0].get_map().values() if key.data is not None]
     link = key.data
-    world.client.disconnect("-1", world.clock.now())
-    world.client._loop._serve(link, selectors.EVENT_READ | selectors.EVENT_WRITE, world.clock.now())
+    harness.client.disconnect("-1", harness.clock.now())
+    harness.client._loop._serve(link, selectors.EVENT_READ | selectors.EVENT_WRITE, harness.clock.now())
     assert "not connected, 1 failures" in repr(link)
 
 
-def test_a_link_shows_its_connection(world: World) -> None:
+def test_a_link_shows_its_connection(harness: NetworkHarness) -> None:
     """Link's repr holds the connection's while there is one."""
-    world.connect()
-    [link] = world.client._nodes_by_id.values()
+    harness.connect()
+    [link] = harness.client._nodes_by_id.values()
     assert "<NodeConnection -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
 
 
@@ -136,65 +136,65 @@ TROUBLE = ("reset", "eof", "garbage", "stuck", "unstuck")
 def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None:
     """Random weather: each request sent comes out of poll exactly once, no transport outlives its connection,
     and the client works again when the broker does."""
-    world = World()
-    world.broker.on(METADATA, METADATA.response())
+    harness = NetworkHarness()
+    harness.broker.on(METADATA, METADATA.response())
     sent: list[ClientRequest] = []
     ended: list[ClientRequest] = []
 
     def perform(operation: str) -> None:
-        net, now = world.net, world.clock.now()
+        net, now = harness.net, harness.clock.now()
         open_ = [transport for transport in net.attempts if not transport.closed]
         match operation:
             case "connect":
                 for _ in range(3):
-                    world.ready()
-                    ended.extend(response.request for response in world.poll())
+                    harness.ready()
+                    ended.extend(response.request for response in harness.poll())
             case "ready":
-                world.ready()
+                harness.ready()
             case "send" | "late":
-                if world.ready():
-                    sent.append(world.send(timeout_ms=30_000 if operation == "send" else 10))
+                if harness.ready():
+                    sent.append(harness.send(timeout_ms=30_000 if operation == "send" else 10))
             case "poll":
-                ended.extend(response.request for response in world.poll())
+                ended.extend(response.request for response in harness.poll())
             case "tick":
-                world.clock.advance(70)
+                harness.clock.advance(70)
             case "idle":
-                ended.extend(response.request for response in world.poll(600_000))
+                ended.extend(response.request for response in harness.poll(600_000))
             case "refuse":
                 net.servers["10.0.0.1"] = errno.ECONNREFUSED
             case "accept":
-                net.servers["10.0.0.1"] = world.broker
+                net.servers["10.0.0.1"] = harness.broker
             case "answer":
-                world.broker.on(METADATA, METADATA.response(throttle_time_ms=5))
+                harness.broker.on(METADATA, METADATA.response(throttle_time_ms=5))
             case "silence":
-                world.broker.on(METADATA, SILENCE)
+                harness.broker.on(METADATA, SILENCE)
             case "disconnect":
-                world.client.disconnect("-1", now)
+                harness.client.disconnect("-1", now)
             case "rebootstrap":
-                world.client.rebootstrap(close_connections=True)
+                harness.client.rebootstrap(close_connections=True)
             case "wakeup":
-                world.client.wakeup()
+                harness.client.wakeup()
             case _:
                 for transport in open_:
                     _trouble(transport, operation)
 
     for operation in operations:
         perform(operation)
-        assert len(sent) - len(ended) >= world.client.in_flight()
-        in_use = {link.transport for link in world.client._nodes_by_id.values()} - {None}
-        assert in_use == {transport for transport in world.net.attempts if not transport.closed}
+        assert len(sent) - len(ended) >= harness.client.in_flight()
+        in_use = {link.transport for link in harness.client._nodes_by_id.values()} - {None}
+        assert in_use == {transport for transport in harness.net.attempts if not transport.closed}
     for operation in ("accept", "unstuck", "idle", "idle"):
         perform(operation)
     assert [id(request) for request in sent] == sorted(
         (id(request) for request in ended), key=[id(request) for request in sent].index
     )
-    world.clock.advance(40_000)
-    world.broker.on(METADATA, METADATA.response())
-    world.client.disconnect("-1", world.clock.now())
-    world.clock.advance(2_000)
-    world.connect()
-    world.send()
-    assert [None] == [response.error for response in world.poll()]
+    harness.clock.advance(40_000)
+    harness.broker.on(METADATA, METADATA.response())
+    harness.client.disconnect("-1", harness.clock.now())
+    harness.clock.advance(2_000)
+    harness.connect()
+    harness.send()
+    assert [None] == [response.error for response in harness.poll()]
 
 
 def _trouble(transport: Any, kind: str) -> None:

@@ -26,7 +26,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kconsumer.types import TopicPartition
-from support.harnesses.fetching import World
+from support.harnesses.fetching import FetchHarness
 
 BROKERS = 3
 PARTITIONS = 2
@@ -37,17 +37,19 @@ partitions = st.integers(0, PARTITIONS - 1)
 class Cutting(RuleBasedStateMachine):
     """`view`: what was returned of each partition, by offset the epoch of the record; a record that is returned takes
     the place of all from its offset on, and where the log ends before, the position tells. `truth`: the same for the
-    leader's log. `World` has the batches."""
+    leader's log. `FetchHarness` has the batches."""
 
     @initialize(policy=st.sampled_from(["earliest", "latest", "none"]), room=st.sampled_from([1, 200, 1 << 20]))
     def start(self, policy: str, room: int) -> None:
         self.policy = policy
-        world = self.world = World(PARTITIONS, BROKERS, auto_offset_reset=policy, max_partition_fetch_bytes=room)
-        self.offsets = world.components.offsets
-        self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
-        self.truth: dict[TopicPartition, list[int]] = {tp: [] for tp in world.tps}
-        self.leaders = dict(world.leaders)  # the true ones; the world's are those that metadata tells
-        self.epochs = dict(world.epochs)
+        harness = self.harness = FetchHarness(
+            PARTITIONS, BROKERS, auto_offset_reset=policy, max_partition_fetch_bytes=room
+        )
+        self.offsets = harness.components.offsets
+        self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in harness.tps}
+        self.truth: dict[TopicPartition, list[int]] = {tp: [] for tp in harness.tps}
+        self.leaders = dict(harness.leaders)  # the true ones; the harness's are those that metadata tells
+        self.epochs = dict(harness.epochs)
         self.in_flight: list[UnsentRequest] = []
         for partition in range(PARTITIONS):
             for count in (3, 1, 4):
@@ -57,15 +59,15 @@ class Cutting(RuleBasedStateMachine):
 
     @rule(partition=partitions, count=st.integers(1, 5))
     def write(self, partition: int, count: int) -> None:
-        tp = self.world.tps[partition]
-        self.world.logs[tp].append(count, epoch=self.epochs[partition])
+        tp = self.harness.tps[partition]
+        self.harness.logs[tp].append(count, epoch=self.epochs[partition])
         self.truth[tp] += [self.epochs[partition]] * count
 
     @rule(partition=partitions, leader=st.integers(0, BROKERS - 1), kept=st.floats(0, 1), written=st.integers(0, 6))
     def elect(self, partition: int, leader: int, kept: float, written: int) -> None:
         """A broker leads that has some of the batches, and writes others."""
-        tp = self.world.tps[partition]
-        log = self.world.logs[tp]
+        tp = self.harness.tps[partition]
+        log = self.harness.logs[tp]
         # A log without any epoch that was read leads to a reset, which by `latest` leaves records out.
         batches = max(round(kept * len(log.starts)), self.policy == "latest")
         log.end = log.starts[batches] if batches < len(log.starts) else log.end
@@ -78,16 +80,16 @@ class Cutting(RuleBasedStateMachine):
     @rule()
     def tell_leaders(self) -> None:
         """Metadata arrives."""
-        self.world.leaders.update(self.leaders)
-        self.world.epochs.update(self.epochs)
-        self.world.update_metadata()
+        self.harness.leaders.update(self.leaders)
+        self.harness.epochs.update(self.epochs)
+        self.harness.update_metadata()
 
     # --- the network ---------------------------------------------------------------------------------------
 
     @rule()
     def send(self) -> None:
-        self.in_flight += self.offsets.poll(self.world.now).requests
-        self.in_flight += self.world.poll()
+        self.in_flight += self.offsets.poll(self.harness.now).requests
+        self.in_flight += self.harness.poll()
 
     @rule(data=st.data(), hints=st.booleans())
     def answer(self, data: st.DataObject, hints: bool) -> None:
@@ -97,16 +99,16 @@ class Cutting(RuleBasedStateMachine):
     @rule()
     def lose(self) -> None:
         if self.in_flight:
-            self.world.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
+            self.harness.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
 
     def answer_one(self, request: UnsentRequest, *, hints: bool = False) -> None:
         if request.api is FETCH:
-            self.world.answer(request, **self.fetch_errors(request, hints))
+            self.harness.answer(request, **self.fetch_errors(request, hints))
         elif request.api is LIST_OFFSETS:
-            self.world.reply(request, self.first_or_last(request))
+            self.harness.reply(request, self.first_or_last(request))
         else:
             assert request.api is OFFSET_FOR_LEADER_EPOCH
-            self.world.reply(request, self.epoch_ends(request))
+            self.harness.reply(request, self.epoch_ends(request))
 
     def error(self, request: UnsentRequest, partition: int, epoch: int) -> int:
         """What a broker has against being asked for a partition under this leader epoch."""
@@ -119,7 +121,7 @@ class Cutting(RuleBasedStateMachine):
         changes: dict[str, dict[str, Any]] = {}
         for row in (row for topic in request.message.topics for row in topic.partitions):
             error = self.error(request, row.partition, row.current_leader_epoch)
-            if not error and row.fetch_offset > self.world.logs[self.world.tps[row.partition]].end:
+            if not error and row.fetch_offset > self.harness.logs[self.harness.tps[row.partition]].end:
                 error = OUT_OF_RANGE
             if error:
                 change = changes[f"p{row.partition}"] = {"error_code": error, "records": None}
@@ -132,7 +134,7 @@ class Cutting(RuleBasedStateMachine):
         found = []
         for row in (row for topic in request.message.topics for row in topic.partitions):
             error = self.error(request, row.partition_index, row.current_leader_epoch)
-            log = self.world.logs[self.world.tps[row.partition_index]]
+            log = self.harness.logs[self.harness.tps[row.partition_index]]
             offset = -1 if error else log.end if row.timestamp == -1 else 0
             found.append(
                 ListOffsetsPartitionResponse(partition_index=row.partition_index, error_code=error, offset=offset)
@@ -144,7 +146,7 @@ class Cutting(RuleBasedStateMachine):
         found = []
         for row in (row for topic in request.message.topics for row in topic.partitions):
             error = self.error(request, row.partition, row.current_leader_epoch)
-            epochs = self.truth[self.world.tps[row.partition]]
+            epochs = self.truth[self.harness.tps[row.partition]]
             end = 0 if error else sum(1 for epoch in epochs if epoch <= row.leader_epoch)
             epoch, end = (epochs[end - 1], end) if end else (-1, -1)
             found.append(EpochEndOffset(partition=row.partition, error_code=error, end_offset=end, leader_epoch=epoch))
@@ -155,7 +157,7 @@ class Cutting(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 10))
     def collect(self, limit: int) -> None:
         self.act_on(self.offsets.take_error())
-        for record in self.world.collector.collect(limit):
+        for record in self.harness.collector.collect(limit):
             tp = record.topic_partition
             assert record.leader_epoch is not None
             self.returned(tp, record.offset, record.leader_epoch)
@@ -176,17 +178,17 @@ class Cutting(RuleBasedStateMachine):
         for tp in error.offsets:
             parting = error.divergent_offsets.get(tp)
             offset, epoch = (0, None) if parting is None else (parting.offset, parting.leader_epoch)
-            self.world.subscription.seek(tp, offset, epoch, self.world.cluster.leader(tp))
+            self.harness.subscription.seek(tp, offset, epoch, self.harness.cluster.leader(tp))
 
     @rule(ms=st.integers(1, 200))
     def wait(self, ms: int) -> None:
-        self.world.now += ms
+        self.harness.now += ms
 
     # --- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         """When nothing is cut any more the view becomes the truth."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "harness"):
             return
         for _ in range(60):
             self.tell_leaders()
@@ -194,9 +196,9 @@ class Cutting(RuleBasedStateMachine):
             while self.in_flight:
                 self.answer_one(self.in_flight.pop(0))
             self.collect(10)
-            self.world.now += 1_100
+            self.harness.now += 1_100
         for tp, truth in self.truth.items():
-            position = self.world.subscription.position(tp)
+            position = self.harness.subscription.position(tp)
             assert position is not None
             assert (len(truth), truth) == (position.offset, self.view[tp][: position.offset])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kconsumer.schema import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from support.fakes.fake_network import World
+from support.fakes.fake_network import NetworkHarness
 
 
-class LoginWorld(World):
+class SaslHarness(NetworkHarness):
     """A client that logs in as alice by PLAIN, and a broker that lets her in."""
 
     def __init__(self, lifetime_ms: int = 0, **options: Any) -> None:
@@ -38,7 +38,7 @@ class LoginWorld(World):
     def link(self) -> Any:
         return self.client._nodes_by_id["-1"]
 
-    def log_in(self) -> LoginWorld:
+    def authenticate(self) -> SaslHarness:
         self.ready()
         for _ in range(8):
             self.poll()
