@@ -1,30 +1,30 @@
 """Options of other Kafka clients that kconsumer does not have, and what replaces each of them.
 
 One table for librdkafka (confluent-kafka), kafka-python, aiokafka and the Java client. Names are in snake_case. An
-option that means the same here under another name is no entry: it is an alias (`ALIASES` in config.py).
+option that exists in kconsumer under another name is not in this table but an alias (`ALIASES` in options.py).
 """
 
 from __future__ import annotations
 
 _LOGGING = 'log messages go to the logger "kconsumer": logging.getLogger("kconsumer").setLevel(logging.DEBUG) shows all'
 _ERRORS = "errors are raised from poll() and the other calls; connection failures are logged by the logger kconsumer"
-_JVM = "it configures a JVM; leave it out"
-_VERSIONS = "versions are negotiated with each broker; leave it out"
-_TICKETS = "tickets are renewed outside; or set sasl_kerberos_keytab"
-_BROKER_CHECKS = "brokers check tokens; leave it out"
-_ASSERTION = "tokens for a signed assertion come from your own code: use sasl_oauth_token_provider"
+_JVM = "it configures a JVM; remove it"
+_VERSIONS = "versions are negotiated with each broker; remove it"
+_TICKETS = "tickets are renewed by other programs, such as kinit; or set sasl_kerberos_keytab"
+_BROKER_CHECKS = "brokers check tokens; remove it"
+_ASSERTION = "your own code must request tokens with a signed assertion: use sasl_oauth_token_provider"
 _PREFETCH = "use buffer_memory (bytes)"
-_SSL_CONTEXT = "use ssl_context, an ssl.SSLContext with what you need"
+_SSL_CONTEXT = "use ssl_context, an ssl.SSLContext that is configured as you need"
 _PROXY = "connections are direct; use a tunnel that listens on the addresses that brokers advertise"
-_INTERNAL = "it changes the inside of another client; leave it out"
-_SOCKETS = "sockets cannot be replaced; leave it out"
+_INTERNAL = "it configures internals of another client; remove it"
+_SOCKETS = "sockets cannot be replaced; remove it"
 _ENGINES = "OpenSSL engines are not supported; use ssl_context"
-_FILE_OFFSETS = "offsets are stored by the group's coordinator; leave it out"
-_PRODUCER = "it belongs to a producer; leave it out"
-_SHARE = "it belongs to share groups, which this version does not have"
+_FILE_OFFSETS = "offsets are stored by the group's coordinator; remove it"
+_PRODUCER = "it is an option of producers; remove it"
+_SHARE = "it is an option of share groups, which this version does not support"
 _RECORDS = "poll() returns records; there are no callbacks for them"
 
-_ADVICE: dict[str, tuple[str, ...]] = {
+_HINTS: dict[str, tuple[str, ...]] = {
     _LOGGING: ("log_cb", "log_level", "logger", "debug", "log_queue", "log_thread_name", "log_connection_close"),
     _ERRORS: ("error_cb",),
     _JVM: (
@@ -82,7 +82,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     _RECORDS: ("consume_cb", "consume_callback_max_messages"),
 }  # fmt: skip
 
-FOREIGN: dict[str, str] = {name: advice for advice, names in _ADVICE.items() for name in names} | {
+FOREIGN: dict[str, str] = {name: hint for hint, names in _HINTS.items() for name in names} | {
     # callbacks
     "stats_cb": "read metrics() when you need them, or pass metrics_reporters",
     "statistics_interval_ms": "read metrics() when you need them, or pass metrics_reporters",
@@ -95,44 +95,43 @@ FOREIGN: dict[str, str] = {name: advice for advice, names in _ADVICE.items() for
     "(token, expires_at_s)",
     # connections
     "socket_timeout_ms": "use request_timeout_ms",
-    "bootstrap_timeout_ms": "connecting takes place in the first call; use its timeout=, or default_api_timeout_ms",
+    "bootstrap_timeout_ms": "the first call connects; use its timeout=, or default_api_timeout_ms",
     "socket_send_buffer_bytes": "use send_buffer_bytes (-1: the system's default)",
     "socket_receive_buffer_bytes": "use receive_buffer_bytes (-1: the system's default)",
     "socket_options": "TCP_NODELAY and SO_KEEPALIVE are set; for the buffers use send_buffer_bytes and "
     "receive_buffer_bytes",
-    "socket_keepalive_enable": "SO_KEEPALIVE is always set; leave it out",
-    "socket_nagle_disable": "TCP_NODELAY is always set; leave it out",
-    "socket_max_fails": "a request that times out closes its connection (request_timeout_ms); leave it out",
-    "broker_address_ttl": "names are resolved on each connection attempt; leave it out",
-    "broker_address_family": "addresses of IPv4 and IPv6 are tried in turn; leave it out",
-    "reconnect_backoff_jitter_ms": "waits are randomised already; use reconnect_backoff_ms and "
-    "reconnect_backoff_max_ms",
-    "max_in_flight_requests_per_connection": "a consumer limits its own fetches; leave it out",
-    "max_in_flight": "a consumer limits its own fetches; leave it out",
-    "enable_incremental_fetch_sessions": "fetch sessions are used where the broker has them; leave it out",
-    "loop": "Consumer does not use asyncio; leave it out",
+    "socket_keepalive_enable": "SO_KEEPALIVE is always set; remove it",
+    "socket_nagle_disable": "TCP_NODELAY is always set; remove it",
+    "socket_max_fails": "a request that times out closes its connection (request_timeout_ms); remove it",
+    "broker_address_ttl": "names are resolved on each connection attempt; remove it",
+    "broker_address_family": "addresses of IPv4 and IPv6 are tried in turn; remove it",
+    "reconnect_backoff_jitter_ms": "backoffs always have jitter; use reconnect_backoff_ms and reconnect_backoff_max_ms",
+    "max_in_flight_requests_per_connection": "a consumer limits its own fetches; remove it",
+    "max_in_flight": "a consumer limits its own fetches; remove it",
+    "enable_incremental_fetch_sessions": "fetch sessions are used if the broker supports them; remove it",
+    "loop": "Consumer does not use asyncio; remove it",
     # metadata and metrics
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
     "topic_metadata_refresh_fast_interval_ms": "use retry_backoff_ms and retry_backoff_max_ms",
     "topic_metadata_refresh_fast_cnt": "use retry_backoff_ms and retry_backoff_max_ms",
-    "topic_metadata_refresh_sparse": "only topics that are needed are asked for; leave it out",
-    "topic_metadata_propagation_max_ms": "a topic that does not exist is looked for again until it does; leave it out",
+    "topic_metadata_refresh_sparse": "only metadata of topics that are needed are requested; remove it",
+    "topic_metadata_propagation_max_ms": "metadata of a topic that does not exist are requested repeatedly; remove it",
     "topic_blacklist": "subscribe to a re.Pattern that does not match these topics, as re.compile('(?!audit).*')",
-    "coordinator_query_interval_ms": "the coordinator is looked up when it is not known; leave it out",
-    "metrics_enabled": "metrics are always kept; leave it out",
-    "metric_group_prefix": "metrics have the names and groups of the Java client; leave it out",
+    "coordinator_query_interval_ms": "the coordinator is found when it is needed; remove it",
+    "metrics_enabled": "metrics are always recorded; remove it",
+    "metric_group_prefix": "metrics have the names and groups of the Java client; remove it",
     # group and consumption
-    "default_topic_conf": "give its entries as options of the consumer, such as auto_offset_reset",
-    "default_topic_config": "give its entries as options of the consumer, such as auto_offset_reset",
+    "default_topic_conf": "set its entries as options of the consumer, such as auto_offset_reset",
+    "default_topic_config": "set its entries as options of the consumer, such as auto_offset_reset",
     "enable_partition_eof": "compare position() with end_offsets(), or read current_lag()",
     "enable_auto_offset_store": "set enable_auto_commit=False and commit(records) what you have processed",
-    "group_protocol_type": "it is always consumer; leave it out",
+    "group_protocol_type": "it is always consumer; remove it",
     "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout, too",
     "fetch_error_backoff_ms": "use retry_backoff_ms and retry_backoff_max_ms",
     "retry_backoff": "use retry_backoff_ms",
     # TLS
     "enable_ssl_certificate_verification": "pass ssl_context, an ssl.SSLContext with verify_mode=ssl.CERT_NONE; "
-    "ssl_check_hostname=False leaves out the host name only",
+    "ssl_check_hostname=False disables only the check of the host name",
     "ssl_certificate_verify_cb": _SSL_CONTEXT,
     "ssl_crl_location": "pass ssl_context, an ssl.SSLContext with the list loaded and verify_flags set",
     "ssl_crlfile": "pass ssl_context, an ssl.SSLContext with the list loaded and verify_flags set",
@@ -140,14 +139,14 @@ FOREIGN: dict[str, str] = {name: advice for advice, names in _ADVICE.items() for
     "ssl_ca": "use ssl_cafile, or ssl_truststore_certificates for PEM text",
     "ssl_certificate": "use ssl_certfile, or ssl_keystore_certificate_chain for PEM text",
     "ssl_key": "use ssl_keyfile, or ssl_keystore_key for PEM text",
-    "ssl_ca_certificate_stores": "without ssl_cafile the system's certificates are trusted; leave it out",
+    "ssl_ca_certificate_stores": "without ssl_cafile the system's certificates are trusted; remove it",
     "ssl_engine_factory_class": "it configures a JVM; use ssl_context",
-    "https_ca_location": "use ssl_cafile, which holds for the token endpoint, too",
-    "https_ca_pem": "use ssl_truststore_certificates, which holds for the token endpoint, too",
+    "https_ca_location": "use ssl_cafile, which applies to the token endpoint, too",
+    "https_ca_pem": "use ssl_truststore_certificates, which applies to the token endpoint, too",
     # SASL
-    "sasl_kerberos_name": "the name here is sasl_kerberos_principal",
-    "sasl_kerberos_domain_name": "the name of the broker is used; leave it out",
-    "sasl_kerberos_kinit_cmd": "no command is run; set sasl_kerberos_keytab, or keep a ticket with kinit",
+    "sasl_kerberos_name": "use sasl_kerberos_principal",
+    "sasl_kerberos_domain_name": "the name of the broker is used; remove it",
+    "sasl_kerberos_kinit_cmd": "no command is run; set sasl_kerberos_keytab, or renew a ticket with kinit",
     "sasl_oauthbearer_method": "a token endpoint is used if sasl_oauthbearer_token_endpoint_url is set, otherwise "
     "sasl_oauth_token_provider",
     "sasl_oauthbearer_grant_type": "sasl_oauthbearer_token_endpoint_url is used with client_credentials; "
@@ -156,6 +155,6 @@ FOREIGN: dict[str, str] = {name: advice for advice, names in _ADVICE.items() for
     "enable_sasl_oauthbearer_unsecure_jwt": "use sasl_oauth_token_provider; it may return an unsecured token for tests",
     "sasl_oauthbearer_metadata_authentication_type": "use sasl_oauth_token_provider with the library of your cloud",
     "sasl_oauthbearer_jwt_retriever_class": "it configures a JVM; use sasl_oauth_token_provider",
-    "sasl_login_callback_handler_class": "it configures a JVM; leave it out if tokens come from an endpoint, else use "
+    "sasl_login_callback_handler_class": "it configures a JVM; remove it if tokens come from an endpoint, or use "
     "sasl_oauth_token_provider",
 }

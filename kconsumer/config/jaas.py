@@ -1,9 +1,9 @@
-"""Java's `sasl.jaas.config`: one login module with its options, as the options that we have for the same.
+"""Converts Java's `sasl.jaas.config`, one login module with its options, into the equivalent options of kconsumer.
 
     module.Name control-flag key=value key="quoted \\"value\\"" … ;
 
-Understood are the four modules that clients of Kafka use. Nothing of the text is shown in an error but names: any value
-may be a secret.
+The four modules that clients of Kafka use are supported. Errors contain only names of the text, because any value may
+be a secret.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TOKEN = re.compile(
 
 
 class Entry(NamedTuple):
-    """What the text says."""
+    """A parsed text."""
 
     module: str
     options: dict[str, str]
 
 
 def parse(text: str) -> Entry:
-    """Read one entry. ConfigError says what it must look like."""
+    """Returns the entry of a text. Raises ConfigError, which describes the syntax, if it cannot be parsed."""
     tokens = _tokens(text)
     words = [word for word, quoted in tokens[:2] if not quoted and word not in "=;"]
     if len(words) < 2 or words[1].lower() not in FLAGS:
@@ -42,25 +42,25 @@ def parse(text: str) -> Entry:
     rest = tokens[2:-1]
     options: dict[str, str] = {}
     for at in range(0, len(rest), 3):
-        piece = rest[at : at + 3]
-        if len(piece) < 3 or piece[1] != ("=", False) or piece[0][1] or (not piece[2][1] and piece[2][0] in "=;"):
+        part = rest[at : at + 3]
+        if len(part) < 3 or part[1] != ("=", False) or part[0][1] or (not part[2][1] and part[2][0] in "=;"):
             if (";", False) in rest:
                 raise _wrong("it has exactly one entry, with one semicolon, at the end")
-            raise _wrong('after them come options of the form name="value"')
-        if piece[0][0] in options:
-            raise _wrong(f"it gives {piece[0][0]} twice")
-        options[piece[0][0]] = piece[2][0]
+            raise _wrong('then it has options of the form name="value"')
+        if part[0][0] in options:
+            raise _wrong(f"it gives {part[0][0]} twice")
+        options[part[0][0]] = part[2][0]
     return Entry(words[0], options)
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Words with whether they were quoted."""
+    """Returns the words and marks of a text, each with whether it was quoted."""
     found: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _wrong("a quotation mark is never closed")
+            raise _wrong("a quoted value has no closing quotation mark")
         at = match.end()
         if match["quoted"]:
             found.append((re.sub(r"\\(.)", r"\1", match["quoted"][1:-1], flags=re.DOTALL), True))
@@ -74,16 +74,16 @@ def _wrong(why: str) -> ConfigError:
 
 
 class Module(NamedTuple):
-    """A login module: the mechanisms it serves, and its options with ours. The others in `ignored` configure a JVM."""
+    """A login module."""
 
-    mechanisms: tuple[str, ...]
-    options: Mapping[str, str]
-    ignored: frozenset[str] = frozenset()
-    more: Callable[[Mapping[str, str]], dict[str, Any]] | None = None
+    mechanisms: tuple[str, ...]  # that it implements
+    options: Mapping[str, str]  # its options, and those of kconsumer with the same meaning
+    ignored: frozenset[str] = frozenset()  # options that configure a JVM
+    more: Callable[[Mapping[str, str]], dict[str, Any]] | None = None  # converts all others
 
 
 def _extensions(options: Mapping[str, str]) -> dict[str, Any]:
-    """`extension_name=value` of OAuthBearerLoginModule."""
+    """Convert `extension_name=value` of OAuthBearerLoginModule."""
     found = {key.removeprefix("extension_"): value for key, value in options.items() if key.startswith("extension_")}
     return {"sasl_oauth_extensions": found} if found else {}
 
@@ -129,20 +129,23 @@ _NAMES = {name.rpartition(".")[2]: module for name, module in MODULES.items()}
 
 
 def options_of(text: str, mechanism: str) -> dict[str, Any]:
-    """Our options for an entry. ConfigError if its module is not one that we know, or not for this mechanism."""
+    """Returns the options of kconsumer for an entry. Raises ConfigError if its module is not supported, or does not
+    implement the mechanism."""
     entry = parse(text)
     name = entry.module.rpartition(".")[2]
     module = _NAMES.get(name)
     if module is None:
-        raise ConfigError(f"sasl_jaas_config names the module {entry.module}; known are {', '.join(_NAMES)}")
+        raise ConfigError(f"sasl_jaas_config names the module {entry.module}; supported are {', '.join(_NAMES)}")
     if mechanism not in module.mechanisms:
-        wanted = " or ".join(module.mechanisms)
-        raise ConfigError(f"sasl_jaas_config has a {name}, which is for sasl_mechanism={wanted}, not {mechanism}")
+        required = " or ".join(module.mechanisms)
+        raise ConfigError(f"sasl_jaas_config has a {name}, which is for sasl_mechanism={required}, not {mechanism}")
     found = module.more(entry.options) if module.more is not None else {}
     extra = {f"extension_{key}" for value in found.values() for key in value}
     for key, value in entry.options.items():
         if key in module.options:
             found[module.options[key]] = value
         elif key not in module.ignored and key not in extra:
-            raise ConfigError(f"sasl_jaas_config: {name} has no option {key}; known are {', '.join(module.options)}")
+            raise ConfigError(
+                f"sasl_jaas_config: {name} has no option {key}; supported are {', '.join(module.options)}"
+            )
     return found

@@ -1,8 +1,8 @@
-"""One row of the option table, and the shapes its value may have.
+"""One row of the option table, and the kinds of values that options have.
 
-A `Kind` says in words what it allows and turns what a user gave, typed or as text, into what the client
-works with. An `Option` adds the name, the default and the meaning. Neither knows the other options:
-`config.py` has the table and the rules between rows.
+A `Kind` describes which values are allowed, and converts a value that was set, typed or as text, into the one that the
+client uses. An `Option` adds name, default and meaning. Neither depends on other options: `options.py` has the table
+and the rules between its rows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ log = get_logger(__name__)
 
 
 class Kind(NamedTuple):
-    """A shape of values. `parse` returns the value to keep, or raises ValueError, perhaps saying why.
+    """A kind of values."""
 
-    `text` says in words what is allowed, `annotation` what a type checker should let users give.
-    """
-
-    text: str
-    annotation: str
-    parse: Callable[[Any], Any]
+    text: str  # describes the allowed values, for messages and documents
+    annotation: str  # the type for type checkers
+    parse: Callable[[Any], Any]  # returns the value to use; raises ValueError, with or without a reason
 
 
 class Option:
-    """One row of the table. A `default` of None means that None is allowed, too.
+    """One row of the table. If the `default` is None, None is allowed, too.
 
-    `protocol`: the only group_protocol it belongs to. `later`: the feature that is still missing and what to
-    do until then; any value but the default is refused. `secret`: never shown. `own`: Java does not have it.
+    `protocol`: the only group_protocol that has this option. `later`: the feature that is not implemented yet, and what
+    to do instead; any value but the default is rejected. `secret`: the value is never shown. `own`: Java does not have
+    the option.
     """
 
     def __init__(
@@ -61,28 +59,29 @@ class Option:
         self.name = name
 
     def __repr__(self) -> str:
-        """Return the line that `help(ConsumerConfig)` shows."""
+        """Returns the line that `help(ConsumerConfig)` shows."""
         return f"<option: {self.meaning} Takes {self.kind.text}.>"
 
     @property
     def java_key(self) -> str:
-        """The dotted spelling."""
+        """The name with dots, as in Java."""
         return self.name.replace("_", ".")
 
     def read(self, value: object, given: str) -> Any:
-        """The value to keep for what the user gave under the name `given`; ConfigError if it does not fit."""
+        """Returns the value to use for `value`, which was set under the name `given`. Raises ConfigError if it is not
+        allowed."""
         if value is None:
             if self.default is None:
                 return None
-            self._refuse(value, given, "it cannot be None, leave it out for the default")
+            self._refuse(value, given, "it cannot be None; leave it out for the default")
         try:
             result = self.kind.parse(value)
         except (ValueError, OverflowError) as error:
             self._refuse(value, given, str(error))
         if self.later and result != self.default:
-            feature, advice = self.later
+            feature, hint = self.later
             raise ConfigError(
-                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {advice}"
+                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {hint}"
             )
         return result
 
@@ -94,12 +93,12 @@ class Option:
         ) from None
 
     def show(self, value: object) -> str:
-        """The value for an error or a repr."""
+        """Returns the value for a message or a repr; "<hidden>" for a secret."""
         return "<hidden>" if self.secret else repr(value)
 
 
 def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
-    """A row, typed as what its annotation says the attribute of a config holds."""
+    """Returns a row. Its type is Any, because the annotation of the row is the type of the attribute of a config."""
     return Option(kind, default, meaning, **traits)
 
 
@@ -107,7 +106,7 @@ def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
 
 
 def integer(low: int, high: int) -> Kind:
-    """An int, or its decimal digits."""
+    """Returns the kind of an int, or its decimal digits."""
 
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
@@ -123,17 +122,17 @@ def integer(low: int, high: int) -> Kind:
 
 
 def int32(low: int = 0) -> Kind:
-    """What Java calls an int."""
+    """Returns the kind of Java's int."""
     return integer(low, INT32_MAX)
 
 
 def int64(low: int = 0) -> Kind:
-    """What Java calls a long."""
+    """Returns the kind of Java's long."""
     return integer(low, INT64_MAX)
 
 
 def number(low: float, high: float) -> Kind:
-    """A float (or int), or its text."""
+    """Returns the kind of a float or int, or its text."""
 
     def parse(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -147,11 +146,11 @@ def number(low: float, high: float) -> Kind:
 
 
 def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
-    """One of a few words; `ignore_case` as Java does for protocol names."""
+    """Returns the kind of one of a few words; `ignore_case` as Java does for names of protocols."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
     def parse(value: object) -> str:
-        key = getattr(value, "value", value)  # an enum of ours carries the option's text as its value
+        key = getattr(value, "value", value)  # the value of an enum of kconsumer is the option's text
         if not isinstance(key, str):
             raise ValueError
         key = key.strip()
@@ -164,7 +163,7 @@ def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") ->
 
 
 def text(*, allow_empty: bool = True) -> Kind:
-    """A string."""
+    """Returns the kind of a str."""
 
     def parse(value: object) -> str:
         if not isinstance(value, str) or not (value or allow_empty):
@@ -175,7 +174,7 @@ def text(*, allow_empty: bool = True) -> Kind:
 
 
 def _parse_limit_ms(value: object) -> int | None:
-    """Accept infinity, too: kafka-python's value for no limit."""
+    """Accept infinity, too: kafka-python's value for "no limit"."""
     if value == math.inf:
         return None
     result: int = int64().parse(value)
@@ -191,12 +190,12 @@ def _parse_host_check(value: object) -> str:
 
 
 def _parse_provider(value: object) -> object:
-    """Also an object with a method token(), as kafka-python takes it."""
+    """Accept an object with a method token(), too, as kafka-python does."""
     return _parse_callable(getattr(value, "token", value))
 
 
 def _parse_pairs(value: object) -> dict[str, str]:
-    """Also as text: "name=value,name=value"."""
+    """Accept text, too: "name=value,name=value"."""
     if not isinstance(value, Mapping):
         pairs = [str(part).partition("=") for part in split_list(value)]
         if not all(name and separator for name, separator, _ in pairs):
@@ -223,10 +222,10 @@ def _parse_callable(value: object) -> object:
 
 
 def split_list(value: object) -> list[object]:
-    """A sequence as it is, or a str cut at its commas; ValueError for an empty entry."""
+    """Returns the entries of a sequence, or of a str with commas. Raises ValueError for an empty entry."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
-        if parts[-1] == "":  # a trailing comma, or nothing at all
+        if parts[-1] == "":  # after a trailing comma, or of an empty text
             parts.pop()
         value = parts
     if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
@@ -245,7 +244,7 @@ def _parse_words(value: object) -> tuple[str, ...]:
 
 
 def _plugins(*methods: str) -> Callable[[object], tuple[object, ...]]:
-    """Objects with any of these methods, or one that is not in a list."""
+    """Returns the parser of a list of objects with any of these methods, or of a single object."""
 
     def fits(entry: object) -> bool:
         return any(callable(getattr(entry, method, None)) for method in methods)
@@ -272,8 +271,8 @@ def _parse_secret(value: object) -> object:
 
 
 def reveal(value: object) -> str | None:
-    """The secret that the value of an option is, or refers to: `env:NAME`, `file:PATH` (its last line break does not
-    count), or a callable that returns it. ValueError says why there is none."""
+    """Returns the secret that an option contains or refers to: `env:NAME`, `file:PATH` (without a final line break), or
+    a callable that returns it. Raises ValueError, with the reason, if it cannot be read."""
     if callable(value):
         result = value()
         if not isinstance(result, str):
@@ -296,7 +295,7 @@ def reveal(value: object) -> str | None:
 
 
 def refers(value: object) -> bool:
-    """Whether `reveal` looks somewhere, so that the secret may be another one each time."""
+    """Returns whether the value is a reference, so that `reveal` may return another secret each time."""
     return callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:")))
 
 
@@ -308,17 +307,17 @@ _ADDRESS = re.compile(
 
 
 def parse_address(entry: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port`, with or without a listener name (`PLAINTEXT://`) -> (host, port)."""
+    """Returns host and port of `host:port` or `[v6]:port`, with or without a listener name (`PLAINTEXT://`)."""
     entry = entry.strip()
     if re.match(r"https?://", entry, re.IGNORECASE):
-        raise ValueError(f"{entry!r} is a web address, Kafka speaks its own protocol")
+        raise ValueError(f"{entry!r} is a web address; Kafka has its own protocol")
     match = _ADDRESS.fullmatch(entry)
     if match is None:
         bare = entry.rpartition("://")[2]
         if bare.count(":") > 1 and "[" not in bare:
-            raise ValueError(f"{entry!r}: an IPv6 address goes in brackets, as in [::1]:9092")
+            raise ValueError(f"{entry!r}: an IPv6 address is written in brackets, as in [::1]:9092")
         if re.fullmatch(r"\[[^\]]+\]|[^\s:/\[\]@]+", bare):
-            raise ValueError(f"{entry!r} has no port, write {bare}:9092")
+            raise ValueError(f"{entry!r} has no port; write {bare}:9092")
         raise ValueError(f"{entry!r} is not host:port")
     port = int(match["port"])
     if not 1 <= port <= 65535:
@@ -336,7 +335,7 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"{entry!r} is neither a str nor a (host, port) pair")
         address = parse_address(entry)
         if address in servers:
-            log.warning("bootstrap_servers names %s:%d twice; the second is ignored", *address)
+            log.warning("bootstrap_servers names %s:%d twice; the second one is ignored", *address)
         else:
             servers.append(address)
     if not servers:
@@ -353,9 +352,9 @@ def _parse_http_url(value: object) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError
     if parts.username or parts.password:
-        raise ValueError("credentials do not belong into the address")
-    if parts.port == 0:  # asking for it raises ValueError for what is no port at all
-        raise ValueError("0 is no port to connect to")
+        raise ValueError("the address must not contain credentials")
+    if parts.port == 0:  # the property itself raises ValueError for other invalid ports
+        raise ValueError("0 is not a valid port")
     return value
 
 
@@ -368,7 +367,8 @@ _DURATION = (
 
 
 def parse_duration_ms(value: str) -> int:
-    """An ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`) in ms, as Java reads it."""
+    """Returns the milliseconds of an ISO-8601 duration of days and smaller units (`P7D`, `PT1H30M`, `PT0.5S`), as Java
+    parses it."""
     match = re.fullmatch(_DURATION, value.strip(), re.IGNORECASE)
     parts = [match[name] for name in ("days", "hours", "minutes", "seconds")] if match else []
     if match is None or not any(parts) or (match["time"] and not any(parts[1:])):
@@ -378,7 +378,7 @@ def parse_duration_ms(value: str) -> int:
     return int(-total if match["sign"] == "-" else total)
 
 
-# Words of librdkafka, and the words here.
+# Words of librdkafka and the corresponding words of kconsumer.
 OTHER_RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
 
 
@@ -391,7 +391,7 @@ def _parse_reset(value: object) -> OffsetReset:
     if value in named:
         return named[value]
     if value in OTHER_RESETS:
-        raise ValueError(f"the word here is {OTHER_RESETS[value]}")
+        raise ValueError(f"use {OTHER_RESETS[value]}")
     kind, _, duration = value.partition(":")
     if kind != "by_duration":
         raise ValueError
@@ -415,7 +415,7 @@ def _parse_assignors(value: object) -> tuple[object, ...]:
         raise ValueError("it names no assignor")
     for position, entry in enumerate(entries):
         if not isinstance(entry, str | type) and not hasattr(entry, "assign") and not callable(entry):
-            raise ValueError(f"{entry!r} is no assignor")
+            raise ValueError(f"{entry!r} is not an assignor")
         if any(entry is other or entry == other for other in entries[:position]):
             raise ValueError(f"it names {entry!r} twice")
     return tuple(entries)
@@ -431,7 +431,7 @@ def _signed(size: int) -> Callable[[bytes], int]:
 
 
 def _json_loads() -> Callable[[bytes], object]:
-    """The faster of those that are installed."""
+    """Returns `loads` of orjson if it is installed, otherwise of json."""
     try:
         library = importlib.import_module("orjson")
     except ImportError:
@@ -460,9 +460,7 @@ def _parse_deserializer(value: object) -> object:
         if name == "str" and not package:
             return bytes.decode
         if package not in ("", "org.apache.kafka.common.serialization") or name not in JAVA_DESERIALIZERS:
-            raise ValueError(
-                "as text only str, json and Kafka's own " + ", ".join(JAVA_DESERIALIZERS) + " are understood"
-            )
+            raise ValueError("as text only str, json and Kafka's " + ", ".join(JAVA_DESERIALIZERS) + " are supported")
         return JAVA_DESERIALIZERS[name]
     if isinstance(value, type) and hasattr(value, "deserialize"):
         raise ValueError(f"pass an instance of {value.__name__}, not the class")

@@ -1,11 +1,11 @@
-"""Every option of the consumer in one table, and the checked, frozen result of filling it in.
+"""All options of the consumer in one table, and `ConsumerConfig`, a checked and immutable configuration.
 
-The table has one row per option: type, allowed values, default and meaning. Names are the Java consumer's
-keys with `_` for `.`, defaults and units are Java's (ConsumerConfig of Kafka 4.4); options of our own have a
-section to themselves. What an option does is decided by the code that reads it, not here.
+The table has one row per option: type, allowed values, default and meaning. Names are the keys of the Java consumer
+with `_` for `.`; defaults and units are Java's (ConsumerConfig of Kafka 4.4). Options that Java does not have are in a
+section of their own. What an option does is decided by the code that reads it, not here.
 
-Everything wrong with a configuration is a `ConfigError` at construction: an unknown name, a value that does
-not fit, two options that contradict each other, an option whose feature this version does not have.
+Every mistake in a configuration raises `ConfigError` at construction: an unknown name, a value that is not allowed,
+options that contradict each other, an option whose feature this version does not have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 T = TypeVar("T", bound=NamedTuple)
 
-ANSWER_BYTES = 512  # of an answer to a fetch, besides what is fetched
+FETCH_OVERHEAD_BYTES = 512  # of a Fetch response, in addition to the batches
 REQUIRED: Any = object()  # the default of an option that has none
 
 
@@ -38,76 +38,76 @@ class _Table:
 
     # --- group and consumption ---
     bootstrap_servers: tuple[tuple[str, int], ...] = _option(
-        kinds.SERVERS, REQUIRED, "Brokers to ask first; the rest of the cluster is found through them."
+        kinds.SERVERS, REQUIRED, "Brokers to connect to first; all others are found through them."
     )
     bootstrap_resolve_timeout_ms: int = _option(
-        kinds.int64(), 0, "How long names may stay unresolved (KIP-909).",
+        kinds.int64(), 0, "How long to wait for unresolved names (KIP-909).",
         later=("waiting for names to resolve", "leave it out; names are resolved on each connection attempt")
     )
     client_dns_lookup: str = _option(
         kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",
-        "Try every address of a name in turn; or give bootstrap servers their canonical names, too."
+        "Try every address of a name; or also replace bootstrap servers by their canonical names."
     )
     group_id: str | None = _option(
-        kinds.text(allow_empty=False), None, "The consumer group. Without one: assign() only, no commits."
+        kinds.text(allow_empty=False), None, "The consumer group. Without one there are only assign() and no commits."
     )
     group_instance_id: str | None = _option(
         kinds.INSTANCE_ID, None,
-        "Static membership: a restart within session_timeout_ms moves no partition (KIP-345)."
+        "Static membership: a restart within session_timeout_ms causes no rebalance (KIP-345)."
     )
     group_protocol: str = _option(
         kinds.choice("classic", "consumer", ignore_case=True), "classic",
-        "How the group agrees on an assignment."
+        "The group protocol: classic (JoinGroup, SyncGroup) or consumer (KIP-848)."
     )
     engine: str | None = _option(
         kinds.choice("classic", "threaded"), None,
-        "Where I/O runs: in calls (classic) or on a network thread. Default: by group_protocol."
+        "Where I/O runs: in calls (classic) or on a network thread (threaded). Default: by group_protocol."
     )
     group_remote_assignor: str | None = _option(
         kinds.text(allow_empty=False), None, "The broker's assignor to use (uniform, range).",
         protocol="consumer"
     )
     session_timeout_ms: int = _option(
-        kinds.int32(1), 45_000, "Without a heartbeat for this long the broker removes the member.",
+        kinds.int32(1), 45_000, "The coordinator removes a member that sends no heartbeat for this time.",
         protocol="classic"
     )
     heartbeat_interval_ms: int = _option(
-        kinds.int32(1), 3_000, "How often to send heartbeats; less than session_timeout_ms.",
+        kinds.int32(1), 3_000, "Interval of heartbeats; must be less than session_timeout_ms.",
         protocol="classic"
     )
     assignors: tuple[Any, ...] = _option(
         kinds.ASSIGNORS, ("range", "cooperative-sticky"),
-        "Assignors, most wanted first: names, classes or instances. Alias: partition_assignment_strategy.",
+        "Assignors in order of preference: names, classes or instances. Alias: partition_assignment_strategy.",
         protocol="classic"
     )
     max_poll_interval_ms: int = _option(
         kinds.int32(1), 300_000,
-        "Longest time between two polls before the member leaves; also the rebalance timeout."
+        "Maximum time between two polls; then the member leaves the group. Also the rebalance timeout."
     )
     max_poll_records: int = _option(
-        kinds.int32(1), 500, "Most records one poll returns; does not limit fetching."
+        kinds.int32(1), 500, "Maximum number of records that a poll returns; does not limit fetching."
     )
     enable_auto_commit: bool = _option(
         kinds.BOOLEAN, None,
-        "Commit positions every auto_commit_interval_ms. Default: True with a group, else False."
+        "Commit positions every auto_commit_interval_ms. Default: True with a group, otherwise False."
     )
-    auto_commit_interval_ms: int = _option(kinds.int32(), 5_000, "Time between automatic commits.")
+    auto_commit_interval_ms: int = _option(kinds.int32(), 5_000, "Interval of auto-commits.")
     auto_offset_reset: OffsetReset = _option(
         kinds.RESET, OffsetReset.LATEST,
-        "Where to start without a usable position: latest, earliest, none (raise), by_duration:PT1H."
+        "Where to start without a usable position: latest, earliest, none (raise an error), by_duration:PT1H."
     )
     isolation_level: str = _option(
         kinds.choice("read_uncommitted", "read_committed", annotation="str | IsolationLevel"), "read_uncommitted",
-        "All records, or only those of no transaction or a committed one, up to the first open one.",
+        "read_committed: skip records of aborted transactions, and read only up to the first open transaction.",
     )
     exclude_internal_topics: bool = _option(
         kinds.BOOLEAN, True, "A subscribed re.Pattern does not match internal topics."
     )
     allow_auto_create_topics: bool = _option(
-        kinds.BOOLEAN, True, "The broker may create topics that are asked for (if it is set up to)."
+        kinds.BOOLEAN, True, "Let brokers create topics that do not exist (if they are configured to)."
     )
     client_rack: str = _option(
-        kinds.text(), "", "The rack of this client, for fetching from a near replica (KIP-392)."
+        kinds.text(), "", "The rack of this client, to fetch from a replica in the same rack (KIP-392)."
     )
     key_deserializer: Any = _option(
         kinds.DESERIALIZER, None,
@@ -120,18 +120,18 @@ class _Table:
 
     # --- fetching ---
     fetch_min_bytes: int = _option(
-        kinds.int32(), 1, "A broker answers when it has this much, or after fetch_max_wait_ms."
+        kinds.int32(), 1, "A broker responds when it has this many bytes, or after fetch_max_wait_ms."
     )
     fetch_max_bytes: int = _option(
         kinds.int32(), 52_428_800,
-        "Most bytes of one fetch; a first batch that is larger still comes whole."
+        "Maximum size of a fetch; a first batch that is larger is returned completely."
     )
     fetch_max_wait_ms: int = _option(
-        kinds.int32(), 500, "Longest time a broker holds a fetch; keep < request_timeout_ms."
+        kinds.int32(), 500, "Maximum time a broker delays a fetch; must be less than request_timeout_ms."
     )
     max_partition_fetch_bytes: int = _option(
         kinds.int32(), 1_048_576,
-        "Most bytes of one partition in a fetch; a first batch that is larger comes whole."
+        "Maximum size of one partition in a fetch; a first batch that is larger is returned completely."
     )
     check_crcs: bool = _option(kinds.BOOLEAN, True, "Check the CRC of every batch.")
 
@@ -141,128 +141,130 @@ class _Table:
         "Name in broker logs, metrics and quotas. Default: consumer-[<group>-]<instance id or number>."
     )
     request_timeout_ms: int = _option(
-        kinds.int32(), 30_000, "A request older than this closes its connection."
+        kinds.int32(), 30_000, "A connection with a request older than this is closed."
     )
     default_api_timeout_ms: int = _option(
-        kinds.int32(), 60_000, "Timeout of methods that are called without one."
+        kinds.int32(), 60_000, "Timeout of methods that are called without a timeout."
     )
     retry_backoff_ms: int = _option(
-        kinds.int64(), 100, "First wait before a retry; doubles with each failure."
+        kinds.int64(), 100, "First backoff before a retry; doubles with each failure, with 20 % of jitter."
     )
-    retry_backoff_max_ms: int = _option(kinds.int64(), 1_000, "Longest wait before a retry.")
+    retry_backoff_max_ms: int = _option(kinds.int64(), 1_000, "Maximum backoff before a retry.")
     reconnect_backoff_ms: int = _option(
-        kinds.int64(), 50, "First wait before connecting to a broker again; doubles."
+        kinds.int64(), 50, "First backoff before another connection attempt to a broker; doubles with each failure."
     )
     reconnect_backoff_max_ms: int = _option(
         kinds.int64(), 1_000,
-        "Longest wait before connecting again. Default: reconnect_backoff_ms if only that is set."
+        "Maximum backoff before another connection attempt. Default: reconnect_backoff_ms if only that is set."
     )
     socket_connection_setup_timeout_ms: int = _option(
-        kinds.int64(), 10_000, "How long a connection may take to open; doubles with each failure."
+        kinds.int64(), 10_000, "Timeout of a connection attempt; doubles with each failure."
     )
-    socket_connection_setup_timeout_max_ms: int = _option(kinds.int64(), 30_000, "Longest of these.")
+    socket_connection_setup_timeout_max_ms: int = _option(
+        kinds.int64(), 30_000, "Maximum timeout of a connection attempt."
+    )
     connections_max_idle_ms: int = _option(
-        kinds.int64(-1), 540_000, "Close a connection unused this long; -1: never."
+        kinds.int64(-1), 540_000, "Close connections that were not used for this time; -1: never."
     )
     send_buffer_bytes: int = _option(kinds.int32(-1), 131_072, "SO_SNDBUF; -1: the system's default.")
     receive_buffer_bytes: int = _option(
-        kinds.int32(-1), 65_536, "SO_RCVBUF, if you set it; else, and for -1, the system tunes it, which is faster."
+        kinds.int32(-1), 65_536, "SO_RCVBUF. If it is not set, or -1, the system adapts the buffer, which is faster."
     )
     metadata_max_age_ms: int = _option(
         kinds.int64(), 300_000,
-        "Refresh metadata at least this often; also how long a near replica is used."
+        "Maximum age of metadata; also how long a preferred read replica is used."
     )
     metadata_recovery_strategy: str = _option(
         kinds.choice("none", "rebootstrap", ignore_case=True), "rebootstrap",
-        "What to do when no known broker answers: go back to bootstrap_servers or not (KIP-899)."
+        "Whether to return to bootstrap_servers if no known broker is available (KIP-899)."
     )
     metadata_recovery_rebootstrap_trigger_ms: int = _option(
-        kinds.int64(), 300_000, "Without metadata for this long, bootstrap again (KIP-1102)."
+        kinds.int64(), 300_000, "Return to bootstrap_servers after this time without metadata (KIP-1102)."
     )
     metadata_cluster_check_enable: bool = _option(
-        kinds.BOOLEAN, True, "Tell brokers which cluster and node this client means to reach (KIP-1242)."
+        kinds.BOOLEAN, True, "Send the expected cluster and node ids to brokers (KIP-1242)."
     )
-    metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of one sample of a metric.")
-    metrics_num_samples: int = _option(kinds.int32(1), 2, "Samples that averages, extremes and rates are of.")
+    metrics_sample_window_ms: int = _option(kinds.int64(), 30_000, "Length of a sample of a metric.")
+    metrics_num_samples: int = _option(kinds.int32(1), 2, "Number of samples of averages, minima, maxima and rates.")
     metrics_recording_level: str = _option(
         kinds.choice("INFO", "DEBUG", "TRACE", ignore_case=True), "INFO",
-        "How much to record; a consumer's metrics are all of level INFO, as in Java."
+        "Level of metrics to record; all metrics of a consumer have the level INFO, as in Java."
     )
     enable_metrics_push: bool = _option(
         kinds.BOOLEAN, True,
-        "Let the cluster ask for client metrics (KIP-714); this version sends none either way."
+        "Let brokers request client metrics (KIP-714); this version never sends any."
     )
 
     # --- our own ---
     buffer_memory: int = _option(
         kinds.int64(1), 64 << 20,
-        "Hard bound on fetched data held, in bytes, compressed and decompressed counted.", own=True
+        "Bound of the memory for fetched data, in bytes, compressed and decompressed.", own=True
     )
     receive_message_max_bytes: int = _option(
         kinds.int32(1_000), 1 << 30,
-        "Largest answer of a broker that is received; one that announces more ends its connection.", own=True
+        "Maximum size of a response; a connection is closed if a response is larger.", own=True
     )
     decompressed_batch_max_bytes: int | None = _option(
         kinds.int32(1), None,
-        "Largest output of one compressed batch. Default: 128 MiB, or 64 times the compressed size if that is more.",
+        "Maximum decompressed size of a batch. Default: 128 MiB, or 64 times the compressed size if that is more.",
         own=True,
     )
     consumer_timeout_ms: int | None = _option(
         kinds.LIMIT_MS, None,
-        "Iterating over the consumer ends after this long without a record; None: never.", own=True
+        "Iteration over the consumer ends after this time without a record; None: never.", own=True
     )
     on_commit: Callable[..., object] | None = _option(
-        kinds.CALLABLE, None, "Called as (offsets, error) after each automatic or asynchronous commit.",
+        kinds.CALLABLE, None, "Called as (offsets, error) after each auto-commit and asynchronous commit.",
         own=True
     )
     interceptors: tuple[Any, ...] = _option(
         kinds.INTERCEPTORS, (),
-        "See every batch before it is returned, and every commit after it succeeded. Alias: interceptor_classes.",
+        "Called with records before poll returns them, and with offsets after a commit. Alias: interceptor_classes.",
         own=True
     )
     metrics_reporters: tuple[Any, ...] = _option(
-        kinds.REPORTERS, (), "Told of every metric there is (MetricsReporter). Alias: metric_reporters.", own=True
+        kinds.REPORTERS, (), "Notified of all metrics (MetricsReporter). Alias: metric_reporters.", own=True
     )
 
     # --- security: names as in kafka-python, and Java's PEM keys ---
     security_protocol: str = _option(
         kinds.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True), "PLAINTEXT",
-        "How connections are protected."
+        "Encryption and authentication of connections."
     )
     ssl_context: Any = _option(
-        kinds.OBJECT, None, "A ready ssl.SSLContext, in place of all other ssl_ options.", own=True
+        kinds.OBJECT, None, "An ssl.SSLContext, in place of all other ssl_ options.", own=True
     )
     ssl_cafile: str | None = _option(
-        kinds.text(allow_empty=False), None, "PEM file of trusted certificates. Default: what the system trusts.",
+        kinds.text(allow_empty=False), None, "PEM file of trusted certificates. Default: those that the system trusts.",
         own=True
     )
     ssl_certfile: str | None = _option(
-        kinds.text(allow_empty=False), None, "PEM file of the client's certificate, and of those that vouch for it.",
+        kinds.text(allow_empty=False), None, "PEM file of the client's certificate chain.",
         own=True
     )
     ssl_keyfile: str | None = _option(
-        kinds.text(allow_empty=False), None, "PEM file of its key, unless that is in ssl_certfile, too.", own=True
+        kinds.text(allow_empty=False), None, "PEM file of the client's key. Default: the key in ssl_certfile.", own=True
     )
     ssl_password: str | None = _option(kinds.SECRET, None, "Password of an encrypted key.", own=True, secret=True)
     ssl_check_hostname: bool = _option(
         kinds.BOOLEAN, True, "The broker's certificate must name its host.", own=True
     )
     ssl_protocol: str = _option(
-        kinds.choice("TLSv1.2", "TLSv1.3", "TLS"), "TLSv1.3", "Highest TLS version; TLS: the highest there is."
+        kinds.choice("TLSv1.2", "TLSv1.3", "TLS"), "TLSv1.3", "Maximum TLS version; TLS: the newest one."
     )
     ssl_enabled_protocols: tuple[str, ...] = _option(
-        kinds.WORDS, ("TLSv1.2", "TLSv1.3"), "TLS versions allowed, of TLSv1.2 and TLSv1.3."
+        kinds.WORDS, ("TLSv1.2", "TLSv1.3"), "Allowed TLS versions, of TLSv1.2 and TLSv1.3."
     )
     ssl_cipher_suites: tuple[str, ...] = _option(
-        kinds.WORDS, (), "Ciphers allowed, by Java's names or OpenSSL's; empty: OpenSSL's choice."
+        kinds.WORDS, (), "Allowed ciphers, by the names of Java or OpenSSL; empty: the defaults of OpenSSL."
     )
     ssl_endpoint_identification_algorithm: str = _option(
         kinds.HOST_CHECK, "https",
-        'Java\'s spelling of ssl_check_hostname; "" disables the check.'
+        'Java\'s form of ssl_check_hostname; "" disables the check.'
     )
     ssl_keystore_type: str = _option(
         kinds.choice("JKS", "PKCS12", "PEM", ignore_case=True), "JKS",
-        "Form of the keystore; only PEM is read, which need not be said."
+        "Format of the keystore; only PEM is supported, also if it is not set."
     )
     ssl_keystore_location: str | None = _option(
         kinds.text(allow_empty=False), None, "Java's ssl_certfile: PEM file of certificate and key."
@@ -272,12 +274,12 @@ class _Table:
     )
     ssl_keystore_key: str | None = _option(kinds.SECRET, None, "The client's key as PEM text.", secret=True)
     ssl_keystore_certificate_chain: str | None = _option(
-        kinds.text(allow_empty=False), None, "The client's certificate as PEM text, and those that vouch for it."
+        kinds.text(allow_empty=False), None, "The client's certificate chain as PEM text."
     )
     ssl_key_password: str | None = _option(kinds.SECRET, None, "Java's ssl_password.", secret=True)
     ssl_truststore_type: str = _option(
         kinds.choice("JKS", "PKCS12", "PEM", ignore_case=True), "JKS",
-        "Form of the truststore; only PEM is read, which need not be said."
+        "Format of the truststore; only PEM is supported, also if it is not set."
     )
     ssl_truststore_location: str | None = _option(
         kinds.text(allow_empty=False), None, "Java's ssl_cafile: PEM file of trusted certificates."
@@ -290,80 +292,80 @@ class _Table:
     )
     sasl_mechanism: str = _option(
         kinds.choice("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), "GSSAPI",
-        "How to log in (security_protocol SASL_PLAINTEXT or SASL_SSL)."
+        "The SASL mechanism (security_protocol SASL_PLAINTEXT or SASL_SSL)."
     )
     sasl_plain_username: str | None = _option(
-        kinds.SECRET, None, "User for PLAIN and SCRAM. References are read anew for each login.", own=True
+        kinds.SECRET, None, "User name for PLAIN and SCRAM. References are read for each authentication.", own=True
     )
     sasl_plain_password: str | None = _option(
-        kinds.SECRET, None, "Password for PLAIN and SCRAM. References are read anew for each login.", own=True,
+        kinds.SECRET, None, "Password for PLAIN and SCRAM. References are read for each authentication.", own=True,
         secret=True
     )
     sasl_scram_tokenauth: bool = _option(
-        kinds.BOOLEAN, False, "User and password are the id and HMAC of a delegation token (SCRAM).", own=True
+        kinds.BOOLEAN, False, "User name and password are the id and the HMAC of a delegation token (SCRAM).", own=True
     )
     sasl_oauth_token_provider: Callable[[], object] | None = _option(
-        kinds.PROVIDER, None, "Returns a token, or (token, expires_at_s); called on a thread of its own.", own=True
+        kinds.PROVIDER, None, "Returns a token, or (token, expires_at_s); called on a background thread.", own=True
     )
     sasl_oauth_extensions: Mapping[str, str] | None = _option(
-        kinds.PAIRS, None, "Extensions to send with the token (OAUTHBEARER).", own=True
+        kinds.PAIRS, None, "Extensions that are sent with the token (OAUTHBEARER).", own=True
     )
     sasl_jaas_config: str | None = _option(
-        kinds.SECRET, None, "One JAAS login entry, as Java takes it, in place of the options for the same.", secret=True
+        kinds.SECRET, None, "A JAAS login entry, as in Java, in place of the equivalent options.", secret=True
     )
     sasl_kerberos_service_name: str | None = _option(
-        kinds.text(allow_empty=False), None, "The brokers' service name: the first part of their principal."
+        kinds.text(allow_empty=False), None, "The service name of the brokers: the first part of their principal."
     )
     sasl_kerberos_principal: str | None = _option(
-        kinds.text(allow_empty=False), None, "Who logs in; without it whoever has a ticket.", own=True
+        kinds.text(allow_empty=False), None, "The client's principal. Default: the principal of the ticket.", own=True
     )
     sasl_kerberos_keytab: str | None = _option(
-        kinds.text(allow_empty=False), None, "File with the principal's key; without it a ticket is needed (kinit).",
+        kinds.text(allow_empty=False), None, "File with the principal's key. Without it a ticket is required (kinit).",
         own=True
     )
     sasl_login_refresh_window_factor: float = _option(
-        kinds.number(0.5, 1.0), 0.8, "Logins ask for a new token after this share of the old one's life."
+        kinds.number(0.5, 1.0), 0.8, "Share of a token's lifetime after which a new one is requested."
     )
     sasl_login_refresh_window_jitter: float = _option(
-        kinds.number(0.0, 0.25), 0.05, "Random part added to it, at most."
+        kinds.number(0.0, 0.25), 0.05, "Maximum random share that is added to sasl_login_refresh_window_factor."
     )
     sasl_login_refresh_min_period_seconds: int = _option(
-        kinds.integer(0, 900), 60, "Least time before a new token, if it lives that long."
+        kinds.integer(0, 900), 60, "Minimum time before a token is refreshed, if its lifetime allows it."
     )
     sasl_login_refresh_buffer_seconds: int = _option(
-        kinds.integer(0, 3600), 300, "Time to keep before a token expires, if it lives that long."
+        kinds.integer(0, 3600), 300, "Minimum time between refresh and expiry of a token, if its lifetime allows it."
     )
     sasl_login_connect_timeout_ms: int | None = _option(
-        kinds.int32(1), None, "Token endpoint: how long connecting may take; None: 10 s."
+        kinds.int32(1), None, "Token endpoint: timeout of connecting; None: 10 s."
     )
     sasl_login_read_timeout_ms: int | None = _option(
-        kinds.int32(1), None, "Token endpoint: how long it may be silent; None: 10 s."
+        kinds.int32(1), None, "Token endpoint: timeout of reading; None: 10 s."
     )
     sasl_login_retry_backoff_ms: int = _option(
-        kinds.int64(), 100, "Token endpoint: first wait before asking again; doubles."
+        kinds.int64(), 100, "Token endpoint: first backoff before a retry; doubles with each failure."
     )
     sasl_login_retry_backoff_max_ms: int = _option(
-        kinds.int64(), 10_000, "Token endpoint: longest wait, and how long it is asked again."
+        kinds.int64(), 10_000, "Token endpoint: maximum backoff, and for how long requests are retried."
     )
     sasl_oauthbearer_token_endpoint_url: str | None = _option(
-        kinds.HTTP_URL, None, "Where tokens come from, by the client-credentials flow."
+        kinds.HTTP_URL, None, "The token endpoint, for the client-credentials flow."
     )
     sasl_oauthbearer_client_credentials_client_id: str | None = _option(
-        kinds.text(allow_empty=False), None, "Client id for it."
+        kinds.text(allow_empty=False), None, "Client id for the token endpoint."
     )
     sasl_oauthbearer_client_credentials_client_secret: str | None = _option(
-        kinds.SECRET, None, "Client secret for it. References are read anew for each token.", secret=True
+        kinds.SECRET, None, "Client secret for the token endpoint. References are read for each token.", secret=True
     )
-    sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to ask for.")
+    sasl_oauthbearer_scope: str | None = _option(kinds.text(), None, "Scope to request.")
     sasl_oauthbearer_header_urlencode: bool = _option(
-        kinds.BOOLEAN, False, "Encode client id and secret for URLs before they go into the header (RFC 6749, 2.3.1)."
+        kinds.BOOLEAN, False, "URL-encode client id and secret in the header (RFC 6749, 2.3.1)."
     )
     # fmt: on
 
 
 OPTIONS: dict[str, Option] = {name: row for name, row in vars(_Table).items() if isinstance(row, Option)}
 
-# Other names of the same option: Java's, and those of other clients that mean the same and take the same values.
+# Other names of an option: Java's, and those of other clients with the same meaning and the same values.
 ALIASES = {
     "partition_assignment_strategy": "assignors",
     "interceptor_classes": "interceptors",
@@ -385,18 +387,15 @@ ALIASES = {
     "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
     "sasl_oauthbearer_extensions": "sasl_oauth_extensions",
 }
-MIN_SIMILARITY = 0.8  # of a name to the one that a typo is taken for; lower values gave wrong advice
+MIN_SIMILARITY = 0.8  # of a name to the one that is suggested for a typo; lower values gave wrong suggestions
 
-_client_numbers = itertools.count(1)  # next() on it is atomic
+_client_numbers = itertools.count(1)  # next() is atomic
 
 
 class ConsumerConfig(_Table):
-    """A checked configuration: one attribute per option, never changed after construction.
+    """A checked, immutable configuration with one attribute per option. Raises ConfigError."""
 
-    `explicit` holds the names (snake_case) the user gave, equal to the default or not. Raises ConfigError.
-    """
-
-    explicit: frozenset[str]
+    explicit: frozenset[str]  # the options that were set, in snake_case, also those set to their default
 
     def __init__(self, /, **options: Unpack[AllOptions]) -> None:
         named: Mapping[str, object] = options
@@ -413,15 +412,15 @@ class ConsumerConfig(_Table):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ConsumerConfig:
-        """From dotted Java keys or snake_case ones, mixed as they come; values typed or as text."""
+        """Returns a configuration of options with Java's names or names in snake_case; values may be typed or text."""
         for key in mapping:
             if not isinstance(key, str):
-                raise ConfigError(f"an option's name is a str, not {key!r}")
+                raise ConfigError(f"the name of an option must be a str, not {key!r}")
         return cls(**mapping)
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
+        """Whether records of open and aborted transactions are not returned."""
         return self.isolation_level == "read_committed"
 
     def select(self, group: type[T]) -> T:
@@ -429,11 +428,11 @@ class ConsumerConfig(_Table):
         return group._make(getattr(self, name) for name in group._fields)
 
     def refers(self, name: str) -> bool:
-        """Whether a secret option says where the secret is, so that it may be another one each time."""
+        """Returns whether a secret option is a reference, so that `secret` may return another value each time."""
         return kinds.refers(self.__dict__[name])
 
     def secret(self, name: str) -> str | None:
-        """What a secret option holds, or refers to, at this moment. ConfigError if that cannot be had."""
+        """Returns the present value of a secret option or of its reference. Raises ConfigError if it cannot be read."""
         try:
             return kinds.reveal(self.__dict__[name])
         except ValueError as error:
@@ -445,28 +444,30 @@ class ConsumerConfig(_Table):
         return self.assignors
 
     def as_mapping(self) -> dict[str, Any]:
-        """All options by snake_case name, as plugins are configured with; secrets are not theirs."""
+        """Returns all options by their names in snake_case, without secrets. Plugins are configured with it."""
         return {name: self.__dict__[name] for name, row in OPTIONS.items() if not row.secret}
 
     def __getstate__(self) -> dict[str, Any]:
-        """TypeError rather than a pickle with a secret in it."""
+        """Returns the state to pickle. Raises TypeError if it contains a secret in clear text."""
         for name, row in OPTIONS.items():
             value = self.__dict__[name]
             if row.secret and value is not None and not kinds.refers(value):
-                raise TypeError(f"a configuration with {name} in clear text is not pickled; give env:NAME or file:PATH")
+                raise TypeError(
+                    f"a configuration with {name} in clear text cannot be pickled; set env:NAME or file:PATH"
+                )
         return self.__dict__
 
     def __copy__(self) -> ConsumerConfig:
-        return self  # it never changes
+        return self  # it is immutable
 
     def __deepcopy__(self, _: object) -> ConsumerConfig:
         return self
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a ConsumerConfig does not change; make a new one to set {name}")
+        raise AttributeError(f"a ConsumerConfig is immutable; create another one to set {name}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a ConsumerConfig does not change; {name} stays")
+        raise AttributeError(f"a ConsumerConfig is immutable; {name} cannot be deleted")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={OPTIONS[name].show(self.__dict__[name])}" for name in sorted(self.explicit))
@@ -474,26 +475,27 @@ class ConsumerConfig(_Table):
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
-    """Option name -> the spelling the user gave it under. ConfigError for an unknown or a doubled one."""
+    """Returns the name under which each option was set. Raises ConfigError for unknown options, and for those set
+    twice."""
     given: dict[str, str] = {}
     for spelling in options:
         name = canonical_name(spelling)
         if name not in OPTIONS:
             raise ConfigError(_unknown(spelling))
         if name in given:
-            raise ConfigError(f"{given[name]} and {spelling} are two names of one option; give one of them")
+            raise ConfigError(f"{given[name]} and {spelling} are names of the same option; use one of them")
         given[name] = spelling
     return given
 
 
 def canonical_name(spelling: str) -> str:
-    """Return the option's name for any of its spellings; a name that is no option is returned in snake_case."""
+    """Returns the name of an option for any of its spellings; in snake_case if there is no such option."""
     snake = spelling.replace(".", "_")
     return ALIASES.get(snake, snake)
 
 
 def _unknown(spelling: str) -> str:
-    import difflib  # both for wrong names only; keeps them out of `import kconsumer`
+    import difflib  # both are imported for wrong names only
 
     from kconsumer.config.foreign_options import FOREIGN
 
@@ -508,7 +510,7 @@ def _unknown(spelling: str) -> str:
 
 
 def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Defaults that depend on other options, by Java's rules."""
+    """Set the defaults that depend on other options, by Java's rules."""
     group, instance = values["group_id"], values["group_instance_id"]
     if not values["client_id"]:
         suffix = instance or next(_client_numbers)
@@ -520,29 +522,29 @@ def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
 
 
 def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """What the options of a login say together."""
+    """Apply the rules between the SASL options."""
     if values["security_protocol"].startswith("SASL"):
-        from kconsumer.config import sasl_rules  # for those who log in
+        from kconsumer.config import sasl_rules  # imported only if it is used
 
         sasl_rules.derive(values, given, OPTIONS)
     elif unused := [spelling for name, spelling in given.items() if name.startswith("sasl_")]:
         protocol = values["security_protocol"]
-        log.warning("%s: without effect, for security_protocol is %s and not SASL_…", ", ".join(unused), protocol)
+        log.warning("%s: ignored, because security_protocol is %s and not SASL_…", ", ".join(unused), protocol)
 
 
 def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
-    """ConfigError for options that contradict each other; both are named."""
+    """Raise ConfigError, which names both options, for options that contradict each other."""
     _check_security(values, given)
     protocol = values["group_protocol"]
     for name, spelling in given.items():
         belongs_to = OPTIONS[name].protocol
         if belongs_to not in (None, protocol):
             raise ConfigError(
-                f"{spelling} belongs to group_protocol={belongs_to!r} "
+                f"{spelling} is an option of group_protocol={belongs_to!r} "
                 f"and cannot be set with group_protocol={protocol!r}"
             )
     if protocol == "consumer" and values["engine"] == "classic":
-        raise ConfigError("engine='classic' cannot go with group_protocol='consumer', which needs a network thread")
+        raise ConfigError("engine='classic' cannot be set with group_protocol='consumer', which needs a network thread")
     session, heartbeat = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     if heartbeat >= session:
         raise ConfigError(
@@ -550,14 +552,14 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None
         )
     if values["group_id"] is None:
         if values["enable_auto_commit"]:
-            raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, too, or leave it out")
+            raise ConfigError("enable_auto_commit=True needs a group to commit to; set group_id, or remove it")
         if values["group_instance_id"] is not None:
-            raise ConfigError("group_instance_id makes a static member of a group; set group_id, too, or leave it out")
+            raise ConfigError("group_instance_id needs a group; set group_id, or remove it")
     largest, fetched = values["receive_message_max_bytes"], values["fetch_max_bytes"]
-    if "receive_message_max_bytes" in given and fetched + ANSWER_BYTES > largest:
+    if "receive_message_max_bytes" in given and fetched + FETCH_OVERHEAD_BYTES > largest:
         raise ConfigError(
-            f"receive_message_max_bytes={largest} leaves no room for fetch_max_bytes={fetched} and the {ANSWER_BYTES} "
-            "bytes around it; raise the one or lower the other"
+            f"receive_message_max_bytes={largest} is not enough for fetch_max_bytes={fetched} and "
+            f"{FETCH_OVERHEAD_BYTES} more bytes of a response; raise the one or lower the other"
         )
     wait, timeout = values["fetch_max_wait_ms"], values["request_timeout_ms"]
     if {"fetch_max_wait_ms", "request_timeout_ms"} <= given.keys() and wait >= timeout:
@@ -572,7 +574,5 @@ def _check_security(values: Mapping[str, Any], given: Mapping[str, str]) -> None
     unused = (
         [] if protocol.endswith("SSL") else [spelling for name, spelling in given.items() if name.startswith("ssl_")]
     )
-    if unused and values["sasl_oauthbearer_token_endpoint_url"] is None:  # an issuer of tokens is asked over TLS, too
-        log.warning(
-            "%s: without effect, for security_protocol is %s and not SSL or SASL_SSL", ", ".join(unused), protocol
-        )
+    if unused and values["sasl_oauthbearer_token_endpoint_url"] is None:  # the token endpoint uses TLS, too
+        log.warning("%s: ignored, because security_protocol is %s and not SSL or SASL_SSL", ", ".join(unused), protocol)

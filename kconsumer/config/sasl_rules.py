@@ -1,7 +1,7 @@
-"""Rules between the options of a login, as a table: what each mechanism needs, and what belongs to which.
+"""Rules between the SASL options, as tables: which options a mechanism needs, and which mechanisms an option is for.
 
-Decides what is wrong with a configuration before anything is connected. A `sasl_jaas_config` becomes the options for
-the same here; one that is given by reference is read for each login, so only then is it known whether it is right.
+Detects mistakes in a configuration before any connection is opened. A `sasl_jaas_config` is converted into the
+equivalent options. If it is a reference, it is read for each authentication, and can only be checked then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kconsumer.errors import ConfigError
 _PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
-# Option -> the mechanisms that it belongs to.
+# Option -> the mechanisms that have it.
 BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "sasl_plain_username": _PASSWORD,
     "sasl_plain_password": _PASSWORD,
@@ -31,7 +31,7 @@ BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "sasl_kerberos_keytab": ("GSSAPI",),
 }
 
-# Mechanism -> options it cannot do without.
+# Mechanism -> the options that it requires.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_PASSWORD, ("sasl_plain_username", "sasl_plain_password")),
     "GSSAPI": ("sasl_kerberos_service_name",),
@@ -39,12 +39,12 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
-    """Fill in what a JAAS entry says, and check what belongs together. ConfigError names both sides."""
+    """Set the options that a JAAS entry contains, and check the rules. Raises ConfigError, which names both options."""
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)
     jaas = values["sasl_jaas_config"]
     if jaas is not None and not kinds.refers(jaas):
-        _take_over(jaas, values, given, rows)
+        _apply_jaas(jaas, values, given, rows)
     if jaas is None or not kinds.refers(jaas):
         _check_needs(mechanism, values)
 
@@ -52,21 +52,21 @@ def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, 
 def _check_mechanism(mechanism: str, given: Mapping[str, str]) -> None:
     for name, spelling in given.items():
         if mechanism not in BELONGS_TO.get(name, (mechanism,)):
-            said = "is GSSAPI unless you set it" if "sasl_mechanism" not in given else f"is {mechanism}"
-            wanted = " or ".join(BELONGS_TO[name])
-            raise ConfigError(f"{spelling} belongs to sasl_mechanism {wanted}, but sasl_mechanism {said}")
+            actual = "is GSSAPI unless you set it" if "sasl_mechanism" not in given else f"is {mechanism}"
+            required = " or ".join(BELONGS_TO[name])
+            raise ConfigError(f"{spelling} belongs to sasl_mechanism {required}, but sasl_mechanism {actual}")
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
-        said = " (which it is unless you set it)" if "sasl_mechanism" not in given else ""
-        raise ConfigError(f"sasl_mechanism='GSSAPI'{said} needs the package gssapi: pip install gssapi")
+        actual = " (which it is unless you set it)" if "sasl_mechanism" not in given else ""
+        raise ConfigError(f"sasl_mechanism='GSSAPI'{actual} needs the package gssapi: pip install gssapi")
 
 
-def _take_over(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
-    """Options of the JAAS entry under our names."""
-    from kconsumer.config.jaas import options_of  # for those who have one
+def _apply_jaas(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
+    """Set the options of a JAAS entry."""
+    from kconsumer.config.jaas import options_of  # imported only if there is one
 
     for name, value in options_of(jaas, values["sasl_mechanism"]).items():
         if name in given:
-            raise ConfigError(f"sasl_jaas_config and {given[name]} say the same thing; give one of them")
+            raise ConfigError(f"sasl_jaas_config and {given[name]} set the same option; use one of them")
         values[name] = rows[name].read(value, f"{name} (of sasl_jaas_config)")
 
 

@@ -127,7 +127,7 @@ def test_unknown_option_names_the_nearest(typo: str, meant: str) -> None:
 
 def test_key_that_is_no_text() -> None:
     """A mapping with a key that is no str is refused by name, not by a TypeError."""
-    with pytest.raises(ConfigError, match="an option's name is a str, not 3"):
+    with pytest.raises(ConfigError, match="the name of an option must be a str, not 3"):
         ConsumerConfig.from_mapping({3: "x"})  # type: ignore[dict-item]  # the mistake under test
     with pytest.raises(ConfigError, match="self is not an option"):
         ConsumerConfig.from_mapping({"self": "x"})
@@ -222,9 +222,9 @@ def test_bootstrap_servers(value: object, expected: object) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("localhost", "has no port, write localhost:9092"),
+        ("localhost", "has no port; write localhost:9092"),
         ("[::1]", "has no port"),
-        ("::1:9092", "an IPv6 address goes in brackets"),
+        ("::1:9092", "an IPv6 address is written in brackets"),
         ("a:0", "a port is a number from 1 to 65535"),
         ("a:65536", "a port is a number from 1 to 65535"),
         ("a:b", "is not host:port"),
@@ -352,9 +352,9 @@ def test_deserializers() -> None:
 def test_a_config_does_not_change() -> None:
     """A config is frozen, survives pickling and shows what the user gave."""
     one = config(group_id="g", max_poll_records=3)
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="immutable"):
         one.group_id = "h"
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="immutable"):
         del one.group_id
     assert one.as_mapping() == pickle.loads(pickle.dumps(one)).as_mapping()
     assert "ConsumerConfig(bootstrap_servers=(('localhost', 9092),), group_id='g', max_poll_records=3)" == repr(one)

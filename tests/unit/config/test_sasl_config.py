@@ -63,7 +63,7 @@ def refusal(mechanism: str | None = None, **options: Any) -> str:
         ("PLAIN", {"sasl_scram_tokenauth": True}, "belongs to sasl_mechanism SCRAM-SHA-256 or SCRAM-SHA-512"),
         ("PLAINTEXT", {}, "it takes one of GSSAPI, PLAIN"),
         ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "ftp://x/"}, "an address https://"),
-        ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "https://u:p@x/"}, "do not belong into the address"),
+        ("OAUTHBEARER", {"sasl_oauthbearer_token_endpoint_url": "https://u:p@x/"}, "must not contain credentials"),
         ("PLAIN", {"sasl_username": "u"}, "needs sasl_plain_password"),
     ],
 )
@@ -84,7 +84,7 @@ def test_without_a_login_its_options_have_no_effect(caplog: pytest.LogCaptureFix
     """Java ignores them in silence; here a line of the log says so."""
     with caplog.at_level(logging.WARNING):
         ConsumerConfig(bootstrap_servers="b:9092", sasl_mechanism="PLAIN", sasl_plain_username="u")
-    assert "sasl_mechanism, sasl_plain_username: without effect, for security_protocol is PLAINTEXT" in caplog.text
+    assert "sasl_mechanism, sasl_plain_username: ignored, because security_protocol is PLAINTEXT" in caplog.text
 
 
 def test_a_provider_may_be_an_object() -> None:
@@ -146,7 +146,7 @@ def test_a_jaas_entry() -> None:
         ("x.PlainLoginModule", "it begins with"),
         ('x.PlainLoginModule username="hunter2";', "one of required, requisite, sufficient, optional"),
         ('x.PlainLoginModule required username="hunter2"', "ends with a semicolon"),
-        ('x.PlainLoginModule required username="hunter2;', "quotation mark is never closed"),
+        ('x.PlainLoginModule required username="hunter2;', "no closing quotation mark"),
         ("x.PlainLoginModule required username hunter2;", 'name="value"'),
         ("x.PlainLoginModule required username=;", 'name="value"'),
         ("x.PlainLoginModule required username= = hunter2;", 'name="value"'),
@@ -213,13 +213,13 @@ def test_a_jaas_entry_for_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "text", "why"),
     [
-        ("PLAIN", "com.example.Other required;", "names the module com.example.Other; known are PlainLoginModule"),
+        ("PLAIN", "com.example.Other required;", "names the module com.example.Other; supported are PlainLoginModule"),
         (
             "PLAIN",
             f"{SCRAM} required username=hunter2;",
             "is for sasl_mechanism=SCRAM-SHA-256 or SCRAM-SHA-512, not PLAIN",
         ),
-        ("PLAIN", f"{PLAIN} required user=hunter2;", "has no option user; known are username, password"),
+        ("PLAIN", f"{PLAIN} required user=hunter2;", "has no option user; supported are username, password"),
         ("PLAIN", f"{PLAIN} required username=hunter2;", "needs sasl_plain_password"),
         ("SCRAM-SHA-256", f"{SCRAM} required username=u password=hunter2 tokenauth=maybe;", "True or False"),
     ],
@@ -235,7 +235,7 @@ def test_a_jaas_entry_and_the_option_for_the_same() -> None:
     """One of them would be ignored."""
     text = f'{PLAIN} required username="u" password="p";'
     message = refusal("PLAIN", sasl_jaas_config=text, sasl_plain_username="v")
-    assert "sasl_jaas_config and sasl_plain_username say the same thing" in message
+    assert "sasl_jaas_config and sasl_plain_username set the same option" in message
 
 
 def test_a_jaas_entry_by_reference() -> None:

@@ -302,5 +302,5 @@ def test_a_context_of_the_users_own() -> None:
 def test_options_without_tls_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """A CA alone does not encrypt anything."""
     ConsumerConfig.from_mapping({"bootstrap.servers": "k:1", "ssl.cafile": "ca.pem", "ssl_password": "hunter2"})
-    assert "ssl.cafile, ssl_password: without effect, for security_protocol is PLAINTEXT" in caplog.text
+    assert "ssl.cafile, ssl_password: ignored, because security_protocol is PLAINTEXT" in caplog.text
     assert "hunter2" not in caplog.text

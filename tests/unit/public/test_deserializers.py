@@ -137,7 +137,7 @@ def test_names_of_deserializers() -> None:
         assert configured(text) is bytes.decode
         assert isinstance(adapt(configured(text), "value"), PlainDeserializer)
     assert {"a": [1, None]} == adapt(configured("json"), "value")("t", (), b'{"a": [1, null]}')
-    with pytest.raises(ConfigError, match="only str, json and Kafka's own"):
+    with pytest.raises(ConfigError, match="only str, json and Kafka's"):
         configured("avro")
 
 
