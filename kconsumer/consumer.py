@@ -1,7 +1,7 @@
-"""Consumer: the public methods. Each checks its arguments and hands over to the engine.
+"""Consumer: the public methods. Each checks its arguments and calls the engine.
 
-What is decided here: who may call (one thread, not closed, not forked), how arguments are read, and what iterating
-means for positions. What happens then is the engine's and the managers' business.
+Decides who may call (one thread, not after close() or in a forked child), which arguments are valid, and what iteration
+means for positions. The rest is decided by the engine and the managers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ P = TypeVar("P", bound=Partition)  # the keys of a Mapping have one type: it is 
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
 # Within these no column of a batch reaches 2 GiB: a topic's name has up to 249 bytes.
-MOST_ARROW_ROWS, MOST_ARROW_BYTES = 8_000_000, 1 << 29
+MAX_ARROW_ROWS, MAX_ARROW_BYTES = 8_000_000, 1 << 29
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
@@ -76,13 +76,13 @@ class Consumer:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
-        """A consumer from dotted Java keys or snake_case ones, mixed as they come, values typed or as text."""
+        """Create a consumer from a mapping of options. Keys may be Java's or in snake_case, values typed or text."""
         consumer = cls.__new__(cls)
         consumer._set_up(ConsumerConfig.from_mapping(mapping), topics)
         return consumer
 
     def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
-        from kconsumer.engine.choice import create_engine  # half of all modules: loaded with the first consumer
+        from kconsumer.engine.choice import create_engine  # half of all modules: imported with the first consumer
 
         classic = config.group_protocol == "classic"
         joins = classic and (config.group_id is not None or "assignors" in config.explicit)
@@ -98,7 +98,7 @@ class Consumer:
         if topics:
             try:
                 self.subscribe(topics)
-            except BaseException:  # nobody gets this consumer, to close it
+            except BaseException:  # the user does not get this consumer, and cannot close it
                 self._guard.closed = True
                 self._engine.abandon()
                 raise
@@ -182,13 +182,13 @@ class Consumer:
 
     @guarded
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions assigned now."""
+        """Returns the assigned partitions."""
         with self._engine.lock:
             return frozenset(self._engine.components.subscription.assigned())
 
     @guarded
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; for a pattern, those it matches."""
+        """Returns the subscribed topics; for a pattern, the topics that it matches."""
         subscription = self._engine.components.subscription
         with self._engine.lock:
             return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
@@ -198,13 +198,13 @@ class Consumer:
     def poll(
         self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
     ) -> ConsumerRecords:
-        """Records from the assigned partitions, at most `max_records` (default `max_poll_records`).
+        """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
-        Waits up to `timeout` for the first ones; the result is empty (and falsy) after that, and may be empty
+        Waits up to `timeout` for the first ones. The result is empty (and falsy) after that, and may be empty
         earlier when a position moved over control records. Joins the group, runs callbacks, commits automatically.
         Raises StateError without subscription or assignment, WakeupError, NoOffsetForPartitionError,
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors
-        (Java `poll`). `timeout_ms` is there for its error message only: it is kafka-python's.
+        (Java `poll`). `timeout_ms` is an option of kafka-python and raises TypeError.
         """
         if timeout_ms is not None:
             raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
@@ -214,9 +214,9 @@ class Consumer:
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         guard = self._guard
-        outer = guard.enter()  # not by `public`: Ctrl-C may come between its call and its return (Python 3.11)
+        outer = guard.enter()  # not @guarded: Ctrl-C between its call and its return would lose records (Python 3.11)
         try:
-            # The common case without a call.
+            # The common case is computed without a call.
             timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
             if self._iteration.active:
                 self._rewind()
@@ -231,21 +231,21 @@ class Consumer:
         max_bytes: int | None = None,
         columns: Iterable[str] | None = None,
     ) -> RecordBatch:
-        """The same as `poll`, with the records as Arrow columns and without making record objects.
+        """Poll like `poll`, but return the records as Arrow columns, without creating record objects.
 
-        At most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000); the row with which
-        `max_bytes` of keys, values and headers are reached (default 4 MiB) is the last one. `columns`: the names of
-        those to build, all by default (see `kconsumer.arrow`). Deserializers do not run: keys and values are bytes.
+        Returns at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). The row that
+        reaches `max_bytes` of keys, values and headers (default 4 MiB) is the last one. `columns`: the names of the
+        columns to build, all by default (see `kconsumer.arrow`). Deserializers do not run: keys and values are bytes.
         Commit the result with `commit(batch.next_offsets())`. Raises what `poll` raises, ValueError for a column
         that does not exist.
         """
-        from kconsumer.arrow import choose  # for those who want columns
+        from kconsumer.arrow import choose  # imported when used
 
         chosen = choose(columns)
         if max_rows is None:
             max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS
-        rows = min(_positive("max_rows", max_rows), MOST_ARROW_ROWS)
-        size = min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MOST_ARROW_BYTES)
+        rows = min(_positive("max_rows", max_rows), MAX_ARROW_ROWS)
+        size = min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MAX_ARROW_BYTES)
         guard = self._guard
         outer = guard.enter()  # see `_poll`
         try:
@@ -260,19 +260,20 @@ class Consumer:
             guard.holder = outer
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records one by one, for ever, or until none came for `consumer_timeout_ms`.
+        """Yield records one by one, without end, or until none arrived for `consumer_timeout_ms`.
 
-        A loop that stops early has consumed what it was given: the rest of the batch is neither committed nor
-        skipped.
+        A loop that stops early has consumed only the records that it reached: the rest of the batch is neither
+        committed nor skipped.
         """
         while self._next_batch():
             yield from self._iteration
 
     def _next_batch(self) -> bool:
-        """Poll until there are records; False when none came for `consumer_timeout_ms`."""
+        """Poll until there are records. Returns False if none arrived for `consumer_timeout_ms`."""
         limit_ms = self._config.consumer_timeout_ms
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
-        # A signal handler that commits must not run between the two: the loop has seen none of the records.
+        # A signal handler that commits must not run between poll() and start(): the loop has reached none of the
+        # records.
         holds = SIGNALS.hold(self._guard.end_wait)
         try:
             while True:
@@ -281,7 +282,7 @@ class Consumer:
                     if records:
                         self._iteration.start(records)
                         return True
-                except BaseException:  # the loop has not come to any of them
+                except BaseException:  # the loop has not reached any of them
                     self._iteration.stop()
                     if records:
                         self._engine.rollback_last_poll()
@@ -293,7 +294,7 @@ class Consumer:
                 SIGNALS.release()
 
     def _rewind(self) -> None:
-        """Put positions back to the first record that a stopped loop has not come to."""
+        """Put positions back to the first record that a stopped loop has not reached."""
         unseen = self._iteration.unseen()
         self._iteration.stop()
         if not unseen:
@@ -322,7 +323,7 @@ class Consumer:
         """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
         `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
 
-        While ten are under way, further ones wait and are sent together: faster than the broker is no use."""
+        At most ten are in flight at a time. Further ones wait and are sent together."""
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
         self._engine.operations.commit_async(self._offsets(offsets), callback)
@@ -331,14 +332,14 @@ class Consumer:
     def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group committed for these partitions; None for those without a commit (Java `committed`)."""
+        """Returns the committed offsets of these partitions; None for those without a commit (Java `committed`)."""
         engine = self._engine
         wanted = [_partition(tp) for tp in partitions]
         return engine.run(engine.operations.committed(wanted, self._timer(timeout)))
 
     @guarded
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
-        """The offset of the next record to be read, looked up if not known yet. Raises StateError if the partition
+        """Returns the offset of the next record to read; looks it up if necessary. Raises StateError if the partition
         is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
         tp = _partition(tp)
         unseen = self._iteration.unseen().get(tp)
@@ -348,7 +349,7 @@ class Consumer:
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
-        """Read from this offset on. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
+        """Read from this offset. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
         truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
         target = seek_target(offset)
         tp = _partition(tp)
@@ -359,12 +360,12 @@ class Consumer:
 
     @guarded
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Read from the first offset on; found at the next `poll` or `position`. No partitions: all assigned."""
+        """Read from the first offset, which the next `poll` or `position` looks up. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.EARLIEST)
 
     @guarded
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Read only what comes from now on; found at the next `poll` or `position`. No partitions: all assigned."""
+        """Read from the end offset, which the next `poll` or `position` looks up. No partitions: all assigned."""
         self._reset(partitions, OffsetReset.LATEST)
 
     def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
@@ -380,12 +381,12 @@ class Consumer:
 
     @guarded
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """The first offset of each partition; they need not be assigned."""
+        """Returns the first offset of each partition; they need not be assigned."""
         return self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout)
 
     @guarded
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition (the high watermark)."""
+        """Returns the offset after the last record of each partition (the high watermark)."""
         return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
 
     def _ends(
@@ -399,8 +400,8 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after a time (ms since the epoch); None where there is none.
-        Raises ValueError for a negative time (Java `offsetsForTimes`)."""
+        """Returns the offset of the first record at or after a time (ms since the epoch) by partition; None if there is
+        none. Raises ValueError for a negative time (Java `offsetsForTimes`)."""
         for tp, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"the time for {tp} is negative: {timestamp}")
@@ -414,14 +415,14 @@ class Consumer:
 
     @guarded
     def current_lag(self, tp: Partition) -> int | None:
-        """Records between the position and the end of the partition, None if not known yet; never blocks."""
+        """Returns how many offsets the position is behind the end; None while the end is unknown. Never blocks."""
         return self._engine.current_lag(_partition(tp))
 
     # --- flow ------------------------------------------------------------------------------------------------------
 
     @guarded
     def pause(self, *partitions: Partition) -> None:
-        """Return nothing of these partitions until `resume`; what is buffered is kept."""
+        """Let `poll` return no records of these partitions until `resume`. Their buffered data is kept."""
         with self._engine.changing():
             for tp in partitions:
                 self._engine.components.subscription.pause(_partition(tp))
@@ -436,7 +437,7 @@ class Consumer:
 
     @guarded
     def paused(self) -> frozenset[TopicPartition]:
-        """The paused partitions."""
+        """Returns the paused partitions."""
         with self._engine.lock:
             return self._engine.components.subscription.paused()
 
@@ -444,19 +445,19 @@ class Consumer:
 
     @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
-        """The topic's partitions; empty if there is no such topic (Java `partitionsFor`)."""
+        """Returns the partitions of a topic; empty if there is no such topic (Java `partitionsFor`)."""
         engine = self._engine
         return engine.run(engine.operations.topics([topic], self._timer(timeout))).get(topic, ())
 
     @guarded
     def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
-        """All topics this principal may see, with their partitions (Java `listTopics`)."""
+        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`)."""
         engine = self._engine
         return engine.run(engine.operations.topics(None, self._timer(timeout)))
 
     @guarded
     def group_metadata(self) -> GroupMetadata:
-        """This member's group, generation and member id. Raises StateError without a group."""
+        """Returns group, generation and member id of this member. Raises StateError without a group."""
         return self._engine.group_metadata()
 
     @guarded
@@ -471,18 +472,18 @@ class Consumer:
 
     @guarded
     def metrics(self) -> dict[MetricName, float]:
-        """Metrics under the names and groups of the Java client."""
+        """Returns all metrics, under the names and groups of the Java client."""
         return self._engine.metrics()
 
     @guarded
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
-        """Why each assigned partition is or is not being fetched, as of the last `poll`, and since when."""
+        """Returns why each assigned partition is or is not fetched, as of the last `poll`, and since when."""
         return self._engine.status.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the running, or else the next, blocking call raise WakeupError once. From any thread or a signal
+        """Make the running, or else the next, blocking call raise WakeupError once. For any thread or signal
         handler."""
         self._engine.wakeup()
 
@@ -522,15 +523,15 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. When the body raised, positions are not committed: what was being processed is read again."""
+        """Close. If the body raised, positions are not committed, so that its records are read again."""
         if kind is None:
             self.close()
             return
         try:
             self._close(30.0, None, auto_commit=False)
-        except KafkaError as trouble:
+        except KafkaError as close_error:
             if error is not None:
-                error.add_note(f"closing the consumer failed, too: {trouble}")
+                error.add_note(f"closing the consumer failed, too: {close_error}")
 
     def __del__(self) -> None:
         guard = getattr(self, "_guard", None)
@@ -553,7 +554,8 @@ class Consumer:
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
 
         def __new__(cls, *arguments, **options):
-            """Refuse a mapping of options, as confluent-kafka's consumer takes it, with what to write."""
+            """Raise TypeError for a mapping of options, as confluent-kafka takes it; the message names the
+            alternative."""
             if arguments and isinstance(arguments[0], Mapping) and cls.__init__ is Consumer.__init__:
                 raise TypeError(
                     "Consumer() takes topics, and options by name; for a mapping of options write "
@@ -571,7 +573,7 @@ class Consumer:
     # --- arguments -------------------------------------------------------------------------------------------------
 
     def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """The offsets to commit; None for all positions, unless a loop is in the middle of a batch."""
+        """Returns the offsets to commit. None stands for all positions, unless a loop is in the middle of a batch."""
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
         return offsets_to_commit(offsets)

@@ -1,4 +1,4 @@
-"""Bytes to records without a broker: log segments, captured fetch responses, test data."""
+"""Decodes records without a broker: log segments, captured fetch responses, test data."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def decode_batches(
     start_offset: int | None = None,
     decompressed_batch_max_bytes: int | None = None,
 ) -> ConsumerRecords:
-    """The records in any concatenation of record batches (v2) and message sets (v0, v1), in the order they are found.
+    """Returns the records of any concatenation of record batches (v2) and message sets (v0, v1), in their order.
 
     `data`: a fetch response's records field or a log segment's bytes, in any buffer; a partial batch at its
-    end is ignored. It is not copied: the records refer to it. `topic` and `partition` are what the records
-    and errors say. Control records are left out, and so are records below `start_offset`. With `isolation_level`
+    end is ignored. It is not copied: the records refer to it. `topic` and `partition` appear in records and
+    errors. Control records are left out, and so are records below `start_offset`. With `isolation_level`
     read_committed the records of `aborted_transactions` are left out, too: pairs of producer id and first offset, in
-    any order, as a fetch response has them. `next_offsets()` of the result says where the last batch ends, even if it
-    held nothing to return, with the batch's leader epoch if it has one.
+    any order, as a fetch response has them. `next_offsets()` of the result has the offset after the
+    last batch, even if that had no record to return, with the batch's leader epoch if it has one.
 
     Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than
-    `decompressed_batch_max_bytes` (as the consumer's option) and for data that decompresses beyond all proportion.
+    `decompressed_batch_max_bytes` (as the consumer's option) and for data whose compression ratio is implausible.
     """
     if start_offset is not None and start_offset < 0:
         raise ValueError(f"start_offset cannot be negative: {start_offset}")

@@ -1,7 +1,7 @@
-"""Keeps user code from running under an engine's lock: log handlers and metrics reporters.
+"""Defers calls of user code while an engine's lock is held: log handlers and metrics reporters.
 
-State is changed, and logged about, while the lock is held. What user code must hear of it is queued and delivered in
-order as soon as the thread has released the lock, so that user code may take its time or use the consumer.
+State changes, and log messages about them, are made under the lock. The calls are queued and made in order as soon as
+the thread has released the lock, so that user code may block or use the consumer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _registry = threading.RLock()  # a signal handler may log while it is held
 
 
 class DeferredCalls:
-    """Calls of user code that wait until the thread that made them does not hold the lock any more."""
+    """A queue of calls of user code that wait until the thread has released the lock."""
 
     __slots__ = ("__weakref__", "_owned", "waiting")
 
@@ -38,26 +38,26 @@ class DeferredCalls:
             function()
 
     def run(self) -> None:
-        """Make the calls that wait, unless the calling thread still holds the lock."""
+        """Make the queued calls, unless the calling thread still holds the lock."""
         while self.waiting and not self._owned():
             try:
                 function = self.waiting.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread has taken the last one
                 return
             try:
                 function()
-            except Exception:  # as logging does with the errors of its handlers
+            except Exception:  # handled as logging handles the errors of its handlers
                 if logging.raiseExceptions:
                     traceback.print_exc()
 
     @property
     def locked(self) -> bool:
-        """Returns whether the calling thread holds the lock."""
+        """True if the calling thread holds the lock."""
         return self._owned()
 
 
 def _hand_over(record: logging.LogRecord) -> bool:
-    """A filter: let a record pass, or queue it if the thread holds the lock of an engine."""
+    """A logging filter: let a record pass, or queue it if the thread holds the lock of an engine."""
     with _registry:
         held = [calls for calls in _instances if calls.locked]
     if not held:
@@ -67,7 +67,7 @@ def _hand_over(record: logging.LogRecord) -> bool:
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of this name. Its handlers never run under the lock of an engine."""
+    """Returns the logger of this name. Its handlers never run under the lock of an engine."""
     logger = logging.getLogger(name)
     logger.addFilter(_hand_over)
     return logger

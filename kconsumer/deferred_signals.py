@@ -1,10 +1,10 @@
-"""Holds back Python signal handlers while a public call works on the main thread.
+"""Defers Python signal handlers while a public call works on the main thread.
 
-Python runs signal handlers on the main thread, between any two bytecodes. In the middle of a manager a handler that
+Python runs signal handlers on the main thread, between any two bytecodes. In the middle of a manager, a handler that
 raises (Ctrl-C, a SIGALRM timeout) would leave the manager's state half changed, and a handler that calls the consumer
-would find it so. So a public call replaces the handlers by one that notes the signal and ends the wait for the network.
-The original handlers run at the points where the consumer is in a consistent state: after each wait, while user code
-runs, and when the call returns.
+would find it half changed. So a public call replaces the handlers by one that notes the signal and ends the wait for
+the network. The original handlers run at the points where the consumer is in a consistent state: after each wait, while
+user code runs, and when the call returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any
 
-# What `signal` wraps. The wrapper converts every argument and result to enums, which takes four times as long.
+# The C module that `signal` wraps. The wrapper converts arguments and results to enums, which takes four times as long.
 _signal = import_module("_signal")
 _get, _set = _signal.getsignal, _signal.signal
 
@@ -37,7 +37,7 @@ def _forked() -> None:
 
 
 def _no_main_thread() -> None:
-    """Signals are not ours: this is a sub-interpreter, or the thread that imported `threading` was not the main one."""
+    """Stop deferring: this is a sub-interpreter, or the thread that imported `threading` was not the main thread."""
     global _main
     _main = None
 
@@ -46,23 +46,24 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class DeferredSignals:
-    """The handlers of this process. There is one instance, `SIGNALS`, because only one thread runs handlers."""
+    """Replaces and restores the signal handlers of this process. There is one instance, `SIGNALS`, because only one
+    thread runs handlers."""
 
     __slots__ = ("_handlers", "_known", "_note", "_noted", "active", "wake")
 
     def __init__(self) -> None:
-        self.active = False  # handlers are held back: one attribute, since every call reads it
-        self._note: Handler = self._on_signal  # made once: handlers are compared by identity
-        self._noted: dict[int, FrameType | None] = {}  # signals that arrived while held, in order of arrival
+        self.active = False  # handlers are deferred; a plain attribute, because every call reads it
+        self._note: Handler = self._on_signal  # created once: handlers are compared by identity
+        self._noted: dict[int, FrameType | None] = {}  # signals that arrived while deferred, in order of arrival
         self._handlers: dict[int, Any] = {}  # the original handler of every signal that was ever replaced
-        self._known: tuple[int, ...] = ()  # the signals that had Python handlers when `refresh` looked
+        self._known: tuple[int, ...] = ()  # the signals that had Python handlers at the last `refresh`
         self.wake: Callable[[], None] | None = None  # ends the wait of the call that holds
 
     def hold(self, wake: Callable[[], None] | None = None) -> bool:
-        """Hold back the handlers from now on; `wake` is called when a signal is noted.
+        """Defer the handlers from now on; `wake` is called when a signal is noted.
 
-        Returns True if this call began it: the caller must then call `release`. On other threads, and while the
-        handlers are held already, nothing is done.
+        Returns True if this call began it, and must call `release`. Does nothing on other threads, and while handlers
+        are deferred already.
         """
         if self.active or get_ident() != _main:
             return False
@@ -83,9 +84,10 @@ class DeferredSignals:
         return True
 
     def refresh(self) -> None:
-        """Find the signals that have Python handlers now, and hold them back, too.
+        """Find the signals that have Python handlers now, and defer these, too.
 
-        `hold` relies on what was found here: looking at all signals takes longer than holding a few.
+        `hold` uses the result of the last call, because checking all signals takes longer than replacing a few
+        handlers.
         """
         if not self.active or get_ident() != _main:
             return
@@ -94,7 +96,7 @@ class DeferredSignals:
             if handler is note:
                 if callable(self._handlers[number]):
                     known.append(number)
-                else:  # reset by the user since the last look
+                else:  # reset by the user since the last `refresh`
                     _set(number, self._handlers[number])
             elif callable(handler):
                 known.append(number)
@@ -105,8 +107,8 @@ class DeferredSignals:
         """Put the handlers back, then run those of the signals that were noted. Raises what they raise."""
         if not self.active or get_ident() != _main:
             return
-        # First of all: a handler that runs while others are put back may raise. `_on_signal` passes signals on while
-        # nothing is held, so those that stay replaced do no harm.
+        # Before the loop: a handler that runs between two of its calls may raise, and some signals then keep our
+        # handler. It passes signals on while `active` is False, so this does no harm.
         self.active = False
         self.wake = None
         note, handlers = self._note, self._handlers
@@ -124,13 +126,13 @@ class DeferredSignals:
             self.hold(wake)
 
     def recover(self) -> None:
-        """A call begins: end what an asynchronous exception kept an earlier call from ending."""
+        """Put handlers back that an earlier call left replaced, because an asynchronous exception ended it."""
         if self.held and not _holder_on_stack():
             self.release()
 
     @property
     def held(self) -> bool:
-        """Returns whether the calling thread holds back handlers."""
+        """True if the calling thread defers handlers."""
         return self.active and get_ident() == _main
 
     def _run_noted(self) -> None:
@@ -150,7 +152,7 @@ class DeferredSignals:
             _signal.raise_signal(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Take the place of a handler: note the signal, or pass it on if no call holds it."""
+        """The handler that replaces others: note the signal, or run the original handler if none is deferred."""
         if self.active and not _in_our_code(frame):
             self.active = False  # an exception in the middle of `release` kept it from ending
         if not self.active:
@@ -172,7 +174,7 @@ def _in_our_code(frame: FrameType | None) -> bool:
 
 
 def _holder_on_stack() -> bool:
-    """Return whether a call that is still running holds the handlers back: the engine of a consumer, or its loop.
+    """Returns True if a call that defers handlers is still running: the engine of a consumer, or its iteration.
 
     The frames of `access_guard` do not count. The call that begins now has one, and so does each of its callers.
     """
@@ -190,7 +192,7 @@ SIGNALS = DeferredSignals()
 
 
 class HandlersRunning:
-    """While user code runs: handlers are in place as the user installed them."""
+    """Puts the handlers back while user code runs, as the user installed them."""
 
     __slots__ = ("_wake", "_was_held")
 

@@ -1,4 +1,4 @@
-"""Rebalance callbacks: the listener class, and the three callables that may stand for it."""
+"""Rebalance callbacks: the listener class, and the three callables that may be given in its place."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class RebalanceListener:
-    """Override what you need; each runs on the thread that calls `poll`, `unsubscribe` or `close`.
+    """Base class of listeners. Override any method; it runs on the thread that calls `poll`, `unsubscribe` or `close`.
 
     `partitions` is sorted by topic and partition. Inside a callback `commit`, `seek`, `position` and `pause` may be
     called (Java `ConsumerRebalanceListener`).
     """
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """After a rebalance, with the partitions newly owned (all of them under the eager protocol)."""
+        """Called after a rebalance with the added partitions (all partitions under the eager protocol)."""
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Before partitions are given up; commit here what was processed."""
+        """Called before partitions are revoked; commit here what was processed."""
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Partitions already taken away; commits for them fail. Calls `on_partitions_revoked` unless overridden."""
+        """Called when partitions were lost: commits for them fail. Calls `on_partitions_revoked` unless overridden."""
         self.on_partitions_revoked(consumer, partitions)
 
 
@@ -49,7 +49,7 @@ class CallableListener(RebalanceListener):
             self._on_revoke(consumer, partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Call `on_lost` if given, else what revocation would call."""
+        """Call `on_lost` if given, otherwise `on_revoke`."""
         if self._on_lost is not None:
             self._on_lost(consumer, partitions)
         else:

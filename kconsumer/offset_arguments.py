@@ -1,6 +1,7 @@
-"""Checks of partitions and offsets that users pass: what cannot be one is refused at once, saying what to pass.
+"""Checks of partitions and offsets that users pass. The errors say what to pass instead.
 
-Integers are taken by `__index__`, so those of numpy work, and floats do not. What passes here can be sent.
+Integers are accepted by `__index__`, so those of numpy work, and floats do not. Values that pass these checks can be
+encoded in a request.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the Consu
 
 
 def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
-    """A TopicPartition from one, or from a plain pair. ValueError for an empty topic or an impossible partition,
-    TypeError for anything else."""
+    """Returns a TopicPartition for one or for a plain pair. Raises ValueError for an empty topic or an impossible
+    partition, TypeError for anything else."""
     topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)
     if not isinstance(topic, str) or not hasattr(partition, "__index__"):
         raise TypeError(
@@ -38,7 +39,7 @@ def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
 
 
 def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of a commit by partition, checked. TypeError or ValueError for what is none."""
+    """Returns the offsets of a commit by partition. Raises TypeError or ValueError for invalid ones."""
     if isinstance(offsets, ConsumerRecords):
         return dict(offsets.next_offsets())
     if not isinstance(offsets, Mapping):
@@ -48,7 +49,7 @@ def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def seek_target(offset: Any) -> OffsetAndMetadata:
-    """The offset to seek to, checked. TypeError or ValueError for what is none."""
+    """Returns the offset to seek to. Raises TypeError or ValueError for an invalid one."""
     return _offset(offset, "the offset of seek()")
 
 
@@ -91,7 +92,7 @@ def _within(limit: int, number: Any, what: str) -> int:
 
 
 def _fits(text: str) -> bool:
-    """Whether a string of a request can have this value."""
+    """Returns True if a string of a request can have this value."""
     try:
         return len(text.encode()) <= MAX_STRING_BYTES
     except UnicodeEncodeError:
@@ -99,15 +100,17 @@ def _fits(text: str) -> bool:
 
 
 def _what_to_commit(offsets: Any) -> str:
-    told = f"commit() takes {_OFFSETS}, not {type(offsets).__name__}"
+    refusal = f"commit() takes {_OFFSETS}, not {type(offsets).__name__}"
     first = offsets[0] if isinstance(offsets, list) and offsets else offsets
     if isinstance(first, ConsumerRecord):
         of_one = "commit({TopicPartition(record.topic, record.partition): record.offset + 1})"
-        return f"{told}; for one record write {of_one}, for all records of a poll() pass what it returned"
+        return f"{refusal}; for one record write {of_one}, for all records of a poll() pass what it returned"
     if isinstance(first, TopicPartition):
-        return f"{told}; for the positions of some partitions write commit({{tp: consumer.position(tp) for tp in …}})"
+        return (
+            f"{refusal}; for the positions of some partitions write commit({{tp: consumer.position(tp) for tp in …}})"
+        )
     if hasattr(offsets, "next_offsets"):
-        return f"{told}; write commit(batch.next_offsets())"
+        return f"{refusal}; write commit(batch.next_offsets())"
     if callable(offsets):
-        return f"{told}; pass a callback by name: commit_async(callback=…)"
-    return told
+        return f"{refusal}; pass a callback by name: commit_async(callback=…)"
+    return refusal

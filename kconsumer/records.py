@@ -1,6 +1,6 @@
-"""ConsumerRecords: what one poll returned.
+"""ConsumerRecords: the result of one poll().
 
-Holds runs of records and where each partition goes on; makes record objects only when asked for them.
+Holds runs of records and the next offset of each partition. Record objects are created when they are read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 class ConsumerRecords:
     """Records of several partitions, each partition's in offset order (Java `ConsumerRecords`).
 
-    Falsy if there are none. Iterating, `records` and `by_partition` make new record objects each time. A record
-    keeps the received bytes it came from in memory, with its neighbours; keep its value if it is to be kept for long.
+    Falsy if there are none. Iterating, `records` and `by_partition` create new record objects each time. A record keeps
+    the received bytes of its batch in memory. To keep something for long, keep the value of the record instead.
     """
 
     __slots__ = ("_count", "_positions", "_runs", "_skipped")
@@ -43,8 +43,10 @@ class ConsumerRecords:
         positions: Mapping[TopicPartition, Position] = NONE,
         skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
     ) -> None:
-        """Each of the `runs` has records, and will not be taken again. `positions`: where partitions go on, offset and
-        leader epoch first. Whoever calls changes none of it later: a poll has no time for copies."""
+        """Each of the `runs` has records and is used here only. `positions`: next offset and leader epoch by partition.
+
+        The arguments are not copied, for the speed of poll(), so the caller must not change them later.
+        """
         self._runs = tuple(runs)
         self._positions = positions
         self._skipped = skipped
@@ -56,12 +58,12 @@ class ConsumerRecords:
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
-        """No records, and no position that moved."""
+        """Returns an instance without records and without a position that moved."""
         return cls.EMPTY
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self._count
 
     def __len__(self) -> int:
@@ -74,54 +76,53 @@ class ConsumerRecords:
         return RecordIterator(self._runs)
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """The partitions that have records here."""
+        """Returns the partitions that have records here."""
         return frozenset(run.topic_partition for run in self._runs)
 
     def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord]:
-        """The records of one partition; empty if it has none here."""
+        """Returns the records of one partition; an empty list if it has none here."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """The records of each partition that has some, in the order they came."""
+        """Returns the records of each partition that has any, in order of arrival."""
         grouped: dict[TopicPartition, list[ConsumerRecord]] = {}
         for run in self._runs:
             grouped.setdefault(run.topic_partition, []).extend(run)
         return grouped
 
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where each partition goes on after these records, to be committed as it is (KIP-1094).
+        """Returns the next offset of each partition after these records, as commit() takes it (KIP-1094).
 
-        A partition has an entry also if it gave no record but its position moved over control records or
-        gaps.
+        A partition without a record has an entry, too, if its position moved over control records or gaps.
         """
         return {tp: OffsetAndMetadata(position[0], "", position[1]) for tp, position in self._positions.items()}
 
     def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
-        """What was passed over on the way: first offset, the one after the last, "control" or "aborted"."""
+        """Returns the batches that were skipped: first offset, the offset after the last, "control" or "aborted"."""
         return {tp: tuple(batches) for tp, batches in self._skipped.items()}
 
     def to_arrow(
         self, columns: Iterable[str] | None = None, *, ends: dict[TopicPartition, int] | None = None
     ) -> RecordBatch:
-        """The records as Arrow columns (see `kconsumer.arrow`), all or the chosen ones; keys and values are bytes.
+        """Returns the records as Arrow columns (see `kconsumer.arrow`), all or the chosen ones; keys, values are bytes.
 
         `ends`: leave out records at and beyond their partition's offset here. Raises OverflowError if a column
         would reach 2 GiB; as a stream (`__arrow_c_stream__`) there is no such limit.
         """
-        from kconsumer.arrow import RecordBatch  # a third of all compiled modules: for those who want columns
+        from kconsumer.arrow import RecordBatch  # a third of all compiled modules: imported when used
 
         return RecordBatch.of(self._runs, columns, self.next_offsets(), ends)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """All columns as a stream of Arrow batches, for pyarrow, polars, duckdb and others (PyCapsule interface)."""
+        """Returns all columns as a stream of Arrow batches, for pyarrow, polars, duckdb (PyCapsule interface)."""
         return self._table().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, columns: Iterable[str] | None = None) -> pandas.DataFrame:
-        """The columns as a `pandas.DataFrame`; needs pandas and pyarrow."""
+        """Returns the columns as a `pandas.DataFrame`; needs pandas and pyarrow."""
         return self._table(columns).to_pandas()
 
     def to_polars(self, columns: Iterable[str] | None = None) -> polars.DataFrame:
-        """The columns as a `polars.DataFrame`; needs polars."""
+        """Returns the columns as a `polars.DataFrame`; needs polars."""
         return self._table(columns).to_polars()
 
     def _table(self, columns: Iterable[str] | None = None) -> Table:
