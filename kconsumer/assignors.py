@@ -1,10 +1,10 @@
-"""The assignor plugin contract, how a plugin is found by name, and the check of what it returns.
+"""The plugin contract of assignors, the search for a plugin by name, and the check of its result.
 
-An assignor decides which member of a classic group gets which partition. It sees plain data (`ClusterView`,
-`Subscription`) and returns plain data (`Assignment`); it knows neither wire format nor network, and runs at
-the group's leader only. Plugins are entry points of the group ``kconsumer.assignors``; the entry's name is
-the protocol name that members agree on. Our own four are entry points, too, but their targets are known
-here, so that a consumer with one of them does not search all that is installed.
+An assignor decides which member of a classic group gets which partition. It receives plain data (`ClusterView`,
+`Subscription`) and returns plain data (`Assignment`), and runs only at the leader of the group. Plugins are entry
+points of the group ``kconsumer.assignors``; the name of an entry point is the protocol name that members have in
+common. The four built-in assignors are entry points, too, but their targets are listed here, so that a consumer with
+one of them does not search all installed distributions.
 
 This module does not decide when a group rebalances, nor what a member does with its assignment.
 """
@@ -50,14 +50,14 @@ __all__ = [
 
 ENTRY_POINT_GROUP: Final = "kconsumer.assignors"
 DISABLE_VARIABLE: Final = "KCONSUMER_DISABLE_PLUGINS"
-_OUR_TARGETS: Final = {
+_BUILT_IN_TARGETS: Final = {
     "range": "kconsumer_assignors.range:RangeAssignor",
     "roundrobin": "kconsumer_assignors.roundrobin:RoundRobinAssignor",
     "sticky": "kconsumer_assignors.sticky:StickyAssignor",
     "cooperative-sticky": "kconsumer_assignors.cooperative_sticky:CooperativeStickyAssignor",
 }
-BUILT_IN: Final = tuple(_OUR_TARGETS)
-"""Names that no other distribution can take: members of one group must mean the same algorithm by them."""
+BUILT_IN: Final = tuple(_BUILT_IN_TARGETS)
+"""Names that no other distribution can use, because all members of a group must use the same algorithm."""
 
 _OWN_DISTRIBUTION = "kconsumer"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -73,7 +73,7 @@ _JAVA_CLASSES = {
 
 
 class RebalanceProtocol(enum.Enum):
-    """How members give up partitions: all before each join, or only those that move (KIP-429)."""
+    """Which partitions members revoke: all before each join, or only those that another member gets (KIP-429)."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -81,30 +81,26 @@ class RebalanceProtocol(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One member, as the leader sees it (Java `ConsumerPartitionAssignor.Subscription`).
-
-    `owned_partitions` is what the member had in generation `generation_id` (-1: not told). `user_data` is
-    what the member's own assignor put there. An empty `rack_id` means the same as None.
-    """
+    """A member, as the leader receives it (Java `ConsumerPartitionAssignor.Subscription`)."""
 
     topics: tuple[str, ...]
-    user_data: bytes | None = None
+    user_data: bytes | None = None  # of the assignor of this member
     owned_partitions: tuple[TopicPartition, ...] = ()
-    generation_id: int = -1
-    rack_id: str | None = None
+    generation_id: int = -1  # in which the member owned them; -1: unknown
+    rack_id: str | None = None  # an empty one means the same as None
     group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one member gets, with bytes for its own assignor's `on_assignment` (Java `Assignment`)."""
+    """The partitions of a member, with user data for `on_assignment` of its assignor (Java `Assignment`)."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 class ClusterView:
-    """The topics' partitions and where their replicas are. Plain data, buildable by hand in tests."""
+    """The partitions of topics and their replicas. Tests can create it directly."""
 
     __slots__ = ("_topics",)
 
@@ -117,15 +113,15 @@ class ClusterView:
         }
 
     def topics(self) -> frozenset[str]:
-        """The topics that are known."""
+        """Returns the topics of the view."""
         return frozenset(self._topics)
 
     def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The topic's partitions in ascending order; empty when the topic is unknown."""
+        """Returns the partitions of a topic in ascending order; none if the topic is unknown."""
         return self._topics.get(topic, ())
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions the topic has; None when it is unknown."""
+        """Returns the number of partitions of a topic; None if it is unknown."""
         found = self._topics.get(topic)
         return None if found is None else len(found)
 
@@ -140,35 +136,34 @@ class ClusterView:
 
 
 class Assignor(abc.ABC):
-    """Base of every assignor; subclass it, name it, and write `assign` (Java `ConsumerPartitionAssignor`).
+    """The base class of assignors: set `name` and write `assign` (Java `ConsumerPartitionAssignor`).
 
-    `protocols` lists what the assignor can do; a group uses the highest that all its assignors share.
-    `version` is the assignor's own, for its own use. One instance serves one consumer for its whole life, on
-    one thread.
+    An instance is used by one consumer, on one thread.
     """
 
     name: ClassVar[str]
-    version: ClassVar[int] = 0
+    version: ClassVar[int] = 0  # for the assignor's own use
+    #: The supported rebalance protocols. A group uses the highest one that all its assignors have in common.
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
 
     def configure(self, options: Mapping[str, object]) -> None:  # noqa: B027  # optional hook
-        """Take the consumer's options. Called once, after construction, on instances that `load` made."""
+        """Called once with the consumer's options, after construction, for instances that `load` created."""
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Bytes to send with this member's subscription; the leader's assignor sees them."""
+        """Returns user data to send with the subscription of this member to the assignor of the leader."""
         return None
 
     @abc.abstractmethod
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Divide the partitions of subscribed topics among the members, by member id. Runs at the leader."""
+        """Returns the assignments by member id. Called at the leader."""
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: B027  # optional hook
-        """See what this member got, after each rebalance."""
+        """Called with the assignment of this member after each rebalance."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignorInfo:
-    """Where an assignor comes from; `distribution` and `version` are empty if it is not an installed plugin."""
+    """The origin of an assignor; `distribution` and `version` are empty if it is not an installed plugin."""
 
     name: str
     distribution: str
@@ -188,10 +183,10 @@ _origins: weakref.WeakKeyDictionary[type[Assignor], AssignorInfo] = weakref.Weak
 
 
 def register(name: str, factory: Factory) -> None:
-    """Make `factory` loadable as `name` in this process; registering a name again replaces it.
+    """Register a factory under a name for this process. A second registration of a name replaces the first.
 
-    `factory` is a class, or a callable of no argument or of one, the options. Raises ConfigError for a
-    built-in's name or one that is not a plain lowercase word.
+    `factory` is a class, or a callable without arguments or with one, the options. Raises ConfigError for the name of a
+    built-in assignor, and for an invalid name.
     """
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
@@ -203,10 +198,9 @@ def register(name: str, factory: Factory) -> None:
 
 
 def available() -> dict[str, AssignorInfo]:
-    """Every assignor that can be loaded by name, sorted. Reads metadata only; imports no plugin.
+    """Returns all assignors that can be loaded by name, sorted. Reads metadata only; imports no plugin.
 
-    A name that two distributions offer appears once for each, as "distribution::name", which `load` takes
-    too.
+    A name that two distributions provide is listed once for each, as "distribution::name", which `load` accepts, too.
     """
     found = {name: _own_info(name) for name in BUILT_IN}
     for name, entries in _entries().items():
@@ -219,12 +213,12 @@ def available() -> dict[str, AssignorInfo]:
 
 
 def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = None) -> Assignor:
-    """An assignor ready for use, from a name, a class, a factory or an instance (which is taken as it is).
+    """Returns an assignor for a name, a class, a factory or an instance, which is returned itself.
 
-    A name is looked up among registered ones, built-ins, then installed plugins; "distribution::name" picks
-    one plugin, "package.module:Class" imports it, and the class names of Java's four assignors are
-    understood. Raises UnknownAssignorError, or AssignorLoadError saying what is wrong and where the plugin
-    comes from.
+    A name is searched among the registered, the built-in and the installed assignors, in this order.
+    "distribution::name" selects one plugin, "package.module:Class" imports a class, and the class names of Java's four
+    assignors are accepted. Raises UnknownAssignorError, or AssignorLoadError with the cause and the origin of the
+    plugin.
     """
     if isinstance(spec, Assignor):
         return _checked(spec, AssignorInfo(getattr(spec, "name", "?"), "", "", _target(type(spec))), None)
@@ -250,13 +244,13 @@ def load_all(
     names = [assignor.name for assignor in loaded]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f'two of the configured assignors are named "{name}"; a group tells them apart by name')
+            raise ConfigError(f'two of the configured assignors are named "{name}"; a group distinguishes them by name')
     common_protocol(loaded)
     return loaded
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """The highest rebalance protocol that all of them support; ConfigError if there is none."""
+    """Returns the highest rebalance protocol that all of them support. Raises ConfigError if there is none."""
     given = tuple(assignors)
     shared = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in given))
     if not shared:
@@ -266,7 +260,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 
 def origin(assignor: Assignor) -> AssignorInfo:
-    """Where an assignor came from, as `load` found it."""
+    """Returns the origin of an assignor, as `load` found it."""
     known = _origins.get(type(assignor))
     return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
 
@@ -297,7 +291,7 @@ def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
 
 
 def _entry(name: str, distribution: str) -> EntryPoint:
-    """The one entry point of this name, or of this name in this distribution."""
+    """Returns the only entry point with this name, or with this name in this distribution."""
     entries = _entries()
     matching = [
         entry
@@ -311,28 +305,28 @@ def _entry(name: str, distribution: str) -> EntryPoint:
     found = [_entry_info(entry) for entry in matching]
     offers = " and ".join(f"{info.distribution} {info.version} ({info.target})" for info in found)
     ways = " or ".join(f'"{info.distribution}::{name}"' for info in found)
-    raise AssignorLoadError(f'assignor "{name}" is offered by {offers}; say which one you mean: {ways}')
+    raise AssignorLoadError(f'assignor "{name}" is provided by {offers}; select one of them: {ways}')
 
 
-def _unknown(wanted: str, entries: Mapping[str, object]) -> UnknownAssignorError:
+def _unknown(name: str, entries: Mapping[str, object]) -> UnknownAssignorError:
     names = sorted({*BUILT_IN, *entries, *_registered})
-    text = f'no assignor named "{wanted}" is installed; there are: {", ".join(names) or "none at all"}'
-    import difflib  # for a name that is wrong; keeps it out of `import kconsumer`
+    text = f'no assignor named "{name}" is installed; there are: {", ".join(names) or "none at all"}'
+    import difflib  # imported for wrong names only
 
-    close = difflib.get_close_matches(wanted.lower(), names, n=3)
+    close = difflib.get_close_matches(name.lower(), names, n=3)
     if close:
-        text += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
+        text += "; did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
     if not _plugins_enabled():
-        text += f" ({DISABLE_VARIABLE} is set, so plugins of other distributions are not looked at)"
+        text += f" ({DISABLE_VARIABLE} is set, so plugins of other distributions are ignored)"
     return UnknownAssignorError(text)
 
 
 def _entries() -> dict[str, list[EntryPoint]]:
-    """Other distributions' entry points by name. One under a built-in's name is left out: it can never be meant."""
+    """Returns the entry points of other distributions by name, without those that have the name of a built-in one."""
     found: dict[str, list[EntryPoint]] = {}
     if not _plugins_enabled():
         return found
-    from importlib import metadata  # as slow as all of kconsumer, and needed for plugins only
+    from importlib import metadata  # for plugins only: its import takes as long as that of kconsumer
 
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if entry.name not in BUILT_IN:
@@ -345,7 +339,7 @@ def _plugins_enabled() -> bool:
 
 
 def _own_info(name: str) -> AssignorInfo:
-    return AssignorInfo(name, _OWN_DISTRIBUTION, VERSION, _OUR_TARGETS[name])
+    return AssignorInfo(name, _OWN_DISTRIBUTION, VERSION, _BUILT_IN_TARGETS[name])
 
 
 def _entry_info(entry: EntryPoint) -> AssignorInfo:
@@ -354,7 +348,7 @@ def _entry_info(entry: EntryPoint) -> AssignorInfo:
 
 
 def _normal(distribution: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
+    """Returns the name of a distribution as PEP 503 normalizes it."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
@@ -375,17 +369,17 @@ def _build(factory: Any, info: AssignorInfo, name: str | None, options: Mapping[
     try:
         instance = factory(options) if _takes_options(factory) else factory()
     except Exception as error:
-        raise _load_error(info, f"cannot be made: {_brief(error)}") from error
+        raise _load_error(info, f"cannot be created: {_brief(error)}") from error
     _checked(instance, info, name)
     try:
         instance.configure(options)
     except Exception as error:
-        raise _load_error(info, f"refused its configuration: {_brief(error)}") from error
+        raise _load_error(info, f"rejected its configuration: {_brief(error)}") from error
     return instance  # type: ignore[no-any-return]  # _checked saw that it is an Assignor
 
 
 def _takes_options(factory: Any) -> bool:
-    """Whether a factory function wants the options; a class never does, it has `configure`."""
+    """Returns whether a factory function has an argument for the options. A class has `configure` instead."""
     if isinstance(factory, type):
         return False
     import inspect
@@ -399,24 +393,24 @@ def _takes_options(factory: Any) -> bool:
 
 
 def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
-    """The instance, if it keeps the contract that needs no run to see."""
+    """Returns the instance. Raises AssignorLoadError if it does not fulfil the static part of the contract."""
     if not isinstance(instance, Assignor):
-        raise _load_error(info, f"gave {type(instance).__qualname__}, which is not a kconsumer.Assignor")
+        raise _load_error(info, f"returned {type(instance).__qualname__}, which is not a kconsumer.Assignor")
     own = getattr(instance, "name", None)
     if not isinstance(own, str) or not _NAME.fullmatch(own):
         raise _load_error(info, f"has no usable `name`: {own!r} (lowercase letters, digits, '.', '_', '-')")
     if name is not None and own != name:
-        raise _load_error(info, f'calls itself "{own}"; its name must be the one it is found by')
+        raise _load_error(info, f'calls itself "{own}"; its name must be that of the entry point or registration')
     protocols = instance.protocols
     if isinstance(protocols, (str, RebalanceProtocol)) or not isinstance(protocols, Iterable):
-        raise _load_error(info, f"has `protocols` that is no tuple of RebalanceProtocol: {protocols!r}")
+        raise _load_error(info, f"has `protocols` that is not a tuple of RebalanceProtocol: {protocols!r}")
     if not tuple(protocols):
         raise _load_error(info, "supports no rebalance protocol: `protocols` is empty")
     strange = [protocol for protocol in protocols if not isinstance(protocol, RebalanceProtocol)]
     if strange:
         raise _load_error(info, f"supports an unknown rebalance protocol: {strange[0]!r}")
     if not isinstance(instance.version, int):
-        raise _load_error(info, f"has a `version` that is no int: {instance.version!r}")
+        raise _load_error(info, f"has a `version` that is not an int: {instance.version!r}")
     if info.distribution or type(instance) not in _origins:
         _origins[type(instance)] = AssignorInfo(own, info.distribution, info.version, info.target)
     return instance
@@ -435,15 +429,15 @@ def _brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-# --- running one and checking what it says ------------------------------------------------------------------
+# --- running one and checking its result --------------------------------------------------------------------
 
 
 def assign(
     assignor: Assignor, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
 ) -> dict[str, Assignment]:
-    """Run an assignor and check its result. A member it left out is given nothing.
+    """Run an assignor and check its result. Members that are not in the result get no partitions.
 
-    Raises AssignorError, with the plugin's own exception as cause if it raised one.
+    Raises AssignorError, with an exception of the plugin as its cause.
     """
     try:
         assignments = assignor.assign(cluster, subscriptions)
@@ -460,10 +454,11 @@ def validate(
     subscriptions: Mapping[str, Subscription],
     assignments: Mapping[str, Assignment],
 ) -> None:
-    """Check an assignor's result: members and partitions are real and subscribed, no partition goes to two.
+    """Check the result of an assignor: members and partitions exist, topics are subscribed, and no partition is
+    assigned twice.
 
-    For a cooperative assignor that is not built in, also that no partition is given to one member in the same
-    generation in which another loses it. Raises AssignorError naming the plugin and the partition.
+    For a cooperative assignor that is not built in, also check that no partition is assigned to a member in the
+    generation in which another one loses it. Raises AssignorError, which names the plugin and the partition.
     """
     if not isinstance(assignments, Mapping):
         raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")
@@ -471,13 +466,13 @@ def validate(
     count = 0
     for member, assignment in assignments.items():
         if member not in subscriptions:
-            raise _broken(assignor, f'gave partitions to "{member}", which is no member of the group')
+            raise _broken(assignor, f'gave partitions to "{member}", which is not a member of the group')
         if not isinstance(assignment, Assignment):
-            raise _broken(assignor, f'gave member "{member}" {assignment!r}, which is no Assignment')
+            raise _broken(assignor, f'gave member "{member}" {assignment!r}, which is not an Assignment')
         try:
             check(member, subscriptions[member], assignment)
         except (TypeError, ValueError) as error:
-            raise _broken(assignor, f'gave member "{member}" what is no partition: {_brief(error)}') from error
+            raise _broken(assignor, f'gave member "{member}" an invalid partition: {_brief(error)}') from error
         count += len(assignment.partitions)
     everything = set(chain.from_iterable(assignment.partitions for assignment in assignments.values()))
     if len(everything) != count:
@@ -487,7 +482,7 @@ def validate(
 
 
 class _MemberCheck:
-    """Whether a member's partitions exist and are of its topics. Keeps the sets made for that: members share them."""
+    """Checks that the partitions of members exist and are of subscribed topics. Caches sets that members share."""
 
     def __init__(self, assignor: Assignor, cluster: ClusterView) -> None:
         self.assignor = assignor
@@ -526,7 +521,8 @@ def _doubled(assignments: Mapping[str, Assignment]) -> str:
 def _check_cooperative(
     assignor: Assignor, subscriptions: Mapping[str, Subscription], assignments: Mapping[str, Assignment]
 ) -> None:
-    """Added and revoked must not meet: the loser revokes first, the winner gets it in the next round."""
+    """Check that no partition is both added and revoked: the old owner revokes it first, and the new one gets it in the
+    next rebalance."""
     added: dict[TopicPartition, str] = {}
     revoked: dict[TopicPartition, str] = {}
     for member, subscription in subscriptions.items():
@@ -540,7 +536,7 @@ def _check_cooperative(
         raise _broken(
             assignor,
             f'gave {TopicPartition(*partition)} to "{added[partition]}" while "{revoked[partition]}" still owns '
-            "it; a cooperative assignor takes it away first and gives it in the next rebalance",
+            "it; a cooperative assignor revokes it first and assigns it in the next rebalance",
         )
 
 

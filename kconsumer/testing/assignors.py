@@ -1,16 +1,16 @@
-"""A compliance suite for assignors: subclass it in a test file, say how yours is made, and run pytest.
+"""A compliance suite for assignors: subclass it in a test file, create your assignor in `make`, and run pytest.
 
     from kconsumer.testing.assignors import AssignorCompliance
 
     class TestMine(AssignorCompliance):
-        balanced = True                      # what it claims to be; see the class
+        balanced = True                      # a property that it claims to have
 
         def make(self):
             return MyAssignor()
 
-The suite asks for what every group needs (each partition given once, to a subscriber; the same answer from the same
-question; no partition with two owners in a cooperative rebalance) and for what the assignor claims to be. It needs
-neither a broker nor pytest itself. `SimulatedGroup` can serve tests of one's own as well.
+The suite tests what every group needs: each partition is assigned once, to a subscriber; the same input has the same
+result; no partition has two owners in a cooperative rebalance. It also tests the properties that the assignor claims to
+have. It needs neither a broker nor pytest itself. `SimulatedGroup` can be used by other tests, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEEDS = range(40)
 
 
 def cluster(topics: Mapping[str, int], racks: Iterable[str] = (), replicas: int = 1) -> ClusterView:
-    """A view of topics with these partition counts; replicas go round the racks, partition by partition."""
+    """Returns a view of topics with these partition counts; replicas are distributed over the racks in turn."""
     names = tuple(racks) or (None,)
     nodes = [Node(number, f"broker-{number}", 9092, rack) for number, rack in enumerate(names)]
     infos = []
@@ -51,10 +51,11 @@ def cluster(topics: Mapping[str, int], racks: Iterable[str] = (), replicas: int 
 
 
 class SimulatedGroup:
-    """A group without brokers: each member has an assignor of its own, and the first member leads.
+    """A group without brokers: each member has an assignor of its own, and the first member is the leader.
 
-    `owned` is what each member has; `rebalance()` does one generation as consumers do: subscriptions with user data
-    and (cooperative) owned partitions go to the leader's assignor, its answer is checked and handed out.
+    `owned` maps members to their partitions. `rebalance()` runs one generation as consumers do: subscriptions with user
+    data and, in a cooperative group, owned partitions are passed to the leader's assignor; its result is checked and
+    distributed.
     """
 
     def __init__(self, make: Iterable[Assignor], view: ClusterView) -> None:
@@ -68,7 +69,7 @@ class SimulatedGroup:
         self._seen: dict[str, int] = {}
 
     def join(self, member: str, topics: Iterable[str], rack: str | None = None) -> None:
-        """A member enters, or changes its subscription."""
+        """Add a member, or change its subscription."""
         self._topics[member] = tuple(sorted(topics))
         self._racks[member] = rack
         if member not in self.assignors:
@@ -78,7 +79,7 @@ class SimulatedGroup:
             self.owned[member] = tuple(p for p in self.owned[member] if p.topic in self._topics[member])
 
     def leave(self, member: str) -> None:
-        """A member is gone, and what it had with it."""
+        """Remove a member and its partitions."""
         for table in (self.assignors, self.owned, self._topics, self._racks, self._seen):
             table.pop(member, None)
 
@@ -89,7 +90,7 @@ class SimulatedGroup:
         return all(RebalanceProtocol.COOPERATIVE in supported for supported in protocols)
 
     def subscriptions(self) -> dict[str, Subscription]:
-        """What the members tell the leader now."""
+        """Returns the subscriptions that members would send to the leader now."""
         return {
             member: Subscription(
                 topics=self._topics[member],
@@ -102,11 +103,11 @@ class SimulatedGroup:
         }
 
     def rebalance(self) -> dict[str, Assignment]:
-        """One generation; AssertionError if a partition is handed over while its owner still has it."""
+        """Run one generation. Raises AssertionError if a partition is assigned while another member still owns it."""
         leader = next(iter(self.assignors.values()))
         given = assign(leader, self.view, self.subscriptions())
         if self.cooperative:
-            self._nobody_loses_what_another_gets(given)
+            self._check_cooperative(given)
         self.generation += 1
         for member, assignment in given.items():
             self.owned[member] = assignment.partitions
@@ -116,23 +117,23 @@ class SimulatedGroup:
         return given
 
     def settle(self) -> int:
-        """Rebalance until every partition has an owner and nothing changes; returns how many times things changed."""
+        """Rebalance until every partition has an owner and nothing changes. Returns the number of changes."""
         for done in range(COOPERATIVE_ROUNDS + 1):
             before = dict(self.owned)
             self.rebalance()
             if done and {m: set(p) for m, p in before.items()} == {m: set(p) for m, p in self.owned.items()}:
-                _demand(not self.unassigned(), f"partitions are left to nobody for good: {self.unassigned()}")
+                _demand(not self.unassigned(), f"partitions remain unassigned: {self.unassigned()}")
                 return done
         raise AssertionError(f"the assignment still changes after {COOPERATIVE_ROUNDS} rebalances of the same group")
 
     def unassigned(self) -> list[TopicPartition]:
-        """Partitions that somebody subscribes to and nobody has."""
-        wanted = {topic for topics in self._topics.values() for topic in topics}
+        """Returns the partitions of subscribed topics that have no owner."""
+        subscribed = {topic for topics in self._topics.values() for topic in topics}
         taken = {partition for partitions in self.owned.values() for partition in partitions}
-        infos = (info for topic in sorted(wanted) for info in self.view.partitions(topic))
+        infos = (info for topic in sorted(subscribed) for info in self.view.partitions(topic))
         return [tp for info in infos if (tp := TopicPartition(info.topic, info.partition)) not in taken]
 
-    def _nobody_loses_what_another_gets(self, given: Mapping[str, Assignment]) -> None:
+    def _check_cooperative(self, given: Mapping[str, Assignment]) -> None:
         owners = {partition: member for member, partitions in self.owned.items() for partition in partitions}
         for member, assignment in given.items():
             for partition in assignment.partitions:
@@ -141,30 +142,29 @@ class SimulatedGroup:
 
 
 class AssignorCompliance:
-    """The tests. Subclass it as `Test…`, write `make`, and set what the assignor claims to be.
+    """The tests. Subclass it as `Test…`, write `make`, and set the properties that the assignor claims to have."""
 
-    - `balanced`: members with equal subscriptions end with loads that differ by one at most.
-    - `sticky`: members that stay keep what they have when others leave, and give up no more than newcomers need.
-    - `rack_aware`: members get partitions with a replica in their rack when there are enough for everybody.
-    - `scale_limit_s`: seconds for 3,000 partitions and 450 members, equal subscriptions.
-    """
-
+    #: The loads of members with equal subscriptions differ by one at most.
     balanced = False
+    #: Members keep their partitions when others leave, and revoke no more than new members need.
     sticky = False
+    #: Members get partitions with a replica in their rack if there are enough for all members.
     rack_aware = False
+    #: The maximum time for 3,000 partitions and 450 members with equal subscriptions, in seconds.
     scale_limit_s = 10.0
 
     def make(self) -> Assignor:
-        """A new instance of the assignor under test."""
+        """Returns a new instance of the assignor under test."""
         raise SkipTest("subclass AssignorCompliance and write make()")
 
     def test_loads(self) -> None:
-        """It keeps the contract that `load` checks: a name, known protocols, an int version."""
+        """It fulfils the contract that `load` checks: a name, known protocols, an int version."""
         assignor = self.make()
         _demand(load(assignor) is assignor, "load() did not take the instance as it is")
 
     def test_gives_every_partition_to_one_subscriber(self) -> None:
-        """In groups of all shapes, every partition that has a subscriber gets one, and every member is answered."""
+        """In groups of all shapes, every partition of a subscribed topic is assigned, and every member is in the
+        result."""
         for seed in SEEDS:
             group = self._random_group(seed)
             given = self.make().assign(group.view, group.subscriptions())
@@ -172,7 +172,7 @@ class AssignorCompliance:
             group.settle()
 
     def test_keeps_to_the_rules_as_the_group_changes(self) -> None:
-        """Members come, go and change their minds, and the rules hold after each change."""
+        """The rules hold after members join, leave and change their subscriptions."""
         for seed in SEEDS:
             rng = random.Random(seed)
             group = self._random_group(seed)
@@ -185,20 +185,20 @@ class AssignorCompliance:
                 group.join(rng.choice(sorted(group.assignors)), rng.sample(topics, rng.randint(0, len(topics))))
                 group.settle()
 
-    def test_answers_empty_questions(self) -> None:
-        """No members, no topics, unknown topics and members that subscribe to nothing are no errors."""
+    def test_accepts_empty_input(self) -> None:
+        """No members, no topics, unknown topics and members that subscribe to no topic are not errors."""
         view = cluster({"known": 2})
         _demand(dict(self.make().assign(view, {})) == {}, "no members should give an empty result")
-        nobody = Subscription(())
+        nothing = Subscription(())
         for topics in ((), ("unknown",), ("unknown", "known")):
-            given = assign(self.make(), view, {"a": Subscription(topics), "b": nobody})
+            given = assign(self.make(), view, {"a": Subscription(topics), "b": nothing})
             expected = 2 if "known" in topics else 0
             count = len(given["a"].partitions)
             _demand(count == expected, f"a member of {topics} got {count} partitions, not {expected}")
             _demand(given["b"].partitions == (), "a member that subscribes to nothing got partitions")
 
-    def test_gives_the_same_answer_again(self) -> None:
-        """A fresh instance, and members named in another order, give the same answer: leaders may change."""
+    def test_repeats_its_result(self) -> None:
+        """A new instance, and members in another order, have the same result, because the leader may change."""
         for seed in SEEDS:
             group = self._random_group(seed)
             subscriptions = group.subscriptions()
@@ -210,10 +210,10 @@ class AssignorCompliance:
                 }
                 for s in (subscriptions, turned)
             )
-            _demand(first == second, f"seed {seed}: the order of members changed the answer")
+            _demand(first == second, f"seed {seed}: the order of members changed the result")
 
     def test_survives_foreign_user_data(self) -> None:
-        """User data from other versions, or from nowhere, never stops a rebalance."""
+        """User data of other versions, and invalid user data, do not prevent a rebalance."""
         rng = random.Random(7)
         view = cluster({"t": 6})
         own = self.make().subscription_user_data(frozenset({"t"})) or b""
@@ -224,7 +224,7 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """3,000 partitions and 450 members, then ten members less, each within `scale_limit_s`."""
+        """An assignment of 3,000 partitions to 450 members, then to 440, takes less than `scale_limit_s` each."""
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):
@@ -238,7 +238,7 @@ class AssignorCompliance:
                 group.leave(f"m{number:03}")
 
     def test_balances(self) -> None:
-        """Equal subscriptions give equal loads, give or take one."""
+        """The loads of members with equal subscriptions differ by one at most."""
         self._only_if(self.balanced, "balanced")
         for seed in SEEDS:
             group = self._random_group(seed, equal=True)
@@ -247,7 +247,7 @@ class AssignorCompliance:
             _demand(loads[-1] - loads[0] <= 1, f"seed {seed}: loads are {loads}")
 
     def test_sticks_when_members_leave(self) -> None:
-        """With equal subscriptions, those that stay keep all they had."""
+        """With equal subscriptions, the remaining members keep all their partitions."""
         self._only_if(self.sticky, "sticky")
         for seed in SEEDS:
             group = self._random_group(seed, equal=True, least=3)
@@ -260,7 +260,7 @@ class AssignorCompliance:
                 _demand(not lost, f'seed {seed}: "{member}" lost {sorted(lost)} though it stayed')
 
     def test_moves_only_what_newcomers_need(self) -> None:
-        """With equal subscriptions, partitions move to the newcomer only."""
+        """With equal subscriptions, only the new member gets other partitions."""
         self._only_if(self.sticky, "sticky")
         for seed in SEEDS:
             group = self._random_group(seed, equal=True)
@@ -273,7 +273,7 @@ class AssignorCompliance:
                 _demand(not extra, f'seed {seed}: "{member}" got {sorted(extra)} when another joined')
 
     def test_reads_locally(self) -> None:
-        """With as many partitions as members in each rack, everybody reads from its own."""
+        """With as many partitions as members in each rack, every member reads from its own rack."""
         self._only_if(self.rack_aware, "rack_aware")
         view = cluster({"t": 2 * len(RACKS), "u": 2 * len(RACKS)}, RACKS)
         group = SimulatedGroup(self._makers(), view)
@@ -310,6 +310,6 @@ class AssignorCompliance:
 
 
 def _demand(condition: bool, message: str) -> None:
-    """Assert that is not lost under `python -O` and says what is wrong by itself."""
+    """Raise AssertionError with a message unless the condition holds, also under `python -O`."""
     if not condition:
         raise AssertionError(message)

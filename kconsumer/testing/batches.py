@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 from kconsumer.testing.message_sets import build_message as build_message
 from kconsumer.testing.message_sets import build_message_set as build_message_set
-from kconsumer.testing.pieces import CODECS as CODECS
-from kconsumer.testing.pieces import Rec as Rec
-from kconsumer.testing.pieces import RecordLike as RecordLike
-from kconsumer.testing.pieces import as_record
-from kconsumer.testing.pieces import compress as compress
+from kconsumer.testing.records import CODECS as CODECS
+from kconsumer.testing.records import Rec as Rec
+from kconsumer.testing.records import RecordLike as RecordLike
+from kconsumer.testing.records import as_record
+from kconsumer.testing.records import compress as compress
 
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -32,7 +32,7 @@ DELETE_HORIZON = 0x40
 
 CONTROL_TYPES = {"abort": 0, "commit": 1, "leader_change": 2}
 
-# crc covers everything from the attributes on; the fields before it are the broker's to change.
+# The CRC covers all bytes from the attributes on; the broker may change the fields before them.
 _BEFORE_CRC = struct.Struct(">qiib")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 
@@ -58,7 +58,7 @@ def build_batch(
     snappy_framing: str = "xerial",
     crc: int | None = None,
 ) -> bytes:
-    """One v2 batch.
+    """Returns a batch of format 2.
 
     `records`: `Rec`, or a value (bytes or None), or a pair (key, value). `timestamp` (ms) is the base and
     each record's default; `attributes` is or-ed to the flags the other arguments set. `last_offset_delta`,
@@ -96,7 +96,7 @@ def control_batch(
     leader_epoch: int = -1,
     timestamp: int = 0,
 ) -> bytes:
-    """A transaction marker: a batch of one record whose key says "abort", "commit", or a type number."""
+    """Returns a transaction marker: a batch of one record whose key is "abort", "commit", or the number of a type."""
     number = CONTROL_TYPES[kind] if isinstance(kind, str) else kind
     marker = Rec(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, number))
     return build_batch(
@@ -112,17 +112,17 @@ def control_batch(
 
 
 def abort_marker(offset: int, producer_id: int, **fields: int) -> bytes:
-    """What the coordinator writes at the end of an aborted transaction; `fields` as in `control_batch`."""
+    """Returns the marker that ends an aborted transaction; `fields` as in `control_batch`."""
     return control_batch("abort", offset, producer_id=producer_id, **fields)
 
 
 def commit_marker(offset: int, producer_id: int, **fields: int) -> bytes:
-    """What the coordinator writes at the end of a committed transaction; `fields` as in `control_batch`."""
+    """Returns the marker that ends a committed transaction; `fields` as in `control_batch`."""
     return control_batch("commit", offset, producer_id=producer_id, **fields)
 
 
 def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1) -> bytes:
-    """A batch that compaction emptied and kept: no records, but its last offset still counts."""
+    """Returns a batch whose records compaction removed: it has no records, but still a last offset."""
     return build_batch(
         [],
         base_offset=base_offset,
@@ -150,7 +150,7 @@ def frame_batch(
     crc: int | None = None,
     length: int | None = None,
 ) -> bytes:
-    """The 61-byte header in front of `body`, which is taken as it is: the place to build broken batches."""
+    """Returns the 61-byte header and `body`, which is not checked, so that tests can build malformed batches."""
     after = _AFTER_CRC.pack(
         _int16(attributes),
         last_offset_delta,
@@ -168,7 +168,7 @@ def frame_batch(
 
 
 def encode_record(record: Rec, *, offset_delta: int = 0, timestamp_delta: int = 0) -> bytes:
-    """One v2 record with its length in front."""
+    """Returns one record of format 2, with its length."""
     body = bytearray(struct.pack("b", record.attributes))
     body += encode_varint(timestamp_delta) + encode_varint(offset_delta)
     body += _nullable(record.key) + _nullable(record.value)
@@ -180,7 +180,7 @@ def encode_record(record: Rec, *, offset_delta: int = 0, timestamp_delta: int = 
 
 
 def encode_varint(value: int) -> bytes:
-    """A zigzag varint (or varlong) of up to 64 bits."""
+    """Returns a zigzag varint (or varlong) of up to 64 bits."""
     left = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
     out = bytearray()
     while left > 0x7F:
@@ -191,7 +191,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def _encode_records(records: Iterable[RecordLike], base: int, timestamp: int) -> tuple[list[bytes], int, int]:
-    """The encoded records, the last offset (one before `base` if there is none) and the newest timestamp."""
+    """Returns the encoded records, the last offset (`base` - 1 if there are no records) and the newest timestamp."""
     encoded: list[bytes] = []
     offset, newest = base - 1, -1
     for record in map(as_record, records):

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to, for tests of anything that is given a `Clock`. It never sleeps."""
+"""A clock that tests advance themselves, for any code that receives a `Clock`. It never sleeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kconsumer.clock import Clock
 
 
 class VirtualClock(Clock):
-    """Stands still until `advance(ms)`; monotonic and wall time move together.
+    """Time stands still until `advance(ms)`; monotonic and wall-clock time advance together.
 
     >>> clock = VirtualClock()
     >>> clock.advance(250)
@@ -19,15 +19,15 @@ class VirtualClock(Clock):
         self._wall_offset_ms = wall_ms - self._now
 
     def now(self) -> float:
-        """Milliseconds as set by the constructor and moved by `advance`."""
+        """Returns the milliseconds set by the constructor plus those of `advance`."""
         return self._now
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch; moves with `now`."""
+        """Returns the milliseconds since the Unix epoch, which advance with `now`."""
         return int(self._wall_offset_ms + self._now)
 
     def advance(self, ms: float) -> None:
-        """Move time forward. A monotonic clock does not go back: ValueError if negative."""
+        """Advance the time. Raises ValueError if `ms` is negative, because a monotonic clock does not go back."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back: {ms} ms")
         self._now += ms

@@ -1,6 +1,7 @@
 """Builds message sets of the formats before Kafka 0.11 (magic 0 and 1) as bytes, for tests.
 
-Decides nothing about decoding. `kconsumer.testing.batches` offers these two functions beside those for format 2.
+Decides nothing about decoding. `kconsumer.testing.batches` exports these two functions together with those for format
+2.
 
     build_message_set([b"a", (b"key", b"b")], magic=1)                      two messages at offsets 0 and 1
     build_message_set([b"a", b"b"], magic=1, base_offset=7, codec="gzip")   one wrapper at offset 8, holding 0 and 1
@@ -13,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 
-from kconsumer.testing.pieces import CODECS, Rec, RecordLike, as_record, compress
+from kconsumer.testing.records import CODECS, Rec, RecordLike, as_record, compress
 
 LOG_APPEND_TIME = 0x08
 
@@ -28,7 +29,7 @@ def build_message(
     attributes: int = 0,
     crc: int | None = None,
 ) -> bytes:
-    """One message, its value as it is. `timestamp` (ms) is not written in format 0."""
+    """Returns one message with an unchanged value. `timestamp` (ms) is not written in format 0."""
     body = struct.pack(">bB", magic, attributes & 0xFF)
     if magic > 0:
         body += struct.pack(">q", timestamp)
@@ -50,7 +51,7 @@ def build_message_set(
     snappy_framing: str = "xerial",
     lz4_header: str = "right",
 ) -> bytes:
-    """Messages one after the other or, with a codec, one wrapper that holds them.
+    """Returns a sequence of messages or, with a codec, one wrapper that contains them.
 
     `records`: `Rec`, or a value (bytes or None), or a pair (key, value); there are no headers in these formats.
     `timestamp` (ms) is each record's default. A wrapper is at `wrapper_offset` (default: the last record's offset) and
@@ -77,8 +78,8 @@ def build_message_set(
 
 
 def historical_lz4(frame: bytes) -> bytes:
-    """An lz4 frame with the checksum that Kafka wrote into its header before it read the specification: over the
-    magic number, too."""
+    """Returns an lz4 frame with the header checksum of format 0, which Kafka computed by mistake over the magic number,
+    too."""
     from kconsumer.compression import xxh32
 
     at = 6 + 8 * (frame[4] >> 3 & 1)
@@ -86,7 +87,7 @@ def historical_lz4(frame: bytes) -> bytes:
 
 
 def _placed(records: Iterable[RecordLike], base: int, timestamp: int) -> list[Rec]:
-    """The records with offsets and timestamps filled in."""
+    """Returns the records with offsets and timestamps."""
     placed: list[Rec] = []
     offset = base - 1
     for record in map(as_record, records):

@@ -175,12 +175,12 @@ def checks() -> Iterable[str]:
 @pytest.mark.parametrize(
     ("assignor", "check", "says"),
     [
-        (Forgetful, "test_gives_every_partition_to_one_subscriber", "left to nobody"),
+        (Forgetful, "test_gives_every_partition_to_one_subscriber", "remain unassigned"),
         (Generous, "test_gives_every_partition_to_one_subscriber", "twice"),
         (Pushy, "test_gives_every_partition_to_one_subscriber", "does not subscribe"),
         (Silent, "test_gives_every_partition_to_one_subscriber", "not every member"),
         (Hasty, "test_keeps_to_the_rules_as_the_group_changes", "still owns"),
-        (Moody, "test_gives_the_same_answer_again", "order of members"),
+        (Moody, "test_repeats_its_result", "order of members"),
         (Touchy, "test_survives_foreign_user_data", "UnicodeDecodeError"),
         (Nameless, "test_loads", "no usable `name`"),
         (Modulo, "test_balances", "loads are"),

@@ -68,15 +68,15 @@ def test_members_left_out_get_nothing() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (given(c="t0"), '"c", which is no member'),
+        (given(c="t0"), '"c", which is not a member'),
         (given(b="t0 u0"), 'gave u-0 to member "b", which does not subscribe to u'),
         (given(b="t3"), 'gave t-3 to member "b", but there is no such partition'),
         (given(a="t0 t1", b="t2 t1"), 'gave t-1 twice: to "a" and to "b"'),
         (given(a="t0 t0"), 'gave t-0 twice: to "a" and to "a"'),
         ([("a", ())], "returned list instead of a mapping"),
-        ({"a": [TopicPartition("t", 0)]}, "which is no Assignment"),
-        ({"a": Assignment(("t-0",))}, "what is no partition"),  # type: ignore[arg-type]  # a wrong answer
-        ({"a": Assignment((("t", []),))}, "what is no partition"),  # type: ignore[arg-type]  # a wrong answer
+        ({"a": [TopicPartition("t", 0)]}, "which is not an Assignment"),
+        ({"a": Assignment(("t-0",))}, "an invalid partition"),  # type: ignore[arg-type]  # a wrong answer
+        ({"a": Assignment((("t", []),))}, "an invalid partition"),  # type: ignore[arg-type]  # a wrong answer
     ],
 )
 def test_a_wrong_answer_is_described(answer: object, says: str) -> None:

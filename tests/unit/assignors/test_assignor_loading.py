@@ -245,16 +245,16 @@ def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.Monke
         ("import missing_module", "Plugin", "cannot be imported: ModuleNotFoundError", ModuleNotFoundError),
         (PLUGIN, "Other", "cannot be imported: AttributeError", AttributeError),
         ("Plugin = 1", "Plugin", "neither a class nor a factory", None),
-        ("def Plugin(): raise OSError('no disk')", "Plugin", "cannot be made: OSError: no disk", OSError),
+        ("def Plugin(): raise OSError('no disk')", "Plugin", "cannot be created: OSError: no disk", OSError),
         ("def Plugin(): return object()", "Plugin", "not a kconsumer.Assignor", None),
-        (PLUGIN.replace("def assign", "def other"), "Plugin", "cannot be made: TypeError", TypeError),
+        (PLUGIN.replace("def assign", "def other"), "Plugin", "cannot be created: TypeError", TypeError),
         (PLUGIN.replace("{name}", "different"), "Plugin", 'calls itself "different"', None),
         (PLUGIN.replace('name = "{name}"', ""), "Plugin", "no usable `name`", None),
         (PLUGIN + "    protocols = ()", "Plugin", "supports no rebalance protocol", None),
         (PLUGIN + "    protocols = ('EAGER',)", "Plugin", "unknown rebalance protocol: 'EAGER'", None),
-        (PLUGIN + "    protocols = 'EAGER'", "Plugin", "no tuple of RebalanceProtocol", None),
-        (PLUGIN + "    version = '1'", "Plugin", "`version` that is no int", None),
-        (PLUGIN + "    def configure(self, options): raise KeyError('x')", "Plugin", "refused", KeyError),
+        (PLUGIN + "    protocols = 'EAGER'", "Plugin", "not a tuple of RebalanceProtocol", None),
+        (PLUGIN + "    version = '1'", "Plugin", "`version` that is not an int", None),
+        (PLUGIN + "    def configure(self, options): raise KeyError('x')", "Plugin", "rejected", KeyError),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_named(
@@ -272,7 +272,7 @@ def test_things_that_are_no_assignor_are_refused() -> None:
     """Neither a number nor a class of something else will do."""
     with pytest.raises(ConfigError, match="not 3"):
         assignors.load(3)  # type: ignore[arg-type]  # the mistake under test
-    assert "gave int" in str(failure(int))
+    assert "returned int" in str(failure(int))
 
 
 def test_a_list_is_loaded_whole() -> None:

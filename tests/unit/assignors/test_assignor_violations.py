@@ -70,7 +70,7 @@ def to(**members: tuple[TopicPartition, ...]) -> Mapping[str, Assignment]:
 
 
 VIOLATIONS: dict[str, tuple[object, str]] = {
-    "unknown member": (to(c=(A0,)), 'gave partitions to "c", which is no member of the group'),
+    "unknown member": (to(c=(A0,)), 'gave partitions to "c", which is not a member of the group'),
     "topic not subscribed": (to(b=(TopicPartition("u", 0),)), 'gave u-0 to member "b", which does not subscribe to u'),
     "topic nobody knows": (to(a=(TopicPartition("x", 0),)), 'gave x-0 to member "a", which does not subscribe to x'),
     "no such partition": (to(a=(TopicPartition("t", 7),)), 'gave t-7 to member "a", but there is no such partition'),
@@ -79,8 +79,8 @@ VIOLATIONS: dict[str, tuple[object, str]] = {
     "twice to one": (to(a=(A0, A1, A0)), 'gave t-0 twice: to "a" and to "a"'),
     "no mapping": ([("a", Assignment((A0,)))], "returned list instead of a mapping"),
     "nothing": (None, "returned NoneType instead of a mapping"),
-    "no assignment": ({"a": (A0,)}, "which is no Assignment"),
-    "no partition": ({"a": Assignment(("t-0",))}, 'gave member "a" what is no partition'),  # type: ignore[arg-type]
+    "no assignment": ({"a": (A0,)}, "which is not an Assignment"),
+    "no partition": ({"a": Assignment(("t-0",))}, 'gave member "a" an invalid partition'),  # type: ignore[arg-type]
     "an exception": (ZeroDivisionError("weights"), "failed to assign: ZeroDivisionError: weights"),
 }
 

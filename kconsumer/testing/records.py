@@ -1,6 +1,6 @@
-"""What batches of every format are made of: records as a test writes them down, and the five codecs.
+"""Input of the batch builders: records in the form in which tests write them, and the codecs.
 
-Decides nothing about formats: `batches` and `message_sets` do.
+The formats are in `batches` and `message_sets`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _XERIAL_BLOCK = 32 * 1024
 
 
 class Rec(NamedTuple):
-    """One record to write. `offset` and `timestamp` are absolute; None means the next one and the batch's."""
+    """One record to write.
+
+    `offset` and `timestamp` are absolute. None means the next offset, and the timestamp of the batch.
+    """
 
     value: bytes | None = None
     key: bytes | None = None
@@ -31,7 +34,7 @@ RecordLike = Rec | bytes | None | tuple[bytes | None, bytes | None]
 
 
 def as_record(like: RecordLike) -> Rec:
-    """A `Rec` of any of the ways to write one: itself, a value, or a pair (key, value)."""
+    """Returns a `Rec` for a `Rec`, a value, or a pair (key, value)."""
     if isinstance(like, Rec):
         return like
     if like is None or isinstance(like, bytes):
@@ -41,7 +44,7 @@ def as_record(like: RecordLike) -> Rec:
 
 
 def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
-    """`data` as a producer would compress it for a batch."""
+    """Returns `data` compressed as a producer does it for a batch."""
     match codec:
         case "none":
             return data
