@@ -1,7 +1,7 @@
-"""The topics that comparisons read, and the Java producer that fills them.
+"""The topics of the comparisons, and the Java producer that fills them.
 
-Values are random letters A to Z without keys, six partitions, batches as the Java producer makes them by default
-(16 KiB, 5 ms linger), so the batch layout is the one most clusters hold.
+Values are random letters A to Z, without keys, in six partitions. Batches are those of the Java producer's defaults
+(16 KiB, 5 ms linger), so the layout is that of most clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 
 @dataclass(frozen=True)
 class Corpus:
-    """One topic: how many records of what size, compressed how; with headers, or in transactions."""
+    """The content of one topic."""
 
     name: str
     records: int
@@ -31,20 +31,20 @@ class Corpus:
     compression: str = "none"
     headers: int = 0
     transactional: bool = False
-    payloads: str = ""  # a file of values, one a line, instead of letters
+    payloads: str = ""  # a file of values, one per line, in place of letters
 
     def quick(self) -> Corpus:
-        """The same kind of topic at a size for a smoke run."""
+        """Return a smaller topic of the same kind, for a smoke run."""
         return replace(self, records=min(self.records, QUICK_RECORDS))
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What clients are told of it."""
+        """The words that are passed to clients."""
         return ("headers",) * bool(self.headers) + ("committed",) * self.transactional
 
     @property
     def title(self) -> str:
-        """In words."""
+        """A description for the tables."""
         headers = f" and {self.headers} headers" if self.headers else ""
         transactions = ", in transactions" if self.transactional else ""
         compression = "uncompressed" if self.compression == "none" else self.compression
@@ -62,27 +62,27 @@ CORPORA = (
 
 
 def java_command(main: str, *arguments: str, heap: str = "1g") -> list[str]:
-    """The command line of a class of Kafka's Java tools, or of a Java source file that uses the client."""
+    """Return the command line of a class of Kafka's Java tools, or of a Java source file that uses the client."""
     class_path = os.pathsep.join(map(str, kafka_tools_jars()))
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     return [program("java"), f"-Xmx{heap}", f"-Xms{heap}", quiet, "-cp", class_path, main, *arguments]
 
 
 def load(kafka: Kafka, corpus: Corpus) -> str:
-    """Create and fill the topic of a corpus and check its size; gives the topic's name."""
+    """Create and fill the topic of a corpus and check its size. Returns the name of the topic."""
     topic = kafka.create_topic(f"bench-{corpus.name}", PARTITIONS)
     if corpus.headers:
         produce_with_headers(kafka, topic, corpus)
     else:
         produce_with_java(kafka, topic, corpus)
     found = sum(kafka.end_offsets(topic).values())
-    if found != corpus.records and not (corpus.transactional and found > corpus.records):  # its markers count, too
+    if found != corpus.records and not (corpus.transactional and found > corpus.records):  # with control records
         raise RuntimeError(f"{topic} has {found} records, not {corpus.records}")
     return topic
 
 
 def produce_with_java(kafka: Kafka, topic: str, corpus: Corpus) -> None:
-    """Kafka's own tool; transactions end every 100 ms."""
+    """Produce with Kafka's own tool. Transactions end every 100 ms."""
     options = {
         "--bootstrap-server": kafka.bootstrap_servers,
         "--topic": topic,
@@ -99,7 +99,7 @@ def produce_with_java(kafka: Kafka, topic: str, corpus: Corpus) -> None:
 
 
 def produce_with_headers(kafka: Kafka, topic: str, corpus: Corpus) -> None:
-    """That tool knows no headers; the same batches from another client."""
+    """Produce the same batches with another client, because Kafka's tool cannot write headers."""
     producer = kafka.producer(
         {
             "compression.type": corpus.compression,
@@ -123,7 +123,7 @@ def produce_with_headers(kafka: Kafka, topic: str, corpus: Corpus) -> None:
 
 
 def compile_sources() -> None:
-    """Compile kconsumer's modules as pip compiled its peers': the first record should not pay for a compiler."""
+    """Compile kconsumer's modules to bytecode, as pip did for its peers, outside of the measured time."""
     root = Path(__file__).resolve().parents[1]
     for package in (root / "kconsumer", root / "assignors"):
         compileall.compile_dir(package, quiet=1)

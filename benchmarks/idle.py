@@ -1,10 +1,10 @@
-"""What a consumer costs that has nothing to read: `python benchmarks/idle.py [--seconds 30] [--only classic]`.
+"""Measures a consumer that has nothing to read: `python benchmarks/idle.py [--seconds 30] [--only classic]`.
 
-For each engine, and for confluent-kafka, three processes are the members of a group and own a partition each. They
-idle in `poll(1.0)`; then each calls `poll(0)` many times. What counts is CPU time: of the whole process while it idles,
-of the calling thread and of the whole process for `poll(0)`. The spread of single calls is wall time and includes
-whatever else uses the machine. Exits with 1 if a member of ours used more than 1 % of a processor or more than 30 us a
-call.
+For each engine, and for confluent-kafka, three processes are members of a group and own a partition each. They
+idle in `poll(1.0)`; then each calls `poll(0)` many times. It measures CPU time: of the whole process while it idles,
+of the calling thread and of the whole process during `poll(0)`. The percentiles of single calls are wall time and
+include other work on the machine. Exits with 1 if a member of kconsumer used more than 1 % of a core or more than 30 us
+per call.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ENGINES: dict[str, dict[str, Any]] = {
 CLIENTS = (*ENGINES, "confluent")
 MEMBERS = 3
 WARM_CALLS, CALLS = 2_000, 30_000
-MOST_PERCENT, MOST_US = 1.0, 30.0
+MAX_PERCENT, MAX_US = 1.0, 30.0
 
 
 def ours(engine: str, servers: str, topic: str) -> tuple[Callable[[float], object], Callable[[], int]]:
-    """How to poll, and how many partitions are owned."""
+    """Return the poll function of kconsumer, and a function that counts the owned partitions."""
     from kconsumer import Consumer
 
     consumer = Consumer(topic, bootstrap_servers=servers, group_id=topic, **ENGINES[engine])
@@ -43,7 +43,7 @@ def ours(engine: str, servers: str, topic: str) -> tuple[Callable[[float], objec
 
 
 def confluent(servers: str, topic: str) -> tuple[Callable[[float], object], Callable[[], int]]:
-    """The same of confluent-kafka."""
+    """Return the same functions of confluent-kafka."""
     from confluent_kafka import Consumer
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
@@ -52,7 +52,7 @@ def confluent(servers: str, topic: str) -> tuple[Callable[[float], object], Call
 
 
 def member(client: str, servers: str, topic: str, seconds: float) -> None:
-    """One member, from its own process: says what it measured, in JSON."""
+    """Run one member in this process, and print its figures as JSON."""
     poll, owned = confluent(servers, topic) if client == "confluent" else ours(client, servers, topic)
     while owned() != 1:
         poll(0.1)
@@ -60,13 +60,13 @@ def member(client: str, servers: str, topic: str, seconds: float) -> None:
     while time.monotonic() < settled or owned() != 1:
         poll(0.5)
     print(json.dumps({"idle": idle(poll, seconds), "calls": calls(poll)}), flush=True)
-    while sys.stdin.read(1):  # a member that leaves would make the others rebalance
+    while sys.stdin.read(1):  # if a member left now, the others would rebalance
         pass
     os._exit(0)
 
 
 def idle(poll: Callable[[float], object], seconds: float) -> dict[str, float]:
-    """CPU time and context switches per second while nothing comes."""
+    """Measure CPU time and context switches per second while no records arrive."""
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     while time.monotonic() - began < seconds:
         poll(1.0)
@@ -76,7 +76,7 @@ def idle(poll: Callable[[float], object], seconds: float) -> dict[str, float]:
 
 
 def calls(poll: Callable[[float], object]) -> dict[str, float]:
-    """What one poll(0) costs, in microseconds: CPU time of this thread, of the process, and the spread of wall time."""
+    """Measure poll(0) in microseconds: CPU time of this thread and of the process, and percentiles of wall time."""
     for _ in range(WARM_CALLS):
         poll(0)
     thread, process = time.thread_time_ns(), time.process_time_ns()
@@ -98,7 +98,7 @@ def calls(poll: Callable[[float], object]) -> dict[str, float]:
 
 
 def measure(client: str, servers: str, topic: str, seconds: float) -> list[dict[str, dict[str, float]]]:
-    """Three members at once; what each said."""
+    """Run three members at once. Returns their figures."""
     command = [sys.executable, __file__, "--member", client, "--servers", servers, "--topic", topic]
     processes = [
         subprocess.Popen(
@@ -115,14 +115,14 @@ def measure(client: str, servers: str, topic: str, seconds: float) -> list[dict[
 
 
 def report(client: str, found: list[dict[str, dict[str, float]]]) -> bool:
-    """Print a line, the worst of the members in each column; whether ours are within the limits."""
+    """Print the worst member in each column. Returns whether kconsumer is within its limits."""
     worst = {key: max(one[part][key] for one in found) for part in ("idle", "calls") for key in found[0][part]}
     print(f"{client:10}" + "".join(f" {figure:11.2f}" for figure in worst.values()), flush=True)
-    return client == "confluent" or (worst["percent"] < MOST_PERCENT and worst["process"] < MOST_US)
+    return client == "confluent" or (worst["percent"] < MAX_PERCENT and worst["process"] < MAX_US)
 
 
 def main() -> int:
-    """Start a broker, measure each client."""
+    """Start a broker and measure each client."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--only", choices=CLIENTS, action="append", help="may be given more than once")

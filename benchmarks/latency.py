@@ -1,7 +1,7 @@
-"""How long a record is on its way: from its producer's call to the return of the consumer's `poll`, on an idle topic.
+"""Measures the latency of a record: from the call of its producer to the return of `poll`, on an idle topic.
 
-One broker, one producer that writes 200 single records a second (`compare/clients/pulse.py`), one client at a time,
-each in a process of its own; clients alternate, and the first seconds of each are not counted. Prints a table in
+One broker, one producer that writes 200 single records per second (`compare/clients/pulse.py`), and one client at a
+time, each in its own process. Clients alternate, and the first seconds of each are not counted. Prints a table in
 Markdown.
 
     python benchmarks/latency.py [--quick] [--rounds 3] [--records 600] [--only kconsumer] [--output FILE.json]
@@ -34,7 +34,7 @@ BROKER = "the broker's acknowledgement"
 
 @dataclass(frozen=True)
 class Client:
-    """A script of compare/clients, the words before and after its common arguments, and how long it warms up."""
+    """A script of compare/clients, the words before and after its common arguments, and its warm-up time."""
 
     script: str
     before: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Client:
     warm_up_s: float = 1.0
 
 
-JVM_WARM_UP_S = 5.0  # its compiler takes longer than Python's clients need to settle
+JVM_WARM_UP_S = 5.0  # its compiler needs longer than Python clients
 
 CLIENTS: dict[str, Client] = {
     "bare socket": Client("delay.py", ("bare",)),
@@ -58,7 +58,7 @@ CLIENTS: dict[str, Client] = {
 
 
 class Pulse:
-    """Records at a steady pace until the block ends (pulse.py); then `delays` are those of acknowledgements, in us."""
+    """Writes records at a steady rate during a `with` block (pulse.py). Then `delays` has the acknowledgements (us)."""
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int, rate: float) -> None:
         self._command = [sys.executable, str(SCRIPTS / "pulse.py"), kafka.bootstrap_servers, topic]
@@ -77,7 +77,7 @@ class Pulse:
 
 
 def take(client: str, kafka: Kafka, topic: str, records: int) -> Reading:
-    """One reading."""
+    """Take one reading of a client."""
     chosen = CLIENTS[client]
     group = f"latency-{uuid.uuid4().hex[:8]}"
     common = (kafka.bootstrap_servers, topic, group, str(records), str(chosen.warm_up_s))
@@ -87,18 +87,18 @@ def take(client: str, kafka: Kafka, topic: str, records: int) -> Reading:
 
 
 def percentile(values: list[int], share: float) -> int:
-    """The value that `share` percent of all do not exceed."""
+    """Return the value that `share` percent of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]
 
 
 def measure(clients: list[str], rounds: int, records: int) -> dict[str, list[Reading]]:
-    """All readings by client; who begins changes from round to round."""
+    """Return all readings by client. The order of the clients rotates from round to round."""
     readings: dict[str, list[Reading]] = {client: [] for client in clients}
     with KafkaCluster(jvm=JVM_FULL) as kafka:
         topic = kafka.create_topic("latency")
         with Pulse(kafka, topic, 1, RATE) as pulse:
-            take(REFERENCE, kafka, topic, records)  # warms the broker up, and makes the topic of offsets
+            take(REFERENCE, kafka, topic, records)  # warms the broker up, and creates __consumer_offsets
             for turn in range(rounds):
                 shift = turn % len(clients)
                 for client in clients[shift:] + clients[:shift]:
@@ -108,7 +108,7 @@ def measure(clients: list[str], rounds: int, records: int) -> dict[str, list[Rea
 
 
 def table(readings: dict[str, list[Reading]]) -> str:
-    """All readings of a client together, in the order of their medians."""
+    """Return a table of all readings of each client together, ordered by median."""
     together = {client: [us for reading in found for us in reading["us"]] for client, found in readings.items()}
     unit = percentile(together[REFERENCE], 50) if REFERENCE in together else None
     rows = []
@@ -142,25 +142,27 @@ def table(readings: dict[str, list[Reading]]) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few records of each: shows only that it runs")
+    parser.add_argument("--quick", action="store_true", help="take a few records of each, only to show that it runs")
     parser.add_argument("--rounds", type=int, help="readings per client (default 3, 1 when quick)")
     parser.add_argument("--records", type=int, help="records per reading (default 600, 50 when quick)")
-    parser.add_argument("--only", action="append", choices=CLIENTS, help="only this client (repeatable)")
-    parser.add_argument("--output", type=Path, help="write all figures there as JSON, too")
+    parser.add_argument("--only", action="append", choices=CLIENTS, help="measure only this client (repeatable)")
+    parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all clients and print the table."""
     options = arguments()
     rounds = options.rounds or (1 if options.quick else 3)
     records = options.records or (50 if options.quick else 600)
     results = report.new_results(machine(), rounds)
     compile_sources()
     results["readings"] = measure(options.only or list(CLIENTS), rounds, records)
-    report.tell(results, f"{rounds} readings of {records} records.", table(results["readings"]), options.output)
+    report.publish_table(
+        results, f"{rounds} readings of {records} records.", table(results["readings"]), options.output
+    )
 
 
 if __name__ == "__main__":

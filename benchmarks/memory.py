@@ -1,7 +1,7 @@
-"""Memory while a backlog is read slowly (`python benchmarks/memory.py`): RSS over idle against `buffer_memory`.
+"""Measures memory while a backlog is read slowly (`python benchmarks/memory.py`): RSS above idle and `buffer_memory`.
 
-Each row is a process of its own that reads a whole topic of 1 GB, pausing after each poll so that the buffer is always
-full. Exit code 1 if any takes more than `buffer_memory` plus 40 MB.
+Each row is a process that reads a topic of 1 GB and pauses after each poll, so that the buffer is always full. Exits
+with 1 if a process takes more than `buffer_memory` plus 40 MB.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BUFFERS = (8 << 20, 64 << 20)
 
 
 def values(megabytes: int) -> Iterator[bytes]:
-    """Numbers and many zeros: 1 MB of them compresses to a few KB."""
+    """Yield values of a number and many zeros. 1 MB of them compresses to a few KB."""
     return (b"%012d" % number + bytes(VALUE_BYTES - 12) for number in range(megabytes * MB // VALUE_BYTES))
 
 
 def run(servers: str, topic: str, buffer_memory: int, pause_s: float) -> dict[str, float]:
-    """One reading in a process of its own."""
+    """Take one reading in a new process."""
     command = [sys.executable, str(READER), servers, topic, str(buffer_memory), str(pause_s)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -44,15 +44,15 @@ def run(servers: str, topic: str, buffer_memory: int, pause_s: float) -> dict[st
 
 
 def main() -> int:
-    """Start a broker, fill it, read each topic with each buffer."""
+    """Start a broker, fill its topics, and read each topic with each size of the buffer."""
     from support.brokers.kafka import JVM_FULL, KafkaCluster
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=1000, help="uncompressed, of each topic")
+    parser.add_argument("--megabytes", type=int, default=1000, help="uncompressed size of each topic")
     parser.add_argument("--pause", type=float, default=0.005, help="seconds after each poll")
     parser.add_argument("--only", choices=CODECS, action="append", help="read only this topic")
     args = parser.parse_args()
-    # Batches as large as a broker takes by default, before compression.
+    # Batches of the largest size that a broker accepts by default, before compression.
     settings: dict[str, Any] = {"linger.ms": 200, "batch.size": MB, "queue.buffering.max.kbytes": 65_536}
     worst = 0.0
     print("| codec | buffer_memory MiB | RSS idle MB | over idle MB | over idle and buffer MB | counted MB |")

@@ -1,10 +1,10 @@
-"""How long records of a partition stay away when a member joins a group, and when one leaves.
+"""Measures how long a partition returns no records when a member joins a group, and when one leaves.
 
 One broker, one topic that gets a record per partition every 10 ms (`compare/clients/pulse.py`), two members of the same
-client. The first reads everything; the second joins, and leaves again, several times. For each partition: the longest
-pause between two records that either member's `poll` returned, from the order to join (or leave) on. Partitions that
-stay with the first member are told from those that move. All members send heartbeats every 500 ms, with which they
-learn of a change. Prints a table in Markdown.
+client. The first reads everything; the second joins, and leaves again, several times. For each partition it measures
+the longest pause between two records that either member's `poll` returned, from the order to join (or leave) on.
+Partitions that stay with the first member and those that move are listed separately. All members send heartbeats every
+500 ms, whose responses announce a rebalance. Prints a table in Markdown.
 
     python benchmarks/rebalance.py [--quick] [--turns 4] [--only 'Java range'] [--output FILE.json]
 """
@@ -42,10 +42,10 @@ HEARTBEAT_MS, SESSION_MS = 500, 6000
 BROKER = {
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "group.consumer.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.assignors": "uniform",  # the default one: partitions stay where they are if they may
+    "group.consumer.assignors": "uniform",  # the default, which is sticky
 }
 SETTLE_S = 2.0
-LONGEST_WAIT_S = 30.0
+JOIN_TIMEOUT_S = 30.0
 
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
@@ -53,25 +53,25 @@ COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 @dataclass(frozen=True)
 class Client:
-    """A name of `peers.PEERS`, or Java, and the options of its members."""
+    """The name of a client in `peers.PEERS`, or Java, and the options of its members."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
 
 def kconsumer(**options: Any) -> Client:
-    """Ours, by the classic protocol."""
+    """Return kconsumer with the classic protocol."""
     return Client("kconsumer", {"heartbeat_interval_ms": HEARTBEAT_MS, "session_timeout_ms": SESSION_MS, **options})
 
 
 def confluent(assignor: str) -> Client:
-    """librdkafka, by the classic protocol."""
+    """Return librdkafka with the classic protocol."""
     timing = {"heartbeat.interval.ms": HEARTBEAT_MS, "session.timeout.ms": SESSION_MS}
     return Client("confluent", {"partition.assignment.strategy": assignor, **timing})
 
 
 def java(assignor: str) -> Client:
-    """Java, by the classic protocol."""
+    """Return the Java client with the classic protocol."""
     timing = {"heartbeat.interval.ms": HEARTBEAT_MS, "session.timeout.ms": SESSION_MS}
     return Client("Java", {"partition.assignment.strategy": assignor, **timing})
 
@@ -92,7 +92,7 @@ CLIENTS: dict[str, Client] = {
 
 
 class Seen(NamedTuple):
-    """A record as one of the members saw it, at a CLOCK_MONOTONIC (ns)."""
+    """A record that a member returned, with the time of CLOCK_MONOTONIC (ns)."""
 
     at: int
     partition: int
@@ -125,23 +125,23 @@ class Member:
         self.version = TOOLS_VERSION
 
     def order(self) -> int:
-        """Have it join, or leave; gives the moment (ns)."""
+        """Order the member to join, or to leave. Returns the time of the order (ns)."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return time.monotonic_ns()
 
     def join(self) -> int:
-        """Have it join and wait until it reads; gives the moment of the order (ns). RuntimeError if it never does."""
+        """Order the member to join and wait until it reads. Returns the time of the order (ns). Raises RuntimeError."""
         moment = self.order()
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], LONGEST_WAIT_S)[0] or not self._process.stdout.readline():
+        if not select.select([self._process.stdout], [], [], JOIN_TIMEOUT_S)[0] or not self._process.stdout.readline():
             self._process.kill()
-            raise RuntimeError(f"a member did not read within {LONGEST_WAIT_S} s")
+            raise RuntimeError(f"a member did not read within {JOIN_TIMEOUT_S} s")
         return moment
 
     def end(self, number: int) -> list[Seen]:
-        """Leave and end; gives all that was seen. RuntimeError if it failed."""
+        """End the member. Returns all records that it returned. Raises RuntimeError if it failed."""
         output, _errors = self._process.communicate(timeout=60)
         if self._process.returncode:
             raise RuntimeError("a member failed")
@@ -151,7 +151,7 @@ class Member:
 
 
 def reading(client: Client, kafka: Kafka, topic: str, turns: int) -> tuple[list[Pause], str]:
-    """The pauses of all partitions in so many joins and leaves, and the client's version."""
+    """Return the pauses of all partitions in this many joins and leaves, and the version of the client."""
     group = f"rebalance-{uuid.uuid4().hex[:8]}"
     first, second = members = [Member(client, kafka, topic, group) for _ in range(2)]
     first.join()
@@ -172,15 +172,15 @@ def reading(client: Client, kafka: Kafka, topic: str, turns: int) -> tuple[list[
 
 
 def warm_up(kafka: Kafka, topic: str) -> None:
-    """The first group of a cluster waits for the topic of offsets to be made."""
+    """Create __consumer_offsets, for which the first group of a cluster waits."""
     member = Member(CLIENTS["kconsumer range"], kafka, topic, "warm-up")
     member.join()
     member.end(0)
 
 
 def pauses_after(event: str, began: int, ended: int, seen: Iterable[Seen]) -> list[Pause]:
-    """The longest pause of each partition in a stretch of time. Records seen before, by whichever member, do not count
-    again. RuntimeError if a partition stayed silent, or the event changed nothing."""
+    """Return the longest pause of each partition in a span of time. Records that a member returned before do not count
+    again. Raises RuntimeError if a partition returned no record, or if the event moved no partition."""
     found = []
     for partition in range(PARTITIONS):
         fresh, newest = list[Seen](), -1
@@ -201,7 +201,7 @@ def pauses_after(event: str, began: int, ended: int, seen: Iterable[Seen]) -> li
 
 
 def measure(clients: list[str], turns: int) -> dict[str, dict[str, Any]]:
-    """The pauses of every client; one that fails is left out, loudly."""
+    """Return the pauses of every client. A client that fails is reported on stderr and omitted."""
     found: dict[str, dict[str, Any]] = {}
     with KafkaCluster(jvm=JVM_FULL, properties=BROKER) as kafka:
         topic = kafka.create_topic("rebalance", PARTITIONS)
@@ -224,7 +224,7 @@ KINDS = (("joins", False), ("joins", True), ("leaves", False), ("leaves", True))
 
 
 def table(readings: dict[str, dict[str, Any]]) -> str:
-    """Median and longest pause (ms) of each client when a member joins and leaves."""
+    """Return a table of the median and longest pause (ms) of each client."""
     rows = []
     for client, found in readings.items():
         cells = []
@@ -237,23 +237,23 @@ def table(readings: dict[str, dict[str, Any]]) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one join and one leave: shows only that it runs")
+    parser.add_argument("--quick", action="store_true", help="make one join and one leave, only to show that it runs")
     parser.add_argument("--turns", type=int, help="how often a member joins and leaves (default 3, 1 when quick)")
-    parser.add_argument("--only", action="append", choices=CLIENTS, help="only this client (repeatable)")
-    parser.add_argument("--output", type=Path, help="write all figures there as JSON, too")
+    parser.add_argument("--only", action="append", choices=CLIENTS, help="measure only this client (repeatable)")
+    parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all clients and print the table."""
     options = arguments()
     turns = options.turns or (1 if options.quick else 3)
     results = report.new_results(machine(), turns)
     compile_sources()
     results["readings"] = measure(options.only or list(CLIENTS), turns)
-    report.tell(results, f"{TITLE.format(turns=turns)}:", table(results["readings"]), options.output)
+    report.publish_table(results, f"{TITLE.format(turns=turns)}:", table(results["readings"]), options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What many partitions cost: bytes per fetch request, and CPU time per poll (`python benchmarks/sessions.py`).
+"""Measures many partitions: bytes per Fetch request, and CPU time per poll (`python benchmarks/sessions.py`).
 
-A consumer reads a topic of 2,000 partitions on one real broker: first all of it, then with nothing to read, then with
-a few partitions that get a record now and then. Steady figures must not grow with the number of partitions.
+A consumer reads a topic of 2,000 partitions on a real broker: first the backlog, then with no new records, then with
+a few partitions that get records. The figures of the last two must not grow with the number of partitions.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.brokers.kafka import KafkaCluster
 
-sizes: list[int] = []
-"""Bytes of each Fetch request sent."""
+sizes: list[int] = []  # bytes of each Fetch request that was sent
 
 
 def count_bytes() -> None:
-    """Have every Fetch request measured as it is encoded."""
+    """Record the size of every Fetch request when it is encoded."""
     encode = connection.encode_request
 
     def measured(api: Any, *rest: Any) -> bytes:
@@ -40,7 +39,7 @@ def count_bytes() -> None:
 
 
 def phase(name: str, seconds: float, consumer: kconsumer.Consumer, produce: Callable[[], None] | None = None) -> None:
-    """Poll for a while and print what it cost this thread; `produce` runs before each poll and is not counted."""
+    """Poll for `seconds` and print the CPU time of this thread. `produce` runs before each poll and is not counted."""
     sizes.clear()
     polls: list[float] = []
     records = 0
@@ -61,7 +60,7 @@ def phase(name: str, seconds: float, consumer: kconsumer.Consumer, produce: Call
 
 
 def main() -> None:
-    """Start a broker, fill the topic, measure."""
+    """Start a broker, fill the topic, and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--partitions", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -78,10 +77,10 @@ def main() -> None:
         partitions = [kconsumer.TopicPartition(topic, number) for number in range(args.partitions)]
         with kconsumer.Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign(partitions)
-            left = 50 * args.partitions
+            remaining = 50 * args.partitions
             began, cpu = time.monotonic(), time.process_time()
-            while left > 0:
-                left -= len(consumer.poll(1.0))
+            while remaining > 0:
+                remaining -= len(consumer.poll(1.0))
             took, cpu = time.monotonic() - began, time.process_time() - cpu
             print(f"{'start and backlog':<28} {took:.2f} s, CPU {cpu:.2f} s; largest request {max(sizes)} bytes")
             phase("nothing to read", args.seconds, consumer)

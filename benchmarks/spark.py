@@ -1,9 +1,9 @@
-"""Compare Spark's own Kafka source and ours on the same topics, in one session, alternating.
+"""Compares Spark's own Kafka source and kconsumer's on the same topics, in one session.
 
     python benchmarks/spark.py [--records 5000000] [--rounds 3] [--quick] [--json FILE]
 
-Starts one Kafka and a Spark session of two cores; prints a table of rows per second and of the ratio. With `--json` all
-readings are kept. Both sources read the same topic right after one another; of several rounds the best counts.
+Starts one Kafka and a Spark session of two cores, and prints a table of rows per second and of the ratio. With `--json`
+all readings are written to a file. Both sources read the same topic alternately; the best of several rounds counts.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ Work = Callable[[Any], object]
 
 
 def write(frame: Any, form: str) -> None:
-    """All rows to a sink."""
+    """Write all rows to a sink."""
     frame.write.format(form).mode("overwrite").save(*([str(OUT / "parquet")] if form == "parquet" else []))
 
 
 def total(frame: Any) -> None:
-    """The length of all values."""
+    """Compute the length of all values."""
     frame.selectExpr("sum(length(value))").collect()
 
 
-# name -> (topic, goal as times Spark's own source, what is done with the rows)
+# name -> (topic, goal in multiples of Spark's own source, work with the rows)
 WORKS: dict[str, tuple[str, float, Work]] = {
     "count()": ("100B", 3.0, lambda frame: frame.count()),
     "sum(length(value))": ("100B", 3.0, total),
@@ -56,7 +56,7 @@ WORKS: dict[str, tuple[str, float, Work]] = {
 
 
 def session(socket: bool) -> Any:
-    """Spark on two cores with both sources."""
+    """Create a Spark session of two cores with both sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "assignors")])
     from pyspark.sql import SparkSession
@@ -80,25 +80,25 @@ def session(socket: bool) -> Any:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Return the time that a call takes."""
     before = time.perf_counter()
     run()
     return time.perf_counter() - before
 
 
 def frame(spark: Any, source: str, kafka: Kafka, topic: str, schema: str = "") -> Any:
-    """A batch over a topic."""
+    """Return a batch frame over a topic."""
     reader = spark.read.format(source).option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     return (reader.schema(schema) if schema else reader).option("subscribe", topic).load()
 
 
 def read_all(spark: Any, source: str, kafka: Kafka, topic: str, work: Work) -> None:
-    """Plan and do."""
+    """Plan and run one batch query."""
     work(frame(spark, source, kafka, topic))
 
 
 def batches(spark: Any, kafka: Kafka, topics: dict[str, tuple[str, int]], rounds: int, only: str) -> dict[str, Any]:
-    """Mrow/s of each work by source."""
+    """Measure Mrow/s of each work by source."""
     readings: dict[str, Any] = {}
     for name, (corpus, goal, work) in WORKS.items():
         if only not in name:
@@ -115,7 +115,7 @@ def batches(spark: Any, kafka: Kafka, topics: dict[str, tuple[str, int]], rounds
 
 
 def projection(spark: Any, kafka: Kafka, topic: str, records: int, rounds: int) -> dict[str, Any]:
-    """Mrow/s of reading everything, and the offset only, at 1 KB."""
+    """Measure Mrow/s of reading all columns, and the offset only, at 1 KB."""
     speeds: dict[str, list[float]] = {"all columns": [], "offset": []}
     for _ in range(rounds):
         for name, schema in (("all columns", ""), ("offset", "offset long")):
@@ -129,7 +129,7 @@ JSON = "id long, amount double, name string, tags array<string>, at timestamp"
 
 
 def json_topic(kafka: Kafka, records: int) -> str:
-    """A topic of documents of about 130 bytes, with a field that nobody asks for."""
+    """Fill a topic with documents of about 130 bytes, which have a field that the queries do not read."""
     chance, lines = random.Random(0), []
     for number in range(10_000):
         document = {
@@ -147,7 +147,7 @@ def json_topic(kafka: Kafka, records: int) -> str:
 
 
 def decoding(spark: Any, kafka: Kafka, records: int, rounds: int) -> dict[str, Any]:
-    """Mrow/s of three ways to columns from JSON: decoded by our source, or by Spark over ours and over its own."""
+    """Measure Mrow/s of three ways to decode JSON: in kconsumer's source, or in Spark over either source."""
     topic = json_topic(kafka, records)
     columns = ["value.id", "value.amount", "value.name", "value.tags", "value.at"]
 
@@ -175,7 +175,7 @@ def decoding(spark: Any, kafka: Kafka, records: int, rounds: int) -> dict[str, A
 
 
 def latency(spark: Any, kafka: Kafka, count: int) -> dict[str, Any]:
-    """Milliseconds from trigger to commit of micro-batches of ten records."""
+    """Measure milliseconds from trigger to commit of micro-batches of ten records."""
     found: dict[str, Any] = {"goal": 1.2}
     topic = kafka.create_topic("bench-latency", 2)
     kafka.produce(topic, [b"x" * 100] * 10 * count)
@@ -195,20 +195,22 @@ def latency(spark: Any, kafka: Kafka, count: int) -> dict[str, Any]:
 
 
 def show(name: str, goal: float, speeds: dict[str, list[float]]) -> None:
-    """A row of the table."""
+    """Print a row of the table."""
     first, second = (max(values) for values in speeds.values())
     print(f"| {name} | {first:.2f} | {second:.2f} | {second / first:.2f} | ≥ {goal} |", flush=True)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all works and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="200,000 records, one round: shows only that it runs")
-    parser.add_argument("--tcp", action="store_true", help="Spark's default socket to Python instead of a Unix one")
-    parser.add_argument("--only", default="", help="the works whose names contain this")
-    parser.add_argument("--json", type=Path, help="keep all readings here")
+    parser.add_argument("--quick", action="store_true", help="200,000 records and one round, only to show that it runs")
+    parser.add_argument(
+        "--tcp", action="store_true", help="use Spark's default TCP socket to Python in place of a Unix one"
+    )
+    parser.add_argument("--only", default="", help="run only works whose names contain this")
+    parser.add_argument("--json", type=Path, help="write all readings to this file")
     options = parser.parse_args()
     records, rounds = (200_000, 1) if options.quick else (options.records, options.rounds)
     readings: dict[str, Any] = {"machine": platform.platform(), "cpus": os.cpu_count(), "records": records}
@@ -220,7 +222,7 @@ def main() -> None:
                 corpus.name: (load(kafka, corpus), corpus.records)
                 for corpus in (Corpus("100B", records, 100), Corpus("1KB", records // 2, 1000))
             }
-            for source in SOURCES:  # classes load and code warms up
+            for source in SOURCES:  # loads classes and warms up the JVM
                 frame(spark, source, kafka, topics["1KB"][0]).count()
             print("| what | Spark's, Mrow/s | ours | ratio | goal |\n|---|---:|---:|---:|---:|")
             readings["batches"] = batches(spark, kafka, topics, rounds, options.only)

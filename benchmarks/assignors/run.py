@@ -1,10 +1,10 @@
-"""Our assignors and Java's on the same groups in one run: `python benchmarks/assignors/run.py [--quick] [--huge]`; with
-`--steps`, in place of that, what each step of the leader costs (`steps.py`).
+"""Compares the assignors of kconsumer and Java in one run: `python benchmarks/assignors/run.py [--quick] [--huge]`.
+With `--steps` it measures the steps of a leader instead (`steps.py`).
 
-Both are warm: of many runs in one process the best counts, and Java's and ours alternate, so that whatever slows the
-machine for a while slows both. "cold" is the only run of a JVM just started, which is what a leader of a small or new
-group has. Timed is what the leader's assignor does, from subscriptions to assignments, user data read included; Java's
-input and output objects exist before and after, as ours do. Exits with 1 if a limit is exceeded.
+Both are warm: the best of many runs in one process counts, and Java and kconsumer alternate, so that other work on the
+machine slows both. "cold" is the first run of a new JVM, as in the leader of a small or new group. The time is that of
+the assignor of the leader, from subscriptions to assignments, including the decoding of user data. Input and output
+objects are created outside the measured time for both. Exits with 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Group = dict[str, Subscription]
 
 @dataclass(frozen=True)
 class Shape:
-    """A group, and how often both are timed."""
+    """A group, and the number of rounds."""
 
     label: str
     topics: int
@@ -47,16 +47,16 @@ class Shape:
     rounds: int = 12
 
     def limit(self, event: str) -> float:
-        """How many times the time of a warm Java ours may take."""
+        """Return the limit for kconsumer, in multiples of the time of a warm Java."""
         return 1.5 if event == "first" else 2.0
 
     def view(self) -> ClusterView:
-        """Topics of equal size, two replicas each."""
+        """Return topics of equal size, with two replicas each."""
         racks = [f"rack-{number}" for number in range(self.racks)]
         return cluster({f"topic-{number:03}": self.partitions for number in range(self.topics)}, racks, replicas=2)
 
     def group(self, seed: int = 1, members: int | None = None) -> Group:
-        """Members with client-like ids; mixed ones subscribe to a random half of the topics on average."""
+        """Return members with realistic ids. In mixed groups they subscribe to half of the topics on average."""
         rng = random.Random(seed)
         topics = sorted(self.view().topics())
         made = {}
@@ -76,7 +76,7 @@ HUGE = Shape("500 x 2000, 2000 equal", 500, 2000, 2000, ("sticky",))
 
 
 def owning(assignor: Assignor, group: Group, given: Mapping[str, Assignment]) -> Group:
-    """The members after that assignment, as they join again."""
+    """Return the members as they join again after an assignment."""
     kind, result = type(assignor), {}
     for member, subscription in group.items():
         own = kind()
@@ -91,7 +91,7 @@ def owning(assignor: Assignor, group: Group, given: Mapping[str, Assignment]) ->
 
 
 def events(shape: Shape, assignor: Assignor) -> Iterator[tuple[str, Group]]:
-    """What a group goes through: its first assignment, ten members leaving, a tenth joining."""
+    """Yield the events of a group: the first assignment, ten members leaving, a tenth joining."""
     group = shape.group()
     yield "first", group
     settled = owning(assignor, group, assignor.assign(shape.view(), group))
@@ -105,12 +105,12 @@ def _ms(call: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
     result = call(*arguments)
     elapsed = time.perf_counter() - start
-    del result  # not earlier: Java's is not freed within its time either
+    del result  # after the measurement: Java's result is not freed within its time either
     return elapsed * 1000
 
 
 def compare(oracle: AssignorOracle, shape: Shape, rounds: int) -> bool:
-    """Print a line for each assignor and event; whether all were within the limit."""
+    """Print a line for each assignor and event. Returns whether all are within the limit."""
     view, good = shape.view(), True
     for name in shape.names:
         assignor = load(name)
@@ -129,7 +129,7 @@ def compare(oracle: AssignorOracle, shape: Shape, rounds: int) -> bool:
 
 
 def report(shape: Shape, event: str, name: str, times: tuple[float, float, float, float]) -> bool:
-    """Print one line; whether ours was within the limit."""
+    """Print one line. Returns whether kconsumer is within the limit."""
     cold, java, ours, check = times
     limit = shape.limit(event)
     verdict = "" if ours <= limit * java else "  OVER"
@@ -139,7 +139,7 @@ def report(shape: Shape, event: str, name: str, times: tuple[float, float, float
 
 
 def huge() -> None:
-    """A million partitions, which Kafka's own tests want assigned twice within 30 s; ours alone."""
+    """Assign a million partitions twice, for which Kafka's own tests allow 30 s, without Java."""
     view, group, assignor = HUGE.view(), HUGE.group(), load("sticky")
     start = time.perf_counter()
     given = assignor.assign(view, group)
@@ -151,14 +151,14 @@ def huge() -> None:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the comparison, or the steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of each: shows only that it runs")
-    parser.add_argument("--huge", action="store_true", help="a million partitions as well")
-    parser.add_argument("--steps", action="store_true", help="only the steps of a leader, without Java")
+    parser.add_argument("--quick", action="store_true", help="one round of each, only to show that it runs")
+    parser.add_argument("--huge", action="store_true", help="also assign a million partitions")
+    parser.add_argument("--steps", action="store_true", help="measure only the steps of a leader, without Java")
     options = parser.parse_args()
     if options.steps:
-        import steps  # not before kconsumer can be found
+        import steps  # needs the path that is set above
 
         steps.measure(1 if options.quick else 20)
         return 0

@@ -1,8 +1,8 @@
-"""What a rebalance costs its leader, step by step: `python benchmarks/assignors/run.py --steps`.
+"""Measures the steps of a rebalance in its leader: `python benchmarks/assignors/run.py --steps`.
 
-No broker and no Java: the bytes of a JoinGroup answer go in, those of a SyncGroup request come out, by the very code a
-consumer runs (`kconsumer/coordinator/classic_protocol/leader.py`), so user data and owned partitions are real. CPU
-time, the best of several rounds: other work on the machine does not count.
+Without broker and Java: it turns the bytes of a JoinGroup response into those of a SyncGroup request, with the code of
+a consumer (`kconsumer/coordinator/classic_protocol/leader.py`), so user data and owned partitions are real. It measures
+CPU time, the best of several rounds, so other work on the machine hardly counts.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from kconsumer.types import GroupMetadata
 TOPICS, PARTITIONS, MEMBERS, LEAVE, JOIN = 60, 50, 300, 10, 30
 BROKERS = 6
 JOIN_VERSION, SYNC_VERSION, METADATA_VERSION = 9, 5, 12
-STEPS = ("answer", "subscriptions", "view", "assign", "check", "encode", "request")
+STEPS = ("response", "subscriptions", "view", "assign", "check", "encode", "request")
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 @dataclass
 class Member:
-    """One member: its own assignor, and what it was given last."""
+    """One member: its own assignor, and its last assignment."""
 
     assignor: Assignor
     generation: int = -1
     given: Assignment = field(default_factory=lambda: Assignment(()))
 
     def subscription(self, topics: list[str]) -> bytes:
-        """What it joins with; eager members have given up everything before."""
+        """Return the subscription with which it joins. Eager members have revoked all partitions before."""
         keeps = RebalanceProtocol.COOPERATIVE in self.assignor.protocols
         owned = self.given.partitions if keeps else ()
         return encode_own_subscription(self.assignor, frozenset(topics), owned, self.generation, "")
 
     def receive(self, member_id: str, data: bytes, generation: int) -> None:
-        """The assignment as SyncGroup brings it."""
+        """Take over the assignment of a SyncGroup response."""
         self.given, self.generation = parse_assignment(data), generation
         self.assignor.on_assignment(self.given, GroupMetadata("bench", generation, member_id))
 
 
 def new_cluster() -> tuple[Cluster, list[str]]:
-    """Metadata as brokers tell it, and the topics' names."""
+    """Return a cluster from a Metadata response, and the names of its topics."""
     topics = [f"topic-{number:03}" for number in range(TOPICS)]
     cluster = Cluster()
     brokers = [MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092) for node in range(BROKERS)]
@@ -86,13 +86,13 @@ def new_cluster() -> tuple[Cluster, list[str]]:
 
 
 def new_ids(count: int, seed: int) -> list[str]:
-    """Member ids as coordinators give them."""
+    """Return member ids as coordinators create them."""
     rng = random.Random(seed)
     return [f"consumer-bench-{number:03}-{rng.randbytes(16).hex()}" for number in range(count)]
 
 
 class Group:
-    """The members of one assignor, and the rounds they go through."""
+    """A group with one assignor, and its rebalances."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class Group:
         self.generation = 0
 
     def events(self) -> Iterator[str]:
-        """Before each round: what happened to the group."""
+        """Yield the event before each rebalance."""
         yield "first"
         for member_id in random.Random(3).sample(sorted(self.members), LEAVE):
             del self.members[member_id]
@@ -109,8 +109,8 @@ class Group:
         self.members.update({member_id: Member(load(self.name)) for member_id in new_ids(JOIN, 2)})
         yield f"{JOIN} join"
 
-    def answer(self, topics: list[str]) -> bytes:
-        """JoinGroup's answer to the leader."""
+    def join_response(self, topics: list[str]) -> bytes:
+        """Return the bytes of the JoinGroup response to the leader."""
         self.generation += 1
         rows = [
             JoinGroupResponseMember(member_id=member_id, metadata=member.subscription(topics))
@@ -128,7 +128,7 @@ class Group:
         return encode(response_plan(JOIN_GROUP, JOIN_VERSION), message)
 
     def receive(self, given: dict[str, bytes]) -> None:
-        """Each member hears what it got."""
+        """Pass each member its assignment."""
         for member_id, data in given.items():
             self.members[member_id].receive(member_id, data, self.generation)
 
@@ -145,13 +145,13 @@ def _request(group: Group, given: dict[str, bytes]) -> SyncGroupRequest:
 
 
 class Stopwatch:
-    """The least CPU time (ms) of each step over all rounds."""
+    """Records the minimum CPU time (ms) of each step over all rounds."""
 
     def __init__(self) -> None:
         self.best: dict[str, float] = {}
 
     def __call__(self, step: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Do a step."""
+        """Run and time a step. Returns its result."""
         began = time.process_time_ns()
         result = call(*arguments)
         took = (time.process_time_ns() - began) / 1e6
@@ -160,8 +160,8 @@ class Stopwatch:
 
 
 def one_round(group: Group, data: bytes, cluster: Cluster, watch: Stopwatch) -> dict[str, bytes]:
-    """The leader's part, in the steps of `LeaderAssignment`; the assignments by member id."""
-    joined = watch("answer", decode, response_plan(JOIN_GROUP, JOIN_VERSION), data)
+    """Run the steps of `LeaderAssignment`. Returns the encoded assignments by member id."""
+    joined = watch("response", decode, response_plan(JOIN_GROUP, JOIN_VERSION), data)
     leader = watch("subscriptions", LeaderAssignment, group.leader, joined, "")
     subscriptions = leader.subscriptions
     view = watch("view", lambda: ClusterView(cluster.partition_infos(leader.topics)))
@@ -181,7 +181,7 @@ def measure(rounds: int) -> None:
     for name in NAMES:
         group = Group(name)
         for event in group.events():
-            data, watch = group.answer(topics), Stopwatch()
+            data, watch = group.join_response(topics), Stopwatch()
             for _ in range(rounds):
                 given = one_round(group, data, cluster, watch)
             group.receive(given)

@@ -1,4 +1,4 @@
-"""Which clients there are, what each is asked to read, and how one reading is taken: in a process of its own."""
+"""The clients of the comparison, what each one reads, and how a reading is taken: in a new process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TIMEOUT_S = 600
 
 Reading = dict[str, Any]
 
+# Environment variable: the file of trusted certificates. If it is set, readings are over TLS.
 CA = "KCONSUMER_BENCHMARK_CA"
-"""The variable that names the file of trusted certificates, when readings go over TLS."""
 
 TLS_LISTENER = "SSL"
 SPEAK_TLS = {"kconsumer_arrow.py", "kconsumer_poll.py", "confluent_consume.py"}
@@ -29,12 +29,12 @@ SPEAK_TLS = {"kconsumer_arrow.py", "kconsumer_poll.py", "confluent_consume.py"}
 
 @dataclass(frozen=True)
 class Client:
-    """A script of clients/, the words it is called with, and how much of a topic it reads."""
+    """A script of clients/, its arguments, and the share of a topic that it reads."""
 
     script: str
     words: tuple[str, ...] = ()
-    share: int = 1  # reads one record in so many, and in one round: what takes microseconds a record needs no more
-    topics: frozenset[str] | None = None  # None: all
+    share: int = 1  # above 1: reads only 1/share of the records, and only in the first round, because it is slow
+    topics: frozenset[str] | None = None  # None: all topics
 
 
 PLAIN = frozenset({"100B", "100B-lz4", "1KB"})
@@ -59,11 +59,11 @@ CLIENTS: dict[str, Client] = {
 
 LIMITS = ("bare socket", "one bare connection")
 ENGINES = (*LIMITS, *(name for name in CLIENTS if name.startswith("kconsumer")), "Java warm")
-"""Ours on both engines and by both protocols, between what is possible and the Java client."""
+"""kconsumer on both engines and with both protocols, the limits, and the Java client."""
 
 
 def reads(client: str, corpus: Corpus) -> bool:
-    """Whether a client takes part in this comparison."""
+    """Whether a client reads this topic."""
     if CA in os.environ and CLIENTS[client].script not in SPEAK_TLS:
         return False
     topics = CLIENTS[client].topics
@@ -71,7 +71,7 @@ def reads(client: str, corpus: Corpus) -> bool:
 
 
 def read_once(client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> Reading:
-    """Run one client over one topic and give what it measured."""
+    """Run one client over one topic. Returns its reading."""
     chosen = CLIENTS[client]
     records = corpus.records // chosen.share
     words = [*chosen.words, *corpus.words]
@@ -80,7 +80,7 @@ def read_once(client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> R
 
 
 def run(script: str, *arguments: str) -> Reading:
-    """What a script prints. RuntimeError if it fails or does not end."""
+    """Run a script. Returns the JSON that it prints. Raises RuntimeError if it fails or does not end."""
     folders = [ROOT, ROOT / "tests", ROOT / "assignors"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     try:

@@ -1,4 +1,4 @@
-"""A run's figures as a picture: a panel for each topic, a bar for each client, shorter is better."""
+"""Draws the figures of a run: a panel for each topic, a bar for each client; shorter is better."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "kconsumer"  # the same figures give the same file
+matplotlib.rcParams["svg.hashsalt"] = "kconsumer"  # makes the file reproducible
 
 from matplotlib import pyplot  # the backend is chosen above
 
 OURS, PEERS, LIMITS = "#2563eb", "#94a3b8", "#cbd5e1"
 INK, FAINT = "#0f172a", "#64748b"
 COLUMNS = 2
-CUT = 12.0  # bars longer than so many times the reference's are cut, so that the others can be compared
+MAX_RATIO = 12.0  # bars longer than this multiple of the reference are cut, so that the others can be compared
 REFERENCE = "kconsumer"
 
 
 def colour(client: str) -> str:
-    """Ours stand out; what is no client (a limit) steps back."""
+    """Return the colour of a bar: bright for kconsumer, faint for limits that are not clients."""
     if client.startswith("kconsumer"):
         return OURS
     return LIMITS if client in ("bare socket", "one bare connection", "Python loop alone") else PEERS
 
 
 def panel(axes: Any, topic: dict[str, Any]) -> None:
-    """One topic's clients, fastest on top."""
+    """Draw the clients of one topic, the fastest on top."""
     best = {
         client: min(reading["seconds"] * 1e9 / reading["records"] for reading in readings)
         for client, readings in topic["readings"].items()
     }
     ordered = sorted(best.items(), key=lambda item: item[1], reverse=True)
-    limit = min(CUT * best.get(REFERENCE, ordered[-1][1]), ordered[0][1])
+    limit = min(MAX_RATIO * best.get(REFERENCE, ordered[-1][1]), ordered[0][1])
     for row, (client, value) in enumerate(ordered):
         axes.barh(row, min(value, limit), color=colour(client), height=0.72)
         cut = value > limit
@@ -63,11 +63,11 @@ def panel(axes: Any, topic: dict[str, Any]) -> None:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Write the picture of a run; the file's ending says in which format."""
+    """Write the plot of a run. The suffix of the file selects the format."""
     topics = list(results["topics"].values())
     rows = -(-len(topics) // COLUMNS)
-    most = max(len(topic["readings"]) for topic in topics)
-    height = 0.9 + rows * (0.24 * most + 0.55)
+    max_clients = max(len(topic["readings"]) for topic in topics)
+    height = 0.9 + rows * (0.24 * max_clients + 0.55)
     figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(10, height), squeeze=False, layout="constrained")
     for axes, topic in zip(grid.flat, topics, strict=False):
         panel(axes, topic)
@@ -84,7 +84,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     )
     figure.supxlabel(
         f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, Kafka 4.4.0"
-        " beside the client; best reading; arrows: cut",
+        " on the same machine; best reading; arrows: cut",
         fontsize=8,
         color=FAINT,
         x=0.01,

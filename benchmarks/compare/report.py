@@ -1,6 +1,6 @@
-"""Results as tables: what is printed, and what stands in the README files between two marks.
+"""Formats results as tables, for printing and for the README files, where they stand between two marks.
 
-`python benchmarks/compare/report.py [RESULTS.json]` writes tables and plot of a run (the newest one) where they belong.
+`python benchmarks/compare/report.py [RESULTS.json]` writes tables and plot of a run (by default the newest) there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PLOT = RESULTS / "compare.svg"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 REFERENCE = "kconsumer"
-TOLERANCE = 0.05  # of the rate that a client of a steady load should see
+TOLERANCE = 0.05  # allowed deviation from the rate of a steady load
 SUMMARY = ("kconsumer arrow", "kconsumer", "Java warm", "Java", "confluent tuned", "aiokafka", "kafka-python")
 
 Reading = dict[str, Any]
@@ -32,41 +32,41 @@ SCENARIO_TITLES = {
 
 
 def ns(reading: Reading) -> float:
-    """Nanoseconds per record."""
+    """Return nanoseconds per record."""
     return float(reading["seconds"]) * 1e9 / int(reading["records"])
 
 
 def best(readings: list[Reading]) -> Reading:
-    """The fastest reading."""
+    """Return the fastest reading."""
     return min(readings, key=ns)
 
 
 def median(readings: list[Reading], key: str) -> float:
-    """The middle one."""
+    """Return the median of one value of the readings."""
     values = sorted(float(reading[key]) for reading in readings)
     return values[len(values) // 2]
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown; the first column is text, the last one, too."""
+    """Return a table in Markdown. The first and the last column are text."""
     rule = ["---", *["---:"] * (len(heads) - 2), "---"]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [heads, rule, *rows]) + "\n"
 
 
 def new_results(machine: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """What every run says of itself."""
+    """Return the fields that every run has."""
     return {"date": datetime.date.today().isoformat(), "machine": machine, "rounds": rounds}
 
 
-def tell(results: dict[str, Any], title: str, text: str, output: Path | None) -> None:
-    """Print where and how it was measured, and the table; all figures go to a JSON file if one is named."""
+def publish_table(results: dict[str, Any], title: str, text: str, output: Path | None) -> None:
+    """Print the conditions and the table, and write all figures to a JSON file if one is given."""
     print(f"{place_line(results)}; {title}\n\n{text}")
     if output:
         output.write_text(json.dumps(results) + "\n")
 
 
 def topic_table(topic: dict[str, Any]) -> str:
-    """The best of each client, fastest first, and how many times the reference's time it took."""
+    """Return a table of the best reading of each client, with its ratio to the reference; the fastest comes first."""
     readings: Readings = topic["readings"]
     unit = ns(best(readings[REFERENCE])) if REFERENCE in readings else None
     rows = []
@@ -88,7 +88,7 @@ def topic_table(topic: dict[str, Any]) -> str:
 
 
 def scenario_table(scenario: str, readings: Readings) -> str:
-    """The clients of a scenario, best first."""
+    """Return a table of the clients of a scenario, the best first."""
     heads, row, order = SCENARIO_COLUMNS[scenario]
     ordered = sorted(readings.items(), key=lambda item: order(item[1]))
     rows = [[client, *row(found), str(found[0]["version"])] for client, found in ordered]
@@ -106,12 +106,12 @@ def _four(found: list[Reading]) -> list[str]:
 
 
 def cpu_share(found: list[Reading]) -> float:
-    """CPU time per second, in percent of one processor."""
+    """Return CPU time per second, in percent of one core."""
     return min(100 * reading["cpu_seconds"] / reading["seconds"] for reading in found)
 
 
-def apart(reading: Reading) -> str:
-    """In what way a client's load was not the one asked for, a record a second of each partition; "" if it was."""
+def deviation(reading: Reading) -> str:
+    """Describe how the load of a client deviated from one record per second and partition. Returns "" if it did not."""
     share = reading["records"] / reading["seconds"] / reading.get("partitions", math.nan)
     if share < 1 - TOLERANCE:
         return "did not keep up"
@@ -119,15 +119,15 @@ def apart(reading: Reading) -> str:
 
 
 def steady_order(found: list[Reading]) -> tuple[bool, float]:
-    """Those under the load asked for come first: only their CPU time can be compared."""
-    return bool(apart(found[0])), cpu_share(found)
+    """Return a sort key. Clients under the requested load come first, because only their CPU times are comparable."""
+    return bool(deviation(found[0])), cpu_share(found)
 
 
 def _steady(found: list[Reading]) -> list[str]:
     top = found[0]
     per_record = top["cpu_seconds"] * 1e6 / max(top["records"], 1)
     rate = f"{top['records'] / top['seconds']:.0f}"
-    word = apart(top)
+    word = deviation(top)
     rate += f", {word}" if word else ""
     return [f"{cpu_share(found):.1f} %", f"{per_record:.0f}", rate, f"{top['peak_rss_mb']:.0f}"]
 
@@ -141,7 +141,7 @@ SCENARIO_COLUMNS: dict[str, Columns] = {
 
 
 def place_line(results: dict[str, Any]) -> str:
-    """Where and when."""
+    """Return date, machine and versions of a run."""
     machine = results["machine"]
     return (
         f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel'].split('-')[0]},"
@@ -150,12 +150,12 @@ def place_line(results: dict[str, Any]) -> str:
 
 
 def machine_line(results: dict[str, Any]) -> str:
-    """Where and when, and what counts."""
+    """Return date, machine and versions of a run, and the number of readings."""
     return f"{place_line(results)}; best of {results['rounds']} readings"
 
 
 def all_tables(results: dict[str, Any]) -> str:
-    """Everything of a run."""
+    """Return all tables of a run."""
     parts = [machine_line(results) + ".\n"]
     parts += [topic_table(topic) for topic in results["topics"].values()]
     parts += [scenario_table(name, found) for name, found in results.get("scenarios", {}).items() if found]
@@ -163,7 +163,7 @@ def all_tables(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """Nanoseconds per record of the main clients, a row a topic."""
+    """Return a table of nanoseconds per record of the main clients, with a row per topic."""
     heads = ["", *(client for client in SUMMARY)]
     lines = [heads, ["---", *["---:"] * len(SUMMARY)]]
     for name, topic in results["topics"].items():
@@ -174,7 +174,7 @@ def summary(results: dict[str, Any]) -> str:
 
 
 def put_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the marks of a file. ValueError if it has none."""
+    """Replace the text between the marks of a file. Raises ValueError if it has none."""
     before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -183,12 +183,12 @@ def put_between_marks(path: Path, text: str) -> None:
 
 
 def newest() -> Path:
-    """The file of the last full run."""
+    """Return the file of the latest full run."""
     return max(RESULTS.glob("20*.json"))
 
 
 def publish(results: dict[str, Any]) -> None:
-    """Tables and plot into the README files."""
+    """Write tables and plot into the README files."""
     from benchmarks.compare.plot import draw
 
     draw(results, PLOT)
@@ -200,7 +200,7 @@ def publish(results: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Publish the results of the file given, or of the newest one."""
+    """Publish the results of the given file, or of the newest one."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else newest()
     publish(json.loads(path.read_text()))
     print(f"published {path}")

@@ -1,8 +1,8 @@
-"""Compare consumers on the same topics of the same broker in one run.
+"""Compares consumers on the same topics of the same broker in one run.
 
-Every client is a process of its own, started anew for each reading; clients alternate, so that whatever slows the
-machine for a while slows all of them; of several rounds the best counts.  Prints a table per topic and scenario and,
-for full runs, writes benchmarks/results/<date>.json and puts tables and a plot into the README files.
+Every reading is a new process. Clients alternate, so that other work on the machine slows all of them, and the best of
+several rounds counts. Prints a table per topic and scenario. A full run also writes benchmarks/results/<date>.json, and
+puts tables and a plot into the README files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SETTLING_READINGS = 2
 def compare(
     kafka: KafkaCluster, topic: str, corpus: Corpus, clients: list[str], rounds: int
 ) -> dict[str, list[Reading]]:
-    """All readings of one topic by client; the first client of a round changes from round to round."""
+    """Return all readings of one topic by client. The order of the clients rotates from round to round."""
     clients = [client for client in clients if reads(client, corpus)]
     readings: dict[str, list[Reading]] = {}
     if clients:
@@ -57,8 +57,8 @@ def compare(
 
 
 def settle(kafka: KafkaCluster, topic: str, corpus: Corpus) -> None:
-    """Bring disk and broker to rest, or the first clients pay: writing back a fresh topic takes a core for seconds, and
-    the broker's first passes over a topic cost it two to four times what later ones do."""
+    """Wait until disk and broker are idle. Otherwise the first readings are slower: writing a new topic to disk takes a
+    core for seconds, and the broker's first passes over a topic cost two to four times as much as later ones."""
     os.sync()
     for _ in range(SETTLING_READINGS):
         take({}, REFERENCE, kafka, topic, corpus)
@@ -66,7 +66,7 @@ def settle(kafka: KafkaCluster, topic: str, corpus: Corpus) -> None:
 
 @contextmanager
 def broker(over_tls: bool) -> Iterator[KafkaCluster]:
-    """One broker, with a listener that encrypts if need be."""
+    """Run one broker, with a TLS listener on request."""
     if not over_tls:
         with KafkaCluster(jvm=JVM_FULL) as kafka:
             yield kafka
@@ -80,7 +80,7 @@ def broker(over_tls: bool) -> Iterator[KafkaCluster]:
 
 
 def take(readings: dict[str, list[Reading]], client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> None:
-    """One reading more; a client that fails is left out, loudly."""
+    """Take one more reading. A client that fails is reported on stderr and omitted."""
     try:
         found = read_once(client, kafka, topic, corpus)
     except RuntimeError as error:
@@ -91,7 +91,7 @@ def take(readings: dict[str, list[Reading]], client: str, kafka: KafkaCluster, t
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Describe the machine."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return {
@@ -104,27 +104,32 @@ def machine() -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: shows only that it runs")
-    parser.add_argument("--tls", action="store_true", help="over TLS, only the topics, and the clients that can here")
+    parser.add_argument("--quick", action="store_true", help="a small part of everything, only to show that it runs")
+    parser.add_argument("--tls", action="store_true", help="over TLS: topics only, and clients with TLS support here")
     parser.add_argument("--rounds", type=int, help="readings per client and topic (default 2, 1 when quick)")
     parser.add_argument("--only", action="append", choices=CLIENTS, help="compare only this client (repeatable)")
-    engines = "only ours, on both engines and by both protocols, the limits and the Java client"
+    engines = "only kconsumer on both engines and with both protocols, the limits, and the Java client"
     parser.add_argument("--engines", dest="only", action="store_const", const=list(ENGINES), help=engines)
     parser.add_argument(
-        "--corpus", action="append", choices=[c.name for c in CORPORA], help="only this topic (repeatable)"
+        "--corpus", action="append", choices=[c.name for c in CORPORA], help="read only this topic (repeatable)"
     )
     parser.add_argument(
-        "--scenario", action="append", choices=[*scenarios.SCENARIOS, "none"], help="only this scenario (repeatable)"
+        "--scenario",
+        action="append",
+        choices=[*scenarios.SCENARIOS, "none"],
+        help="run only this scenario (repeatable)",
     )
-    parser.add_argument("--output", type=Path, help="the JSON file (default benchmarks/results/<date>.json)")
-    parser.add_argument("--plot", type=Path, help="write the plot there, too (.svg or .png)")
+    parser.add_argument(
+        "--output", type=Path, help="JSON file for all readings (default benchmarks/results/<date>.json)"
+    )
+    parser.add_argument("--plot", type=Path, help="also write the plot to this file (.svg or .png)")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Start a broker, fill the topics, compare, print, and keep the figures."""
+    """Start a broker, fill the topics, compare the clients, print and store the figures."""
     options = arguments()
     whole = not (options.quick or options.only or options.corpus or options.scenario or options.tls)
     rounds = options.rounds or (1 if options.quick else 2)

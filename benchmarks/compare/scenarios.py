@@ -1,4 +1,4 @@
-"""What is not throughput: the first record of a new group, many quiet partitions, several consumers in one process."""
+"""Scenarios beyond throughput: the first record of a new group, many quiet partitions, several consumers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from support.brokers.kafka import Kafka
 OURS = ("kconsumer", "kconsumer-threaded", "kconsumer-consumer-protocol")
 PEERS = (*OURS, "confluent", "confluent-tuned", "aiokafka", "kafka-python")
 
-# Of the usual size (10 MB, sparse) the first entry in each costs the kernel milliseconds, and all partitions reach it
-# in the same second: 24 s after the start the broker did nothing else for half a minute.
+# An index file of the default size (10 MB, sparse) costs the kernel milliseconds when its first entry is written. All
+# partitions write it in the same second: 24 s after the start the broker did nothing else for half a minute.
 SMALL_INDEXES = {"segment.index.bytes": "16384"}
 
 TRICKLE = str(SCRIPTS / "Trickle.java")
 FAST = ("kconsumer", "kconsumer-threaded", "confluent-tuned", "aiokafka")
-ASSIGNED = tuple(name for name in PEERS if name != "kconsumer-consumer-protocol")  # a protocol is a group's
+ASSIGNED = tuple(name for name in PEERS if name != "kconsumer-consumer-protocol")  # the protocol needs a group
 
 Readings = dict[str, list[Reading]]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of each scenario."""
+    """The size of the scenarios."""
 
     rounds: int
     partitions: int
@@ -42,12 +42,12 @@ SCENARIOS = ("first", "four", "steady")
 
 
 def measure(scenario: str, kafka: Kafka, topic: str, size: Size) -> Readings:
-    """All readings of a scenario by client; `topic` is one that is filled. Clients that fail are left out, loudly."""
+    """Return all readings of a scenario by client. `topic` has records. Clients that fail are reported and omitted."""
     if scenario == "steady":
         return steady(kafka, size)
     readings: Readings = {}
     names = PEERS if scenario == "first" else FAST
-    if scenario == "first":  # the first group of a cluster waits for the topic of offsets to be made
+    if scenario == "first":  # the first group of a cluster waits until __consumer_offsets is created
         _take({}, scenario, names[-1], "scenario.py", scenario, names[-1], kafka.bootstrap_servers, topic, "warm-up")
     for turn in range(size.rounds if scenario == "first" else min(size.rounds, 2)):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -57,7 +57,7 @@ def measure(scenario: str, kafka: Kafka, topic: str, size: Size) -> Readings:
 
 
 def steady(kafka: Kafka, size: Size) -> Readings:
-    """Every partition gets one record a second while the clients take turns; each reading says what was to be read."""
+    """Measure each client while every partition gets one record per second. Readings contain the number of records."""
     topic = kafka.create_topic(f"bench-steady-{uuid.uuid4().hex[:6]}", size.partitions, config=SMALL_INDEXES)
     readings: Readings = {}
     with Trickle(kafka, topic, size.partitions) as trickle:
@@ -89,22 +89,22 @@ def _take(readings: Readings, scenario: str, name: str, script: str, *arguments:
 
 
 class Trickle:
-    """One record a second for every partition, evenly over the second, until the block ends (Trickle.java)."""
+    """Writes one record per second to every partition, evenly over the second, during a `with` block (Trickle.java)."""
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int) -> None:
         self._command = java_command(TRICKLE, kafka.bootstrap_servers, topic, str(partitions), heap="128m")
 
     def counts(self) -> tuple[int, int]:
-        """Records written and dropped since the last call; waits until each partition has one.
+        """Return the records written and dropped since the last call. Waits until each partition has a record.
 
-        RuntimeError if the producer ended.
+        Raises RuntimeError if the producer ended.
         """
         self._stdin.write("\n")
         self._stdin.flush()
-        answer = self._stdout.readline().split()
-        if len(answer) != 2:
+        line = self._stdout.readline().split()
+        if len(line) != 2:
             raise RuntimeError("the producer of the steady load ended")
-        return int(answer[0]), int(answer[1])
+        return int(line[0]), int(line[1])
 
     def __enter__(self) -> Trickle:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -114,5 +114,5 @@ class Trickle:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:  # closes its input, which ends it, and waits
+        with self._process:  # closes its input, which ends it, and waits for it
             pass

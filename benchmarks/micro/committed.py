@@ -1,8 +1,8 @@
-"""What read_committed costs: `python benchmarks/micro/committed.py [records]`, ns per record.
+"""Measures the cost of read_committed: `python benchmarks/micro/committed.py [records]`, ns per record.
 
-The same bytes are read at both levels; nothing in them was aborted, so both give the same records. Rounds of the two
-take turns, and the best of each counts. Records come in batches of 160 (a busy producer), of 10, and one by one, which
-is the worst case: the check is made once a batch.
+The same bytes are read at both isolation levels. Nothing in them was aborted, so both return the same records. Rounds
+of the two alternate, and the best of each counts. Records are in batches of 160 (a busy producer), of 10, and of one,
+which is the worst case, because the check is made once per batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLL, ROUNDS = 500, 25
 
 
 def measure(data: bytes, aborted: list[tuple[int, int]], *, read_committed: bool, loop: bool) -> tuple[float, int]:
-    """Seconds to read everything, and how many records that was."""
+    """Return the seconds to read everything, and the number of records."""
     fetch = PartitionFetch(TP, data, 0, read_committed=read_committed, aborted_transactions=aborted)
     count = 0
     started = time.perf_counter()
@@ -34,7 +34,7 @@ def measure(data: bytes, aborted: list[tuple[int, int]], *, read_committed: bool
 
 
 def compare(data: bytes, aborted: list[tuple[int, int]], *, loop: bool) -> tuple[float, float, int, int]:
-    """Least seconds at each level, and how many records each gives."""
+    """Return the minimum seconds at each level, and the number of records of each."""
     found = {False: [], True: []}  # type: dict[bool, list[tuple[float, int]]]
     for _ in range(ROUNDS):
         for level in (False, True):

@@ -1,4 +1,4 @@
-"""Bytes for the micro benchmarks: the same records in every run, as batches in every format and codec."""
+"""Creates bytes for the micro benchmarks: the same records in every run, as batches in every format and codec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADERS = (("trace", b"0123456789abcdef"), ("source", b"bench"))
 
 
 def records(count: int, size: int = 100, headers: Iterable[tuple[str, bytes]] = ()) -> Iterator[list[Rec]]:
-    """`BATCH` records at a time: an 8-byte key, a value of words."""
+    """Yield lists of `BATCH` records, each with an 8-byte key and a value of words."""
     rng = random.Random(1)
     words = [rng.randbytes(3).hex() for _ in range(2000)]
     own = tuple(headers)
@@ -25,7 +25,7 @@ def records(count: int, size: int = 100, headers: Iterable[tuple[str, bytes]] = 
 def batches(
     count: int, codec: str = "none", *, size: int = 100, headers: Iterable[tuple[str, bytes]] = (), magic: int = 2
 ) -> bytes:
-    """Batches of `BATCH` records, or message sets."""
+    """Return batches of `BATCH` records, or message sets."""
     out = []
     for recs in records(count, size, headers):
         base = recs[0].offset or 0
@@ -39,15 +39,15 @@ def batches(
 def transactions(
     count: int, *, batch: int = BATCH, aborted_share: float = 0.0, codec: str = "none"
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """Ten producers' transactions of ten batches between each other, and those that were aborted."""
+    """Return interleaved transactions of ten batches by ten producers, and the list of aborted ones."""
     rng = random.Random(2)
     out, aborted, offset = [], [], 0
     first: dict[int, int] = {}
     sizes: dict[int, int] = {}
-    left = [record for recs in records(count) for record in recs]
-    for start in range(0, len(left), batch):
+    remaining = [record for recs in records(count) for record in recs]
+    for start in range(0, len(remaining), batch):
         producer = rng.randrange(10)
-        recs = [record._replace(offset=offset + i) for i, record in enumerate(left[start : start + batch])]
+        recs = [record._replace(offset=offset + i) for i, record in enumerate(remaining[start : start + batch])]
         first.setdefault(producer, offset)
         sizes[producer] = sizes.get(producer, 0) + 1
         fields = {"producer_id": producer, "transactional": True, "base_offset": offset, "timestamp": START_MS}

@@ -1,11 +1,11 @@
-"""Where the time of decoding goes: `python benchmarks/micro/decode.py [records]`, ns per record.
+"""Measures the stages of decoding: `python benchmarks/micro/decode.py [records]`, ns per record.
 
-The first table has passes over the same bytes, each doing more than the one before; the second has what each stage adds
-and its share of a loop that reads every value. Bytes are taken 500 records at a time as a poll does, columns 20,000.
+The first table has passes over the same bytes, each doing more than the one before. The second one has the time that
+each stage adds, and its share of a loop that reads every value. Polls take 500 records at a time, columns 20,000.
 
     walk      batch headers, decompression, walking and checking every record
     scan      and checksums
-    loop      and record objects, of which nothing is read
+    loop      and record objects, whose fields are not read
     value     and the bytes of each value
     decoded   and a value deserializer, bytes.decode
     columns   scan, and Arrow columns of key, value, offset and timestamp
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 
 from corpora import HEADERS, batches, transactions
-from figures import Pass, arguments, least, write
+from figures import Pass, arguments, fastest, write
 
 from kconsumer._core.arrow_build import build
 from kconsumer._core.fetch import PartitionFetch
@@ -34,7 +34,7 @@ COLUMNS = {"columns": ("key", "value", "offset", "timestamp"), "v column": ("val
 
 
 def corpora(count: int) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes."""
+    """Yield names and bytes."""
     yield "100 B", batches(count)
     yield "1 KB", batches(count // 4, size=1000)
     yield "100 B, two headers", batches(count, headers=HEADERS)
@@ -44,7 +44,7 @@ def corpora(count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def scan(data: bytes, *, check_crcs: bool = True) -> int:
-    """No record objects."""
+    """Read without record objects."""
     fetch, count = PartitionFetch(TP, data, 0, check_crcs=check_crcs), 0
     while not fetch.exhausted:
         count += len(fetch.take(POLL))
@@ -52,7 +52,7 @@ def scan(data: bytes, *, check_crcs: bool = True) -> int:
 
 
 def loop(data: bytes) -> int:
-    """Record objects of which nothing is read."""
+    """Create record objects without reading their fields."""
     fetch, count = PartitionFetch(TP, data, 0), 0
     while not fetch.exhausted:
         run = fetch.take(POLL)
@@ -63,7 +63,7 @@ def loop(data: bytes) -> int:
 
 
 def value(data: bytes, *, decode: bool = False) -> int:
-    """Record objects whose values are read."""
+    """Create record objects and read their values."""
     fetch, count = PartitionFetch(TP, data, 0), 0
     while not fetch.exhausted:
         run = fetch.take(POLL)
@@ -76,7 +76,7 @@ def value(data: bytes, *, decode: bool = False) -> int:
 
 
 def columns(data: bytes, names: tuple[str, ...]) -> int:
-    """Columns instead of record objects."""
+    """Build columns in place of record objects."""
     fetch, count = PartitionFetch(TP, data, 0), 0
     while not fetch.exhausted:
         count += sum(map(len, build((fetch.take(COLUMNS_POLL),), names)))
@@ -84,7 +84,7 @@ def columns(data: bytes, names: tuple[str, ...]) -> int:
 
 
 def passes(data: bytes) -> dict[str, Pass]:
-    """What is measured, by name."""
+    """Return the passes by name."""
     found: dict[str, Pass] = {
         "walk": lambda: scan(data, check_crcs=False),
         "scan": lambda: scan(data),
@@ -98,7 +98,7 @@ def passes(data: bytes) -> dict[str, Pass]:
 
 
 def stages(row: dict[str, float], plain: dict[str, float]) -> dict[str, float]:
-    """What each stage adds; `plain` is the row of the same records without compression."""
+    """Return the time that each stage adds. `plain` is the row of the same records without compression."""
     return {
         "walk": min(row["walk"], plain["walk"]),
         "decompress": max(0.0, row["walk"] - plain["walk"]),
@@ -116,7 +116,7 @@ def main() -> None:
     print(f"{options.records} records; Python {sys.version.split()[0]}; ns per record\n")
     rows: dict[str, dict[str, float]] = {}
     for name, data in corpora(options.records):
-        rows[name] = least(passes(data), options.rounds)
+        rows[name] = fastest(passes(data), options.rounds)
         if len(rows) == 1:
             print(f"{'':22}" + "".join(f"{column:>10}" for column in rows[name]))
         print(f"{name:22}" + "".join(f"{ns:10.1f}" for ns in rows[name].values()), flush=True)

@@ -1,7 +1,7 @@
-"""What the micro benchmarks share: how they measure, their arguments, and the file of figures they write.
+"""The common part of the micro benchmarks: measuring, arguments, and the file of figures.
 
-Times are the CPU time of the thread, the least of many short rounds in which the things compared take turns: what else
-the machine does then counts little.
+Times are CPU time of the thread, the minimum of many short rounds in which the compared passes alternate. So other work
+on the machine hardly counts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-Pass = Callable[[], int]
-"""Does its work once and says how many records that was."""
+Pass = Callable[[], int]  # does its work once and returns the number of records
 
 
-def least(passes: Mapping[str, Pass], rounds: int) -> dict[str, float]:
-    """ns per record of each pass."""
+def fastest(passes: Mapping[str, Pass], rounds: int) -> dict[str, float]:
+    """Return ns per record of each pass."""
     found = dict.fromkeys(passes, float("inf"))
     for _ in range(rounds):
         for name, work in passes.items():
@@ -30,16 +29,18 @@ def least(passes: Mapping[str, Pass], rounds: int) -> dict[str, float]:
 
 
 def arguments(description: str | None, records: int, rounds: int) -> argparse.Namespace:
-    """`records`, `rounds` and `json`."""
+    """Parse the arguments `records`, `rounds` and `json`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="?", type=int, default=records, help="records in each corpus (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=rounds, help="of which the fastest counts (%(default)s)")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help="number of rounds, of which the fastest counts (%(default)s)"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser.parse_args()
 
 
 def write(path: Path | None, options: argparse.Namespace, figures: Mapping[str, Any]) -> None:
-    """Write figures in ns per record by corpus and what was measured, if a file is wanted."""
+    """Write figures in ns per record, by corpus and pass, if a file is given."""
     if path is None:
         return
     result = {

@@ -1,8 +1,8 @@
-"""Instructions per record under callgrind: `python benchmarks/micro/instructions.py [--check] [--write] [case …]`.
+"""Counts instructions per record by callgrind: `python benchmarks/micro/instructions.py [--check] [--write] [case …]`.
 
-Counts do not depend on what else the machine does, so a change of a few percent shows anywhere. Only passes over bytes
-that are there are counted, and not the first one. Python's own instructions are among them, so figures of one Python
-version and one compiler can be compared.
+Counts do not depend on other work on the machine, so a change of a few percent is visible anywhere. Only passes over
+existing bytes are counted, without the first one. The counts include Python's own instructions, so only figures of one
+Python version and one compiler can be compared.
 
 `--check` compares with `benchmarks/results/instructions.json` and fails if a case needs 3 % more; `--write` writes that
 file. Callgrind has no 512-bit registers: checksums are computed in the 128-bit way.
@@ -29,7 +29,7 @@ from kconsumer._core.crc import crc32c_kinds
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "instructions.json"
 RECORDS, PASSES, TOLERANCE = 3200, 4, 0.03
-MARK = "*pw*crc32c_kinds*"  # the C function behind `crc32c_kinds`, which nothing else calls: callgrind dumps before it
+MARK = "*pw*crc32c_kinds*"  # the C function of `crc32c_kinds`, which nothing else calls; callgrind dumps before it
 
 Case = tuple[Callable[[], bytes], Callable[[bytes], int]]
 
@@ -58,7 +58,7 @@ CASES: dict[str, Case] = {
 
 
 def run(cases: list[str]) -> None:
-    """The measured process: marks before and after what counts."""
+    """Run the cases in the measured process, with marks before and after the counted passes."""
     for case in cases:
         make, work = CASES[case]
         data = make()
@@ -70,7 +70,7 @@ def run(cases: list[str]) -> None:
 
 
 def count(cases: list[str]) -> dict[str, float]:
-    """Instructions per record of each case."""
+    """Return instructions per record of each case."""
     with tempfile.TemporaryDirectory() as folder:
         dumps = Path(folder, "dump")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={dumps}", f"--dump-before={MARK}"]
@@ -79,19 +79,19 @@ def count(cases: list[str]) -> dict[str, float]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode or not Path(f"{dumps}.{2 * len(cases)}").exists():
             raise SystemExit(f"callgrind did not see the marks:\n{done.stderr}")
-        # Every second dump is of the passes, those between are of what prepares them.
+        # Every second dump contains the passes, and those between contain their preparation.
         found = [total(Path(f"{dumps}.{2 * i + 2}")) for i in range(len(cases))]
     return {case: round(counted / PASSES / RECORDS, 1) for case, counted in zip(cases, found, strict=True)}
 
 
 def total(dump: Path) -> int:
-    """All instructions in a dump."""
+    """Return the number of all instructions in a dump."""
     (line,) = re.findall(r"^(?:summary|totals): (\d+)", dump.read_text(), re.MULTILINE)[:1]
     return int(line)
 
 
 def setting() -> dict[str, str]:
-    """What figures depend on."""
+    """Return the properties that figures depend on."""
     return {
         "python": platform.python_version(),
         "compiler": str(sysconfig.get_config_var("CC")),
@@ -100,11 +100,11 @@ def setting() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure, print, compare, write."""
+    """Measure the cases; print, compare and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", nargs="*", help=f"of {', '.join(CASES)}; all if none is given")
-    parser.add_argument("--check", action="store_true", help="fail if a case needs more than it did")
-    parser.add_argument("--write", action="store_true", help=f"keep the figures in {KEPT.name}")
+    parser.add_argument("case", nargs="*", help=f"one of {', '.join(CASES)}; default: all")
+    parser.add_argument("--check", action="store_true", help="fail if a case needs 3 %% more than the stored figure")
+    parser.add_argument("--write", action="store_true", help=f"store the figures in {KEPT.name}")
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = options.case or list(CASES)
@@ -113,7 +113,7 @@ def main() -> None:
         return
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"setting": {}, "cases": {}}
     if kept["setting"] and kept["setting"] != setting():
-        print(f"the kept figures are of another setting: {kept['setting']}", file=sys.stderr)
+        print(f"the stored figures are of another setting: {kept['setting']}", file=sys.stderr)
     worse, found = [], count(cases)
     for case, counted in found.items():
         before = kept["cases"].get(case)

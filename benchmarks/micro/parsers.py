@@ -1,8 +1,8 @@
-"""Our decoder and those of aiokafka and kafka-python on the same bytes: `python benchmarks/micro/parsers.py [records]`.
+"""Compares the decoders of kconsumer, aiokafka and kafka-python: `python benchmarks/micro/parsers.py [records]`.
 
-ns per record, from bytes in memory to what a loop sees, checksums on; the best of several rounds in one process.
-"scan" finds and checks every record, "loop" makes record objects, "value" also reads every value. The others know no
-stage before the object, which has its value. A dash: the parser is not installed, or cannot read that format or codec.
+ns per record, from bytes in memory to records in a loop, with checksums; the best of several rounds in one process.
+"scan" finds and checks every record, "loop" creates record objects, "value" also reads every value. The others have no
+stage before the object with its value. A dash: the parser is not installed, or cannot read that format or codec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reader = Callable[[bytes], int]
 
 
 def corpora(count: int) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes."""
+    """Yield names and bytes."""
     yield "100 B", batches(count)
     yield "1 KB", batches(count // 4, size=1000)
     yield "100 B, two headers", batches(count, headers=HEADERS)
@@ -35,7 +35,7 @@ def corpora(count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def peer(memory_records: Any) -> Reader:
-    """The loop over the batches that aiokafka and kafka-python have in common."""
+    """Return the loop over batches, which is the same for aiokafka and kafka-python."""
 
     def read(data: bytes) -> int:
         records, count = memory_records(data), 0
@@ -54,7 +54,7 @@ def peer(memory_records: Any) -> Reader:
 
 
 def readers() -> dict[str, Reader | None]:
-    """Ours by stage, then the others."""
+    """Return kconsumer's stages, then the other parsers."""
     found: dict[str, Reader | None] = {
         "scan": scan,
         "loop": loop,
@@ -74,7 +74,7 @@ def readers() -> dict[str, Reader | None]:
 
 
 def nanoseconds(read: Reader | None, data: bytes, rounds: int) -> float | None:
-    """Per record; None if it cannot read this."""
+    """Return ns per record, or None if the parser cannot read these bytes."""
     if read is None:
         return None
     best = float("inf")
@@ -82,7 +82,7 @@ def nanoseconds(read: Reader | None, data: bytes, rounds: int) -> float | None:
         started = time.thread_time_ns()
         try:
             count = read(data)
-        except Exception as error:  # whatever a parser does with what it does not know
+        except Exception as error:  # parsers raise various exceptions for unsupported formats
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return None
         best = min(best, (time.thread_time_ns() - started) / count)
@@ -90,7 +90,7 @@ def nanoseconds(read: Reader | None, data: bytes, rounds: int) -> float | None:
 
 
 def shown(ns: float | None) -> str:
-    """As text."""
+    """Format a figure."""
     if ns is None:
         return "-"
     return f"{ns:.0f}" if ns > 100 else f"{ns:.1f}"

@@ -1,4 +1,4 @@
-"""The limit of a delay: one socket that asks for one partition and waits, with nothing around it."""
+"""The limit of latency: one socket that fetches one partition, without a client around it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kconsumer._core.wire import FrameBuffer
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 
-VERSION = 12  # the last that names topics
+VERSION = 12  # the last version with names of topics
 PARTITION_BYTES = 1 << 20
-WAIT_MS = 500  # that brokers may wait for records: every client's default
+WAIT_MS = 500  # fetch.max.wait.ms, the default of every client
 
 
 class BarePeer:
-    """Partition 0 of a topic from its beginning on, as far as `delay.py` needs a client."""
+    """Reads partition 0 of a topic from its beginning, with the methods that `delay.py` needs."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)

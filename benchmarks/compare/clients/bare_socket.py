@@ -1,11 +1,11 @@
-"""The limit: sockets that fetch and only count, looking at nothing but batch headers.
+"""The limit of throughput: sockets that fetch and count records by batch headers only.
 
-Half of the partitions come over each of two connections, so the broker prepares and sends one response while this
-process receives the other: it answers the requests of one connection one after the other, so that two requests on a
-single one would not overlap.  Frames land in blocks that are used again.  No CRC, no decompression, no records.
+Each of two connections fetches half of the partitions, so the broker prepares and sends one response while this process
+receives the other. Two requests on one connection would not overlap, because the broker handles them in order.
+Frames are received into reused blocks. There is no CRC, no decompression and no record object.
 
-With the word `one` there is one connection, as a client has to each broker: the limit of who keeps to the protocol's
-order.
+With the word `one` there is one connection, as a client has to each broker: the limit of a client that keeps the order
+of the protocol.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kconsumer._core.wire import FrameBuffer
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 
-VERSION = 12  # the last that names topics; later ones need a Metadata request for the topic's id
+VERSION = 12  # the last version with names of topics; later ones need a Metadata request for the topic id
 FETCH_BYTES, PARTITION_BYTES = 50 << 20, 1 << 20
 BATCH_HEADER = struct.Struct(">qiibihi")  # base offset, length, leader epoch, magic, crc, attributes, last delta
 
 
 class BareFetcher:
-    """One connection and the next offset of each of its partitions."""
+    """One connection, and the next offset of each of its partitions."""
 
     def __init__(self, meter: Meter, partitions: Sequence[int]) -> None:
         host, port = meter.bootstrap.rsplit(":", 1)
@@ -39,7 +39,7 @@ class BareFetcher:
         self.frames = FrameBuffer()
 
     def request(self) -> None:
-        """Send a fetch of all partitions from where they are."""
+        """Send a Fetch request for all partitions at their next offsets."""
         asked = [
             FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
             for partition, offset in self.offsets.items()
@@ -53,7 +53,7 @@ class BareFetcher:
         self.socket.sendall(encode_request(FETCH, VERSION, 0, "bare", message))
 
     def receive(self) -> None:
-        """Take what has arrived; of a whole response count the records and ask for the next."""
+        """Receive bytes. For a complete response, count its records and send the next request."""
         received = self.socket.recv_into(self.frames.recv_view())
         if not received:
             raise ConnectionError("the broker closed the connection")
@@ -63,7 +63,7 @@ class BareFetcher:
             self.meter.add(records, size)
 
     def count(self, response: Any) -> tuple[int, int]:
-        """The records of a response and their batches' bytes."""
+        """Return the number of records in a response, and the bytes of their batches."""
         records = size = 0
         for partition in response.responses[0].partitions:
             if partition.error_code:
@@ -73,7 +73,7 @@ class BareFetcher:
         return records, size
 
     def count_batches(self, partition: int, data: Any) -> tuple[int, int]:
-        """Step over whole batches; by offsets, which in these topics count records."""
+        """Step over complete batches. Returns records and bytes. In these topics offsets count records."""
         view, at, start = memoryview(data), 0, self.offsets[partition]
         offset = start
         while at + 61 <= len(view):

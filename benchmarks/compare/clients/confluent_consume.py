@@ -1,4 +1,4 @@
-"""confluent-kafka with default options; consume() of many, which costs less per record than poll() of one."""
+"""confluent-kafka with default options and consume() of many messages, which is cheaper per record than poll()."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 def touch_value(messages: Iterable[Any]) -> tuple[int, int]:
-    """How many records, and the bytes of their values."""
+    """Return the number of records and the bytes of their values."""
     records = size = 0
     for message in messages:
         if message.error() is None:
@@ -22,7 +22,7 @@ def touch_value(messages: Iterable[Any]) -> tuple[int, int]:
 
 
 def touch_headers(messages: Iterable[Any]) -> tuple[int, int]:
-    """The same, looking at the headers of each."""
+    """Return the same, and touch the headers of each record."""
     records = size = headers = 0
     for message in messages:
         if message.error() is None:

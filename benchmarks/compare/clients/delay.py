@@ -1,8 +1,8 @@
-"""How long records are on their way to a Python client: from their producer's call to the return of the client's poll.
+"""Measures the latency of records with a Python client: from the call of their producer to the return of poll().
 
 delay.py CLIENT BROKER TOPIC GROUP RECORDS WARM_UP_SECONDS
 
-Prints as JSON the delay of each record in microseconds (see pulse.py), after a warm-up that is not counted.
+Prints the delay of each record in microseconds (see pulse.py) as JSON, after a warm-up that is not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Read = Callable[[float], list[Record]]
 
 
 def warm_up(read: Read, seconds: float) -> None:
-    """Read for a while from the first record on."""
+    """Read for `seconds` after the first record."""
     while not read(1.0):
         pass
     end = time.monotonic() + seconds
@@ -29,7 +29,7 @@ def warm_up(read: Read, seconds: float) -> None:
 
 
 def delays(read: Read, total: int) -> list[int]:
-    """The delays of so many records."""
+    """Return the delays of at least `total` records."""
     found: list[int] = []
     while len(found) < total:
         records = read(1.0)
@@ -39,7 +39,7 @@ def delays(read: Read, total: int) -> list[int]:
 
 
 def main() -> None:
-    """One reading."""
+    """Take one reading."""
     name, bootstrap, topic, group, total, seconds = sys.argv[1:]
     peer = BarePeer(bootstrap) if name == "bare" else PEERS[name](bootstrap)
     peer.subscribe(topic, group, at_end=True)

@@ -1,9 +1,9 @@
 """The Java client, measured in several ways.
 
-`performance` is Kafka's own ConsumerPerformance: an empty loop over poll's records.  Its fetch time leaves out
-joining the group, as the clocks of the others leave out connecting; it includes the JVM's warming up, which in a
-short run is most of it.  `warm` is PollLoop.java, which touches each value and times a second pass.  `steady` is
-Steady.java: what many partitions with few records cost.  `delay` is Delay.java: how long a record is on its way.
+`performance` is Kafka's own ConsumerPerformance: an empty loop over the records. Its fetch time excludes joining
+the group, as the clocks of the other clients exclude connecting. It includes the warm-up of the JVM, which is most of a
+short run. `warm` is PollLoop.java, which touches each value and measures a second pass. `steady` is Steady.java: many
+partitions with few records. `delay` is Delay.java: the latency of records.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 POLL_LOOP = str(Path(__file__).with_name("PollLoop.java"))
 STEADY = str(Path(__file__).with_name("Steady.java"))
 DELAY = str(Path(__file__).with_name("Delay.java"))
-STEADY_WARM_UP_S = "15"  # its compiler takes longer than Python's clients need to settle
+STEADY_WARM_UP_S = "15"  # its compiler needs longer than Python clients
 
 
 def run(command: list[str]) -> tuple[str, dict[str, Any]]:
-    """The tool's last two lines, and what it used."""
+    """Run a tool. Returns its output, and its CPU time, memory and version."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tool:
         assert tool.stdout is not None
         output = tool.stdout.read().strip()
@@ -44,7 +44,7 @@ def run(command: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def performance(bootstrap: str, topic: str, total: str) -> dict[str, Any]:
-    """ConsumerPerformance's figures; its bytes are of keys and values."""
+    """Run ConsumerPerformance. Returns its figures; its bytes are those of keys and values."""
     options = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", total]
     output, used = run(java_command(PERFORMANCE, *options))
     header, values = (re.split(r",\s*", line) for line in output.splitlines()[-2:])
@@ -58,25 +58,25 @@ def performance(bootstrap: str, topic: str, total: str) -> dict[str, Any]:
 
 
 def warm(*arguments: str) -> dict[str, Any]:
-    """PollLoop's figures."""
+    """Run PollLoop. Returns its figures."""
     output, used = run(java_command(POLL_LOOP, *arguments))
     return {**json.loads(output.splitlines()[-1]), **used}
 
 
 def steady(*arguments: str) -> dict[str, Any]:
-    """Steady's figures; its CPU time is of the measured stretch."""
+    """Run Steady. Returns its figures; its CPU time is that of the measured time."""
     output, used = run(java_command(STEADY, *arguments, STEADY_WARM_UP_S))
     return {**used, **json.loads(output.splitlines()[-1])}
 
 
 def delay(*arguments: str) -> dict[str, Any]:
-    """Delay's figures; its CPU time is of the measured stretch."""
+    """Run Delay. Returns its figures; its CPU time is that of the measured time."""
     output, used = run(java_command(DELAY, *arguments, heap="256m"))
     return {**used, **json.loads(output.splitlines()[-1])}
 
 
 def main(arguments: list[str], words: list[str]) -> dict[str, Any]:
-    """What the command line asks for."""
+    """Run the tool that the words select."""
     if "delay" in words:
         return delay(*arguments, *(word for word in words if word != "delay"))
     if "steady" in words:

@@ -1,4 +1,4 @@
-"""kconsumer as installed: poll_arrow, which makes columns and no record objects."""
+"""kconsumer with default options and poll_arrow(), which creates columns and no record objects."""
 
 from __future__ import annotations
 

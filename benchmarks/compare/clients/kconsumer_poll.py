@@ -1,4 +1,4 @@
-"""kconsumer as installed: iterate over poll's records and touch each value."""
+"""kconsumer with default options: iterates over the records of poll() and touches each value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kconsumer import ConsumerRecords
 
 
 def touch_value(polled: ConsumerRecords) -> tuple[int, int]:
-    """How many records, and the bytes of their values."""
+    """Return the number of records and the bytes of their values."""
     records = size = 0
     for record in polled:
         records += 1
@@ -19,7 +19,7 @@ def touch_value(polled: ConsumerRecords) -> tuple[int, int]:
 
 
 def touch_headers(polled: ConsumerRecords) -> tuple[int, int]:
-    """The same, looking at the headers of each."""
+    """Return the same, and touch the headers of each record."""
     records = size = headers = 0
     for record in polled:
         records += 1

@@ -1,10 +1,10 @@
-"""A Python client as a member that comes and goes as it is told, and when each record was returned to it.
+"""Runs a Python client as a member that joins and leaves on command, and records when each record was returned.
 
 member.py CLIENT OPTIONS BROKER TOPIC GROUP, with OPTIONS in JSON
 
 A line of standard input makes it join the group, the next one leave, and so on. It prints a line when the first record
-of a membership was returned; at the end of the input it leaves and prints as JSON what was returned: partition, offset
-and CLOCK_MONOTONIC in ns of each record.
+of a membership was returned. At the end of the input it leaves and prints all records as JSON: partition, offset and
+CLOCK_MONOTONIC in ns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from peers import PEERS, Peer
 
 
 class Orders:
-    """Whether to be a member, as standard input says; read on a thread of its own."""
+    """Reads from standard input, in its own thread, whether the client shall be a member."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -36,14 +36,14 @@ class Orders:
             self.changed.notify()
 
     def wait(self) -> bool:
-        """Wait until told to join; False at the end."""
+        """Wait for the command to join. Returns False at the end of the input."""
         with self.changed:
             self.changed.wait_for(lambda: self.member or self.ended)
             return not self.ended
 
 
 def read(peer: Peer, orders: Orders, seen: list[tuple[int, int, int]]) -> None:
-    """Read as long as it is a member."""
+    """Read until the command to leave."""
     silent = True
     while orders.member:
         records = peer.read(0.05)

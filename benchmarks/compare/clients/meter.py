@@ -1,12 +1,11 @@
-"""What every Python client here shares: its arguments, the clock, and the line it prints.
+"""The common part of the Python clients: arguments, clock, and the line of JSON.
 
-Arguments are broker, topic, how many records to read, partitions, and words: `committed` for read_committed, `headers`
-to touch them, too; `threaded` and `consumer` for kconsumer's second engine, without a group and as the only member of
-one by the consumer protocol.
+Arguments are broker, topic, number of records and of partitions, and words: `committed` for read_committed, `headers`
+to touch headers as well, `threaded` and `consumer` for kconsumer's threaded engine, without a group and as the only
+member of a group with the consumer protocol.
 
-The clock starts when the first records arrive and those records are not counted, so connecting and joining do not
-count for anyone.  The peak of resident memory is the process's own (VmHWM): what getrusage says of a child includes
-its parent's size at the fork.
+The clock starts when the first records arrive, and these are not counted, so connecting and joining do not count. The
+peak of resident memory is VmHWM of the process: getrusage would include the size of its parent at the fork.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Counts records and bytes of values until the whole topic was seen."""
+    """Counts records and bytes of values until the whole topic was read."""
 
     def __init__(self) -> None:
         self.bootstrap, self.topic, total, partitions = sys.argv[1:5]
@@ -35,7 +34,7 @@ class Meter:
         self._start = self._cpu = 0.0
 
     def kconsumer(self) -> Consumer:
-        """A consumer as installed, that reads the topic on the engine the words ask for."""
+        """Create a consumer that reads the topic, with the engine that the words select."""
         from kconsumer import Consumer, TopicPartition
 
         options = {"auto_offset_reset": "earliest", "isolation_level": self.isolation}
@@ -53,11 +52,11 @@ class Meter:
 
     @property
     def done(self) -> bool:
-        """Whether every record was seen."""
+        """Whether every record was read."""
         return self.skipped + self.records >= self.total
 
     def add(self, records: int, size: int) -> None:
-        """Count one poll's records and the bytes of their values."""
+        """Count the records of a poll and the bytes of their values."""
         if self._start:
             self.records += records
             self.bytes += size
@@ -66,7 +65,7 @@ class Meter:
             self._start, self._cpu = time.perf_counter(), time.process_time()
 
     def report(self, version: str) -> None:
-        """Print what was measured as one line of JSON."""
+        """Print the figures as one line of JSON."""
         result = {
             "seconds": time.perf_counter() - self._start,
             "cpu_seconds": time.process_time() - self._cpu,
@@ -79,7 +78,7 @@ class Meter:
 
 
 def peak_rss_mb() -> float:
-    """The most memory this process had resident, in MB."""
+    """Return the peak of resident memory of this process, in MB."""
     with open("/proc/self/status") as status:
         (line,) = [line for line in status if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024 / 1e6

@@ -1,7 +1,7 @@
-"""The Python clients behind one shape, for scenarios where their loops do not matter.
+"""The Python clients with a common interface, for scenarios in which their loops do not matter.
 
-Each is a class made with the broker's address, and options of its own kind, and then either assigned partitions or
-subscribed to a topic with a group. `poll(seconds)` gives how many records came, `read(seconds)` what they were.
+Each class takes the address of the broker and options of its own client. It is then either assigned partitions or
+subscribed to a topic with a group. `poll(seconds)` returns the number of records, `read(seconds)` the records.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ Record = tuple[int, int, bytes]
 
 
 class Peer(Protocol):
-    """What scenarios do with a client."""
+    """The methods that scenarios need."""
 
     version: str
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
-        """Import the client; connect to nothing yet."""
+        """Import the client without connecting."""
 
     def assign(self, topic: str, partitions: list[int], *, at_end: bool = False) -> None:
-        """Read these from the beginning, or only what comes from now on."""
+        """Read these partitions from the beginning, or from the end."""
 
     def subscribe(self, topic: str, group: str, *, at_end: bool = False) -> None:
         """Read a topic as a member of a group."""
 
     def poll(self, seconds: float) -> int:
-        """How many records came."""
+        """Return the number of records of one poll."""
 
     def read(self, seconds: float) -> list[Record]:
-        """The records, as soon as there is one."""
+        """Return the records of one poll, as soon as there is one."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the client."""
 
 
 def reset(at_end: bool) -> str:
-    """Where to begin, in everybody's words."""
+    """Return auto.offset.reset."""
     return "latest" if at_end else "earliest"
 
 
@@ -76,19 +76,19 @@ class Kconsumer:
 
 
 class KconsumerThreaded(Kconsumer):
-    """The same with its network on a thread of its own."""
+    """kconsumer with the threaded engine."""
 
     options = {"engine": "threaded"}
 
 
-class KconsumerEpochs(Kconsumer):
-    """The same as a member by the consumer protocol (KIP-848), which needs that thread."""
+class KconsumerConsumerProtocol(Kconsumer):
+    """kconsumer with the consumer protocol (KIP-848)."""
 
     options = {"group_protocol": "consumer"}
 
 
 class Confluent:
-    """confluent-kafka with default options, `consume(1000)`; `read` asks for one record, which waits for no second."""
+    """confluent-kafka with default options, `consume(1000)`. `read` takes one record, without waiting for more."""
 
     options: dict[str, Any] = {}
 
@@ -130,13 +130,13 @@ class Confluent:
 
 
 class ConfluentTuned(Confluent):
-    """The same, told to fetch ahead and not to pause."""
+    """confluent-kafka with more read-ahead and without pauses between fetches."""
 
     options = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
-class ConfluentEpochs(Confluent):
-    """With default options, by the consumer protocol."""
+class ConfluentConsumerProtocol(Confluent):
+    """confluent-kafka with default options and the consumer protocol."""
 
     options = {"group.protocol": "consumer"}
 
@@ -176,7 +176,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """aiokafka with default options, on an event loop of its own."""
+    """aiokafka with default options, in its own event loop."""
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
         import aiokafka
@@ -226,10 +226,10 @@ class Aiokafka:
 PEERS: dict[str, type[Peer]] = {
     "kconsumer": Kconsumer,
     "kconsumer-threaded": KconsumerThreaded,
-    "kconsumer-consumer-protocol": KconsumerEpochs,
+    "kconsumer-consumer-protocol": KconsumerConsumerProtocol,
     "confluent": Confluent,
     "confluent-tuned": ConfluentTuned,
-    "confluent-consumer-protocol": ConfluentEpochs,
+    "confluent-consumer-protocol": ConfluentConsumerProtocol,
     "aiokafka": Aiokafka,
     "kafka-python": KafkaPython,
 }

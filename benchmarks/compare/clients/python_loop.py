@@ -1,6 +1,6 @@
-"""The loop alone: objects that are there already, with values that are there already.
+"""The limit of a Python loop: a loop over existing objects with existing values.
 
-No consumer that hands records to a Python loop can take less than this.
+No consumer that returns records to a Python loop can take less time than this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ POLL = 500
 
 
 class Record:
-    """As cheap an object with an attribute as there is."""
+    """The cheapest object with an attribute."""
 
     __slots__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""One reading of a Python client in a scenario: `first`, `steady` or `four`; prints what it measured as JSON.
+"""Takes one reading of a Python client in a scenario, `first`, `steady` or `four`, and prints it as JSON.
 
 scenario.py first  CLIENT BROKER TOPIC GROUP
 scenario.py steady CLIENT BROKER TOPIC PARTITIONS SECONDS
@@ -20,7 +20,7 @@ CONSUMERS = 4
 
 
 def first(peer: Peer, topic: str, group: str, began: float, cpu: float) -> dict[str, float]:
-    """Since the import of the client to its first record, in a group that nobody was in before."""
+    """Measure from the import of the client to its first record, in a new group."""
     peer.subscribe(topic, group)
     while not (records := peer.poll(1.0)):
         pass
@@ -32,7 +32,7 @@ def first(peer: Peer, topic: str, group: str, began: float, cpu: float) -> dict[
 
 
 def steady(peer: Peer, topic: str, partitions: int, seconds: float) -> dict[str, float]:
-    """What a consumer costs that gets a record now and then from each of many partitions."""
+    """Measure a consumer of many partitions that get few records."""
     peer.assign(topic, list(range(partitions)), at_end=True)
     end = time.perf_counter() + WARM_UP_S
     while time.perf_counter() < end:
@@ -49,7 +49,7 @@ def steady(peer: Peer, topic: str, partitions: int, seconds: float) -> dict[str,
 
 
 class Count:
-    """What several threads have read together, and since when."""
+    """Counts what several threads read together, and measures the time."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -59,11 +59,11 @@ class Count:
 
     @property
     def done(self) -> bool:
-        """Whether all was seen."""
+        """Whether all records were read."""
         return self.records + self.skipped >= self.total
 
     def add(self, records: int) -> None:
-        """Count one poll; the first one only starts the clock."""
+        """Count the records of one poll. The first poll only starts the clock."""
         with self._lock:
             if not self.began and records:
                 self.skipped = records
@@ -75,7 +75,7 @@ class Count:
 
 
 def four(peers: list[Peer], topic: str, partitions: int, total: int) -> dict[str, float]:
-    """Four consumers in four threads of this process, each with its share of the partitions."""
+    """Measure four consumers in four threads of this process, each with a share of the partitions."""
     count = Count(total)
 
     def run(peer: Peer, share: list[int]) -> None:
