@@ -57,9 +57,12 @@ def test_group_commits_what_the_file_holds(kafka: Kafka, topic_name: str, tmp_pa
 
 
 def test_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Names that say no format, folders that are not there, and a missing pyarrow are told in one line."""
+    """Unknown file formats, missing folders and a missing pyarrow give an error of one line."""
     command = ["consume", "t", "-b", "127.0.0.1:1", "-o"]
-    for name, reason in (("x.csv", "neither .parquet nor .arrow"), ("nowhere/x.arrow", "no folder")):
+    for name, reason in (
+        ("x.csv", "does not end in .parquet"),
+        ("nowhere/x.arrow", "the folder 'nowhere' does not exist"),
+    ):
         assert 2 == main([*command, name])
         assert reason in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
