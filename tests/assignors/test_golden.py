@@ -21,7 +21,7 @@ def test_range_equals_java(number: int) -> None:
     """The same partitions for every member; Java's order of topics in a list is that of a hash map."""
     case = CASES[number]
     given = assign(load("range"), case.view, case.subscriptions)
-    assert case.answers["range"] == {member: sorted(assignment.partitions) for member, assignment in given.items()}
+    assert case.results["range"] == {member: sorted(assignment.partitions) for member, assignment in given.items()}
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -29,4 +29,4 @@ def test_roundrobin_equals_java(number: int) -> None:
     """The same partitions in the same order."""
     case = CASES[number]
     given = assign(load("roundrobin"), case.view, case.subscriptions)
-    assert case.answers["roundrobin"] == {member: list(assignment.partitions) for member, assignment in given.items()}
+    assert case.results["roundrobin"] == {member: list(assignment.partitions) for member, assignment in given.items()}

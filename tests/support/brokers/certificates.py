@@ -55,7 +55,7 @@ class Authority:
 
     def issue(
         self,
-        name: str = "somebody",
+        name: str = "someone",
         hosts: tuple[str, ...] = HOSTS,
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = DAY,

@@ -56,7 +56,7 @@ LOGGING = (
 
 
 def broker_properties(nodes: int) -> dict[str, str]:
-    """What every test broker is told: quick groups and failover, small internal topics, no surprises."""
+    """Properties of every test broker: quick groups and failover, small internal topics, no surprises."""
     replication, in_sync = str(min(3, nodes)), str(min(2, nodes))
     return {
         "process.roles": "broker,controller",
@@ -101,7 +101,7 @@ def random_uuid() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on at this moment."""
+    """Return ports that no process listens on at this moment."""
     found: list[int] = []
     while len(found) < count:
         port = random.choice(PORTS)
@@ -232,7 +232,7 @@ class KafkaNode:
             self.kill()
 
     def pause(self) -> None:
-        """Freeze the JVM: its sockets stay open and nothing answers."""
+        """Freeze the JVM: its sockets stay open and no request gets a response."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -268,7 +268,7 @@ class KafkaCluster(Kafka):
 
     `properties` override the brokers' options, with `{node}` for the broker's id; `jvm` are options of the JVM
     (JVM_LIGHT starts fast, JVM_FULL is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second
-    listener for clients: it is told the listener's port and says which port to advertise in its place. Nodes talk to
+    listener for clients: it gets the listener's port and returns which port to advertise in its place. Nodes talk to
     each other past it. `listeners` are further ones, by name, with their security protocols; what these need is in
     `properties` (`listener.name.<name in small letters>.…`), and `servers(name)` is where they are.
     """

@@ -27,13 +27,13 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
-    """The first truthy answer of `condition`; TimeoutError naming `what` after `timeout_s`."""
+    """Return the first truthy result of `condition`; TimeoutError naming `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    while not (answer := condition()):
+    while not (found := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not happen within {timeout_s} s")
         time.sleep(0.05)
-    return answer
+    return found
 
 
 def java_hash(text: str) -> int:
@@ -80,9 +80,9 @@ class Kafka:
             if error.args[0].code() != KafkaError._DESTROY_BROKER:
                 raise
             self._admin = None
-            answer = self.admin.create_topics([topic])[name].exception(ADMIN_TIMEOUT_S)
-            if answer is not None and answer.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise answer from error
+            failure = self.admin.create_topics([topic])[name].exception(ADMIN_TIMEOUT_S)
+            if failure is not None and failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise failure from error
         self.wait_for_partitions(name, count)
         return name
 
@@ -111,7 +111,7 @@ class Kafka:
             future.result(ADMIN_TIMEOUT_S)
 
     def metadata(self, topic: str | None = None) -> Any:
-        """confluent-kafka's ClusterMetadata, asked anew."""
+        """confluent-kafka's ClusterMetadata, requested again."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while True:
             try:
@@ -135,7 +135,7 @@ class Kafka:
     # Who is where
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The broker id that leads a partition now; -1 when nobody does."""
+        """The broker id that leads a partition now; -1 when no broker does."""
         return int(self._partitions_of(topic)[partition].leader)
 
     def coordinator_of(self, group: str) -> int:
@@ -148,7 +148,7 @@ class Kafka:
 
     def _look_up_coordinator(self, group: str) -> None:
         """Ask for it: the first lookup of any coordinator makes the broker create the topic of offsets."""
-        # An AdminClient may wait for ever for the answer to that first lookup (confluent-kafka 2.16).
+        # An AdminClient may wait for ever for the response to that first lookup (confluent-kafka 2.16).
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0})
         try:
             consumer.committed([TopicPartition("none", 0)], timeout=METADATA_TRY_S)
@@ -175,10 +175,10 @@ class Kafka:
         # AdminClient.list_consumer_group_offsets crashes while a coordinator loads (confluent-kafka 2.16).
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0})
         try:
-            answer = wait_until(lambda: self._ask_committed(consumer, asked), ADMIN_TIMEOUT_S, "OffsetFetch")
+            found = wait_until(lambda: self._ask_committed(consumer, asked), ADMIN_TIMEOUT_S, "OffsetFetch")
         finally:
             consumer.close()
-        return {tp.partition: tp.offset for tp in answer if tp.offset >= 0}
+        return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
 
     @staticmethod
     def _ask_committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition] | None:
@@ -195,7 +195,7 @@ class Kafka:
             raise
 
     def group_state(self, group: str) -> str:
-        """The state's name as the broker tells it, such as STABLE or EMPTY; UNKNOWN if nobody could tell."""
+        """The state's name as the broker names it, such as STABLE or EMPTY; UNKNOWN if no broker responded."""
         try:
             return str(self.admin.describe_consumer_groups([group])[group].result(ADMIN_TIMEOUT_S).state.name)
         except (KafkaException, TimeoutError):
@@ -205,8 +205,8 @@ class Kafka:
         """The offset after the last record of each partition."""
         partitions = self.metadata().topics[topic].partitions
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
-        answers = self.admin.list_offsets(asked)
-        return {tp.partition: future.result(ADMIN_TIMEOUT_S).offset for tp, future in answers.items()}
+        futures = self.admin.list_offsets(asked)
+        return {tp.partition: future.result(ADMIN_TIMEOUT_S).offset for tp, future in futures.items()}
 
     # Records
 
@@ -224,7 +224,7 @@ class Kafka:
     ) -> int:
         """Write records, wait for all acknowledgements, and give their number.
 
-        `headers` go on every record; `timestamps` are milliseconds per record; `config` is librdkafka's.
+        `headers` are added to every record; `timestamps` are milliseconds per record; `config` is librdkafka's.
         """
         errors: list[object] = []
         producer = self.producer({"compression.type": compression, **(config or {})})
@@ -287,5 +287,5 @@ class Kafka:
             producer.commit_transaction(ADMIN_TIMEOUT_S)
         else:
             producer.abort_transaction(ADMIN_TIMEOUT_S)
-        # The coordinator answers before partition leaders have their markers.
+        # The coordinator responds before partition leaders have their markers.
         wait_until(lambda: self.end_offsets(topic)[partition] >= marked, ADMIN_TIMEOUT_S, f"marker in {topic}")

@@ -1,4 +1,4 @@
-"""The keeper of one JVM: a tiny process that ends the JVM when nobody needs it any more.
+"""The keeper of one JVM: a tiny process that ends the JVM when no test run needs it any more.
 
 Usage: kafka_guard.py LIFELINE ROOT LOG COMMAND...
 
@@ -28,7 +28,7 @@ def die_with_parent() -> None:
 
 
 def owner_alive(lifeline: int) -> bool:
-    """Whether somebody holds the write end: a read would block, where it gives end of file with no writer."""
+    """Return whether a process holds the write end: a read would block, where it gives end of file with no writer."""
     try:
         return os.read(lifeline, 1) != b""
     except BlockingIOError:

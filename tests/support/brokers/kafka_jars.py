@@ -108,7 +108,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def download(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
-    """Let Maven copy the closure of `artifacts` beside `folder`, then rename it into place."""
+    """Let Maven copy the closure of `artifacts` next to `folder`, then rename it into place."""
     maven = program("mvn")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-part-") as part:
         pom = Path(part) / "pom.xml"

@@ -27,7 +27,7 @@ def sweep() -> None:
         try:
             lifeline = os.open(folder / "lifeline", os.O_RDONLY | os.O_NONBLOCK)
             with open(lifeline, "rb", buffering=0) as reader:
-                abandoned = reader.read(1) == b""  # None while somebody holds the write end
+                abandoned = reader.read(1) == b""  # None while a process holds the write end
             if abandoned and time.time() - folder.stat().st_mtime > STARTING_S:
                 shutil.rmtree(folder)
         except OSError:

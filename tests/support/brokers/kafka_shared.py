@@ -1,6 +1,6 @@
 """One broker of each version for a whole test run, however many pytest workers it has.
 
-The controlling process makes a run folder with a lifeline and tells the workers where it is.  The first
+The controlling process makes a run folder with a lifeline and hands its path to the workers.  The first
 worker that wants a broker starts it there under a lock; the others find it.  The broker belongs to the run,
 not to the worker that started it: it ends when the controlling process lets go of the lifeline, or dies.
 """
@@ -16,7 +16,7 @@ _started: list[KafkaCluster] = []  # this worker's guards, kept so that nothing 
 
 
 def shared_kafka(run_folder: Path, version: str) -> Kafka:
-    """The run's single-node broker of this version, started by whoever comes first."""
+    """The run's single-node broker of this version, started by the first worker that needs it."""
     note = run_folder / f"{version}.bootstrap"
     with locked(run_folder / f"{version}.lock"):
         if not note.exists():

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of brokers, to make bad weather on the way between a client and them.
+"""A TCP proxy in front of brokers, to disturb the connections between a client and them.
 
 Decides how bytes travel: at once, late, a few at a time, not at all, or not any more (a reset). When which of these
 happens is the caller's business. Every method may be called from any thread; the work is done on one thread of the
@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 HOST = "127.0.0.1"
 CHUNK = 65_536
-LOOK_AGAIN_S = 0.02  # how often a stalled link looks whether it goes on
+LOOK_AGAIN_S = 0.02  # how often a stalled link checks whether it may continue
 TRICKLE_PAUSE_S = 0.005
 
 _T = TypeVar("_T")
@@ -32,8 +32,8 @@ class Conditions:
     up_stalled: bool = False  # from the client to the broker
     down_stalled: bool = False
     delay_s: float = 0.0
-    trickle: int = 0  # so many bytes at a time; 0: as they come
-    cut_after: int = -1  # reset both sides when so many more bytes have come down; -1: never
+    trickle: int = 0  # this many bytes at a time; 0: as they come
+    cut_after: int = -1  # reset both sides when this many more bytes have come down; -1: never
 
 
 CALM = Conditions()
@@ -111,7 +111,7 @@ class Listener:
     def __init__(self, target: int) -> None:
         self.target = target
         self.conditions = CALM  # what new links begin with
-        self.refuses = False  # resets whoever connects
+        self.refuses = False  # resets every new connection
         self.links: dict[Link, asyncio.Task[None]] = {}
         self.accepted = 0
         self._socket = socket.create_server((HOST, 0), backlog=64)
@@ -187,7 +187,7 @@ class Proxy:
     def set_climate(
         self, conditions: Conditions, port: int | None = None, *, refuses: bool = False, but: Collection[Link] = ()
     ) -> None:
-        """Change a broker's connections, or everybody's, but for some: those that are open and those to come."""
+        """Change a broker's connections, or all connections, but for some: those that are open and those to come."""
 
         def change() -> None:
             for listener in self._chosen(port):

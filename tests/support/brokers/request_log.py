@@ -33,7 +33,7 @@ class Served(NamedTuple):
 
 
 def served(node: KafkaNode, client_id: str) -> list[Served]:
-    """The requests of a client that a broker has answered since its start, oldest first."""
+    """The requests of a client that a broker has responded to since its start, oldest first."""
     found = []
     for line in node.log_text().splitlines(keepends=True):
         _, mark, text = line.partition(MARK)
@@ -44,7 +44,7 @@ def served(node: KafkaNode, client_id: str) -> list[Served]:
 
 
 def counts(cluster: KafkaCluster, client_id: str, api: str) -> dict[int, int]:
-    """How many requests of this kind each running broker has answered."""
+    """How many requests of this kind each running broker has responded to."""
     return {
         node.node_id: sum(1 for entry in served(node, client_id) if entry.api == api)
         for node in cluster.nodes

@@ -36,7 +36,7 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def sasl_properties(listener: str, mechanisms: Iterable[str], users: dict[str, str]) -> dict[str, str]:
-    """What a broker is told of a listener: `users` are those of PLAIN; SCRAM's are made by `set_password`."""
+    """The properties of a listener: `users` are those of PLAIN; SCRAM's are made by `set_password`."""
     prefix = f"listener.name.{listener.lower()}."
     known = "".join(f' user_{name}="{password}"' for name, password in users.items())
     entries = {
@@ -90,7 +90,7 @@ def forbid(kafka: Kafka, user: str) -> None:
 
 
 def unsecured_token(user: str, lifetime_s: float = 60.0, **claims: Any) -> str:
-    """A JWT without a signature, which a broker believes unless it is told where keys are."""
+    """A JWT without a signature, which a broker believes unless it is configured with keys."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_s, **claims})
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)

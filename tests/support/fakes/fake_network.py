@@ -66,7 +66,7 @@ class FakeTransport:
     # what a test does
 
     def accept(self, script: Script | None = None) -> None:
-        """The peer answered; with a script, it is a broker from now on."""
+        """The peer accepted; with a script, it is a broker from now on."""
         self.connected = True
         if script is not None:
             self.conversation = Conversation(script)
@@ -115,10 +115,10 @@ class FakeTransport:
         self._check()
         taken = min(len(data), self.room)
         self.room -= taken
-        piece = bytes(data[:taken])
-        self.written += piece
+        chunk = bytes(data[:taken])
+        self.written += chunk
         if self.conversation is not None:
-            answer, keep = self.conversation.feed(piece)
+            answer, keep = self.conversation.feed(chunk)
             self.inbox += answer
             self.eof = self.eof or not keep
         return taken
@@ -180,7 +180,7 @@ class FakeSelector(selectors.BaseSelector):
 
 class FakeNetwork:
     """Names, attempts to connect and scheduled events. `servers` says what happens to attempts at an IP: a
-    Script answers, an errno fails the attempt, and without an entry it hangs."""
+    Script responds, an errno fails the attempt, and without an entry it hangs."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""The broker's side of fetch sessions, written from KIP-227: what a broker knows, and what it answers with."""
+"""The broker's side of fetch sessions, written from KIP-227: what a broker knows, and what it responds with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Key = tuple[str | bytes, int]  # topic name or id, and partition
 
 @dataclass
 class Session:
-    """What the broker remembers: partitions in the order in which it looks at them."""
+    """What the broker remembers: partitions in the order in which it reads them."""
 
     by_id: bool
     epoch: int = 1
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
-    told: dict[Key, int] = field(default_factory=dict)  # the high watermark last answered
+    reported: dict[Key, int] = field(default_factory=dict)  # the high watermark of the last response
 
 
 @dataclass
 class View:
-    """What a request means to the broker: an error, or the partitions to read, all of which are answered or only
-    those with news."""
+    """What a request means to the broker: an error, or the partitions to read, all of which are in the response or only
+    those that changed."""
 
     error: int = 0
     session_id: int = 0
@@ -61,7 +61,7 @@ class SessionCache:
             for partition in topic.partitions:
                 key = (topic.topic_id if by_id else topic.topic, partition)
                 session.partitions.pop(key, None)
-                session.told.pop(key, None)
+                session.reported.pop(key, None)
         return View(0, request.session_id, dict(session.partitions), session, incremental=True)
 
     def _full(self, request: FetchRequest, by_id: bool) -> View:

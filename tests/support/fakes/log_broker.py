@@ -64,10 +64,10 @@ class LogBroker(ScriptedBroker):
 
     def _fetch(self, request: Received) -> FetchResponse:
         asked = [partition for topic in request.message.topics for partition in topic.partitions]
-        answers = [self._read(partition) for partition in asked]
-        if not any(answer.records for answer in answers):
+        rows = [self._read(partition) for partition in asked]
+        if not any(row.records for row in rows):
             time.sleep(IDLE_S)
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=answers)])
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=rows)])
 
     def _read(self, asked: Any) -> FetchPartitionData:
         log = self.logs[asked.partition]

@@ -9,7 +9,7 @@ from support.fakes.fake_network import NetworkHarness
 
 
 class SaslHarness(NetworkHarness):
-    """A client that logs in as alice by PLAIN, and a broker that lets her in."""
+    """A client that logs in as alice by PLAIN, and a broker that accepts."""
 
     def __init__(self, lifetime_ms: int = 0, **options: Any) -> None:
         given = {
@@ -54,7 +54,7 @@ class SaslHarness(NetworkHarness):
         return self.failed()
 
     def take_bare_tokens(self, answer: bytes | None) -> list[bytes]:
-        """The broker takes what follows each handshake for a token and answers so; what it took."""
+        """The broker takes what follows each handshake for a token and responds with this; return what it took."""
         taken: list[bytes] = []
         ordinary = self.broker.answer
 

@@ -1,7 +1,7 @@
-"""A broker that answers what a test tells it to: as a function of bytes, and as a TCP server on a thread.
+"""A broker that responds as a test says: as a function of bytes, and as a TCP server on a thread.
 
 `Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves
-scripts on a loopback port. Answers go through the package's own tables and codec; a test that doubts those
+scripts on a loopback port. Responses go through the package's own tables and codec; a test that doubts those
 sends raw bytes.
 """
 
@@ -22,10 +22,10 @@ from kconsumer.schema.dsl import Api, request_plan, response_plan
 from kconsumer.schema.metadata import ApiVersion
 
 CLOSE = object()
-"""An answer: close the connection."""
+"""A response: close the connection."""
 
 SILENCE = object()
-"""An answer: none, ever."""
+"""A response: none, ever."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Received:
     message: Any
 
 
-Answer = Any  # a response message, raw bytes, CLOSE, SILENCE, or a callable of Received that gives one
+Response = Any  # a response message, raw bytes, CLOSE, SILENCE, or a callable of Received that gives one
 
 
 def read_request(frame: bytes) -> Received:
@@ -67,7 +67,7 @@ def response_bytes(api: Api, version: int, correlation_id: int, message: Any) ->
 
 
 def api_versions(**ranges: tuple[int, int]) -> Any:
-    """An ApiVersions answer: everything the package knows, changed by name: `api_versions(Fetch=(4, 12))`."""
+    """An ApiVersions response: everything the package knows, changed by name: `api_versions(Fetch=(4, 12))`."""
     rows = []
     for key, api in APIS.items():
         low, high = ranges.get(api.name, (api.min_version, api.max_version))
@@ -78,18 +78,18 @@ def api_versions(**ranges: tuple[int, int]) -> Any:
 
 @dataclass
 class Script:
-    """What to answer, by api: first what is queued, then what is always answered."""
+    """What to respond with, by api: first what is queued, then what is always sent."""
 
-    always: dict[str, Answer] = field(default_factory=lambda: {"ApiVersions": api_versions()})
-    queued: dict[str, deque[Answer]] = field(default_factory=lambda: defaultdict(deque))
+    always: dict[str, Response] = field(default_factory=lambda: {"ApiVersions": api_versions()})
+    queued: dict[str, deque[Response]] = field(default_factory=lambda: defaultdict(deque))
     requests: list[Received] = field(default_factory=list)
 
-    def on(self, api: Api, answer: Answer) -> None:
-        """Answer every request of this kind so."""
+    def on(self, api: Api, answer: Response) -> None:
+        """Respond to every request of this kind with this."""
         self.always[api.name] = answer
 
-    def next(self, api: Api, *answers: Answer) -> None:
-        """Answer the next requests of this kind so, one each."""
+    def next(self, api: Api, *answers: Response) -> None:
+        """Respond to the next requests of this kind with these, one each."""
         self.queued[api.name].extend(answers)
 
     def names(self) -> list[str]:
@@ -140,7 +140,7 @@ class Conversation:
 class ScriptedBroker(Script):
     """A `Script` on a loopback port, served by one thread. A context manager.
 
-    `chunk` sends answers in pieces of that many bytes; `raw` is all that this server ever says (something
+    `chunk` sends responses in chunks of that many bytes; `raw` is all that this server ever says (something
     that is no broker), after which it closes; `tls` is spoken if given.
     """
 
@@ -238,6 +238,6 @@ class ScriptedBroker(Script):
 
 
 def unused_port() -> int:
-    """A loopback port where nobody listens."""
+    """A loopback port where no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group without network or clock: tests give answers and look at heartbeats and callbacks."""
+"""A member of a KIP-848 group without network or clock: tests give responses and check heartbeats and callbacks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ConsumerGroupHarness:
         self.learn(EVERYTHING)
 
     def learn(self, topics: Mapping[str, int], ids: Mapping[str, bytes] | None = None) -> None:
-        """Metadata says that these topics have so many partitions, and these ids if not the usual ones."""
+        """Metadata says that these topics have this many partitions, and these ids if not the usual ones."""
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
             topics=[
@@ -110,15 +110,15 @@ class ConsumerGroupHarness:
             self.membership.callback_done(callback, self.now, raising)
 
     def reply(self, request: UnsentRequest, message: Any) -> None:
-        """The broker answers."""
+        """The broker responds."""
         request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", self.now))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
-        """The request fails without an answer."""
+        """The request fails without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
     def answer(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
-        """A good answer to a heartbeat: this epoch, and this assignment if any."""
+        """Respond to a heartbeat without an error: this epoch, and this assignment if any."""
         self.reply(request, answered(epoch, assigned))
 
     def refuse(self, request: UnsentRequest, code: int, text: str | None = None) -> None:
@@ -128,7 +128,7 @@ class ConsumerGroupHarness:
     # --- whole steps ---
 
     def until_stable(self, limit: int = 10) -> list[UnsentRequest]:
-        """Poll, run callbacks, answer commits and acknowledgements until stable; the heartbeats sent."""
+        """Poll, run callbacks, respond to commits and acknowledgements until stable; return the heartbeats sent."""
         sent = []
         for _ in range(limit):
             for request in self.poll():
@@ -154,7 +154,7 @@ class ConsumerGroupHarness:
 
 
 def answered(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
-    """A good answer."""
+    """Return a response to a heartbeat without an error."""
     assignment = None
     if assigned is not None:
         assignment = ConsumerGroupHeartbeatAssignment(

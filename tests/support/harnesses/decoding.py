@@ -1,4 +1,4 @@
-"""What the compiled decoder makes of bytes, in the form in which the reference decoder answers."""
+"""What the compiled decoder makes of bytes, in the form of the reference decoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compiled(
     aborted: list[tuple[int, int]] | None = None,
     log_bytes: bool = True,
 ) -> reference.Decoded:
-    """What a PartitionFetch gives out in pieces of `step`. `aborted`: None reads uncommitted."""
+    """What a PartitionFetch returns in runs of `step`. `aborted`: None reads uncommitted."""
     fetch = PartitionFetch(
         TP,
         data,

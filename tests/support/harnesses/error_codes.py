@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kconsumer.error_codes import CODES
 
-COORDINATOR_TROUBLE = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
+COORDINATOR_ERRORS = {"COORDINATOR_NOT_AVAILABLE": "coordinator", "NOT_COORDINATOR": "coordinator"}
 LOADING = {"COORDINATOR_LOAD_IN_PROGRESS": "retry"}
 
 CODE = {row.name: code for code, row in CODES.items()}

@@ -1,4 +1,4 @@
-"""A cluster for tests of fetching: real state and managers on one side, partition logs that answer on the
+"""A cluster for tests of fetching: real state and managers on one side, partition logs that respond on the
 other."""
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Log:
 class FetchHarness:
     """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
 
-    `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it tells all
-    that is asked for. `rng`: of the jitter of backoffs, which are exact without it.
+    `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it names
+    every partition. `rng`: of the jitter of backoffs, which are exact without it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class FetchHarness:
         return self.manager.poll(self.now).requests
 
     def answer(self, request: UnsentRequest, **changes: Any) -> None:
-        """Let the logs answer a fetch. `changes`: a partition's number as "p0" to a dict of response fields."""
+        """Respond to a fetch from the logs. `changes`: a partition's number as "p0" to a dict of response fields."""
         version = min(self.version, request.max_version)
         view = self.caches[(request.node or "").lstrip("*")].read(request.message, version)
         if view.error:
@@ -163,7 +163,7 @@ class FetchHarness:
                 asked, changes.get(f"p{asked.partition}", {}), left, first=left == request.message.max_bytes
             )
             left -= len(data.records or b"")
-            if view.incremental and not self._is_news(view, key, data):
+            if view.incremental and not self._is_changed(view, key, data):
                 continue
             out = topics.get(key[0])
             if out is None:
@@ -204,16 +204,16 @@ class FetchHarness:
         return data
 
     @staticmethod
-    def _is_news(view: View, key: Key, data: FetchPartitionData) -> bool:
+    def _is_changed(view: View, key: Key, data: FetchPartitionData) -> bool:
         """Whether an incremental response names the partition; one with records goes to the end of the session."""
         session = view.session
         assert session is not None
-        news = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
-        news |= session.told.get(key, -1) != data.high_watermark
-        session.told[key] = data.high_watermark
+        changed = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
+        changed |= session.reported.get(key, -1) != data.high_watermark
+        session.reported[key] = data.high_watermark
         if data.records:
             session.partitions[key] = session.partitions.pop(key)
-        return news
+        return changed
 
     def reply(self, request: UnsentRequest, message: Any = None, error: KafkaError | None = None) -> None:
         """End a request."""
@@ -221,7 +221,7 @@ class FetchHarness:
         request.handler(Reply(message, error, self.now, version, request.node or ""))
 
     def fetch(self) -> int:
-        """Send and answer whatever the manager wants once; how many requests."""
+        """Send and respond to the requests of one poll; return how many there were."""
         requests = self.poll()
         for request in requests:
             self.answer(request)

@@ -1,4 +1,4 @@
-"""A member of a group without network or clock: tests give answers and look at requests, callbacks and state."""
+"""A member of a group without network or clock: tests give responses and check requests, callbacks and state."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class GroupHarness:
         self.coordinator.coordinator = COORDINATOR
 
     def learn(self, topics: Mapping[str, int]) -> None:
-        """Metadata says that these topics have so many partitions."""
+        """Metadata says that these topics have this many partitions."""
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
             topics=[
@@ -130,25 +130,25 @@ class GroupHarness:
             self.membership.callback_done(callback, self.now)
 
     def answer(self, request: UnsentRequest, message: Any, version: int | None = None, took_ms: float = 0) -> None:
-        """The broker answers, `took_ms` from now."""
+        """The broker responds, `took_ms` from now."""
         spoken = min(request.api.max_version, request.max_version) if version is None else version
         sent_at, self.now = self.now, self.now + took_ms
         request.handler(Reply(message, None, self.now, spoken, request.node or "1", sent_at))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
-        """The request fails without an answer."""
+        """The request fails without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
     # --- whole steps ---
 
     def join(self, *, leader: bool = False, member_id: str = "me", generation: int = 1) -> UnsentRequest:
-        """Answer the JoinGroup; the SyncGroup that follows."""
+        """Respond to the JoinGroup; return the SyncGroup that follows."""
         join = self.until("JoinGroup")
         self.answer(join, self.joined(leader=leader, member_id=member_id, generation=generation))
         return self.until("SyncGroup")
 
     def until(self, api: str) -> UnsentRequest:
-        """Poll, running callbacks and answering commits, until a request of this api is sent."""
+        """Poll, running callbacks and responding to commits, until a request of this api is sent."""
         for _ in range(5):
             for request in self.poll():
                 if request.api.name == api:
@@ -159,7 +159,7 @@ class GroupHarness:
         raise AssertionError(f"no {api} was sent; {self.member!r}")
 
     def joined(self, *, leader: bool, member_id: str = "me", generation: int = 1) -> JoinGroupResponse:
-        """A JoinGroup answer; the leader sees itself as the only member."""
+        """Return a JoinGroup response; the leader sees itself as the only member."""
         name = next(iter(self.membership._assignors))
         topics = sorted(self.subscription.subscribed_topics())
         metadata = encode_subscription(ConsumerProtocolSubscription(topics=topics))
@@ -174,7 +174,7 @@ class GroupHarness:
         )
 
     def synced(self, *partitions: TopicPartition) -> SyncGroupResponse:
-        """A SyncGroup answer with this assignment."""
+        """Return a SyncGroup response with this assignment."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)

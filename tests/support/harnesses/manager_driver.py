@@ -1,4 +1,4 @@
-"""What tests of managers share: a configuration, metadata answers built from a few words, a steady
+"""What tests of managers share: a configuration, metadata responses built from a few words, a steady
 Backoff."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tp(name: str) -> TopicPartition:
 
 
 def partition(index: int, leader: int = 1, epoch: int = 0, *, error: int = 0, **fields: Any) -> Any:
-    """One partition of a metadata answer."""
+    """Return one partition of a metadata response."""
     values = {"replica_nodes": [1, 2], "isr_nodes": [1, 2]} | fields
     return MetadataResponsePartition(
         error_code=error, partition_index=index, leader_id=leader, leader_epoch=epoch, **values
@@ -67,14 +67,14 @@ def partition(index: int, leader: int = 1, epoch: int = 0, *, error: int = 0, **
 def topic(
     name: str | None, *partitions: Any, error: int = 0, topic_id: bytes = ZERO_UUID, internal: bool = False
 ) -> Any:
-    """One topic of a metadata answer."""
+    """Return one topic of a metadata response."""
     return MetadataResponseTopic(
         error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=list(partitions)
     )
 
 
 def metadata(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), error: int = 0, controller: int = 1) -> Any:
-    """A metadata answer."""
+    """Return a metadata response."""
     brokers = [MetadataResponseBroker(node_id=i, host=f"host{i}", port=9092) for i in nodes]
     return MetadataResponse(
         brokers=brokers, cluster_id="c", controller_id=controller, topics=list(topics), error_code=error
@@ -82,7 +82,7 @@ def metadata(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), error: int = 0, c
 
 
 def led_by(leaders: Mapping[str, int], epoch: int = 0) -> Any:
-    """A metadata answer with these partitions (`{"a-0": 1}`), all at one leader epoch."""
+    """Return a metadata response with these partitions (`{"a-0": 1}`), all at one leader epoch."""
     by_name: dict[str, list[Any]] = {}
     for name, leader in leaders.items():
         by_name.setdefault(tp(name).topic, []).append(partition(tp(name).partition, leader, epoch))
@@ -90,7 +90,7 @@ def led_by(leaders: Mapping[str, int], epoch: int = 0) -> Any:
 
 
 def answer(request: UnsentRequest, message: Any, now: float, version: int | None = None) -> None:
-    """Let a request be answered, at the newest version unless told otherwise."""
+    """Deliver a response to a request, at the newest version if none is given."""
     version = request.api.max_version if version is None else version
     request.handler(Reply(message, None, now, version, request.node or "-1"))
 

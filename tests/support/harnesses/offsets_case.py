@@ -1,4 +1,4 @@
-"""A `ResetManager` with its surroundings, and ListOffsets questions and answers in few words."""
+"""A `ResetManager` with its surroundings, and ListOffsets requests and responses in few words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class OffsetsCase:
-    """A manager over partitions that await a reset, with leaders known unless told otherwise."""
+    """A manager over partitions that await a reset, with known leaders if no others are given."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class OffsetsCase:
         return self.subscription.position(tp(name))
 
     def settle_metadata(self, now: float = 0.0) -> None:
-        """Have the metadata manager's own first update answered."""
+        """Respond to the metadata manager's own first update."""
         leaders = {}
         for partition in self.subscription.assigned():
             node = self.cluster.leader(partition).leader
@@ -80,7 +80,7 @@ def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:
 
 
 def offsets(found: Mapping[str, Any]) -> Any:
-    """An answer: partition -> offset, or (offset, timestamp, epoch), or {"error": code}."""
+    """Return a response: partition -> offset, or (offset, timestamp, epoch), or {"error": code}."""
     topics: dict[str, list[Any]] = {}
     for name, value in found.items():
         partition = tp(name)

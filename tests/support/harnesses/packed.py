@@ -1,4 +1,4 @@
-"""Builders of lz4 and zstd frames, piece by piece, so that each piece can be wrong."""
+"""Builders of lz4 and zstd frames, part by part, so that each part can be wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All managers of one consumer on virtual time, driven as a network thread does, against a cluster of one broker.
 
-Every request is answered after `LATENCY_MS`; a `Fault` takes the place of the answers of one API. What is counted are
+Every request gets its response after `LATENCY_MS`; a `Fault` replaces the responses of one API. What is counted are
 requests and rounds per simulated second: a manager that retries without a backoff is seen at once.
 """
 
@@ -51,8 +51,8 @@ COMMITTED = {0: 5, 1: -1}  # the first position of one comes from a commit, of t
 
 
 class Fault(NamedTuple):
-    """What is wrong with every answer of one API: an error code, in the messages at this depth (0: the response itself,
-    1: in its lists, …), or an error in place of the answer."""
+    """What is wrong with every response of one API: an error code, in the messages at this depth (0: the response
+    itself, 1: in its lists, …), or an error in place of the response."""
 
     api: str
     depth: int = 0
@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
 
 class Simulation:
-    """A consumer that polls without pause, and asks a question of each kind as soon as the last one was answered."""
+    """A consumer that polls without pause, and starts a lookup of each kind as soon as the last one has ended."""
 
     def __init__(self, fault: Fault | None = None, *, subscribe: bool = True, **options: Any) -> None:
         merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
@@ -71,7 +71,7 @@ class Simulation:
         self.clock = VirtualClock(1000.0)
         self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
-        self.depths: dict[str, set[int]] = {}  # at which error codes are found in the answers of each API
+        self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
         self.sent: list[tuple[float, str]] = []
         self.rounds: Counter[int] = Counter()  # by second
         self._pending: list[tuple[float, UnsentRequest, Any]] = []
@@ -164,22 +164,22 @@ class Simulation:
 
     def _send(self, request: UnsentRequest, now: float) -> None:
         self.sent.append((now, request.api.name))
-        answer = self._answer(request)
+        response = self._respond(request)
         took = LATENCY_MS
         if request.api.name == "Fetch" and (self.fault is None or self.fault.api != "Fetch"):
             took = float(self.config.fetch_max_wait_ms)
-        self._pending.append((now + took, request, answer))
+        self._pending.append((now + took, request, response))
 
     def _deliver(self) -> None:
         now = self.clock.now()
         due = [entry for entry in self._pending if entry[0] <= now]
         self._pending = [entry for entry in self._pending if entry[0] > now]
-        for at, request, answer in due:
-            message, error = (None, answer) if isinstance(answer, KafkaError) else (answer, None)
+        for at, request, response in due:
+            message, error = (None, response) if isinstance(response, KafkaError) else (response, None)
             version = min(request.api.max_version, request.max_version)
             request.handler(Reply(message, error, now, version, request.node or "1", at - LATENCY_MS))
 
-    def _answer(self, request: UnsentRequest) -> Any:
+    def _respond(self, request: UnsentRequest) -> Any:
         name, fault = request.api.name, self.fault
         message = ANSWERS[name](request.message)
         levels = list(coded(message))

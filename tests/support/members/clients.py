@@ -53,7 +53,7 @@ def settings(kafka: Kafka, topic: str, assignors: Assignors, **options: Any) -> 
 
 
 def confluent_settings(kafka: Kafka, topic: str, assignors: Assignors) -> dict[str, Any]:
-    """The same for librdkafka; its log tells who leads."""
+    """The same for librdkafka; its log says who leads."""
     classic = {"heartbeat.interval.ms": HEARTBEAT_MS, "session.timeout.ms": SESSION_MS}
     chosen = {"partition.assignment.strategy": ",".join(assignors or ()), **classic}
     return {
@@ -101,17 +101,17 @@ class JavaMember(MemberProcess):
     def _event(self, line: str) -> dict[str, Any] | None:
         if not line.startswith("{"):
             return None
-        told = json.loads(line)
-        at = told["timestamp"] / 1000 - self._wall_clock  # cut to milliseconds: it was then or up to 1 ms later
-        partitions = [(p["topic"], p["partition"]) for p in told.get("partitions", ())]
-        if told["name"] == "partitions_assigned":
+        event = json.loads(line)
+        at = event["timestamp"] / 1000 - self._wall_clock  # cut to milliseconds: it was then or up to 1 ms later
+        partitions = [(p["topic"], p["partition"]) for p in event.get("partitions", ())]
+        if event["name"] == "partitions_assigned":
             return {"event": "assigned", "at": at + 0.001, "partitions": partitions}
-        if told["name"] == "partitions_revoked":
+        if event["name"] == "partitions_revoked":
             return {"event": "revoked", "at": at, "partitions": partitions}
-        if told["name"] == "records_consumed" and told["count"]:
+        if event["name"] == "records_consumed" and event["count"]:
             # One event for all partitions of a poll; offsets have no gaps in these tests.
             with self._lock:
-                for tp, part in zip(partitions, told["partitions"], strict=True):
+                for tp, part in zip(partitions, event["partitions"], strict=True):
                     offsets = list(range(part["minOffset"], part["maxOffset"] + 1))
                     self.events.append({"event": "records", "at": at, "partition": tp, "offsets": offsets})
         return None

@@ -1,4 +1,4 @@
-"""Who owns what by the coordinator's word, looked at again and again while a group changes."""
+"""Records who owns what, as the coordinator describes it, while a group changes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def tool(main: str, bootstrap_servers: str, *arguments: str) -> list[str]:
 
 
 def ask(main: str, bootstrap_servers: str, *arguments: str) -> list[Row]:
-    """The tool's answer, one dictionary per line of its table."""
+    """Returns the tool's output, one dictionary per line of its table."""
     command = tool(main, bootstrap_servers, *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
     return rows(done.stdout)

@@ -1,7 +1,7 @@
 """One kconsumer member of a group as a process of its own: `python member.py '{"topics": [...], …}'`.
 
-Prints one JSON object per line: what callbacks and polls told, with the time on the machine-wide monotonic clock. Ends
-cleanly when its standard input closes or a signal comes. Options are `Consumer`'s; see `members.py` for the other end.
+Prints one JSON object per line: what callbacks and polls reported, with the time on the machine-wide monotonic clock.
+Ends cleanly when its standard input closes or a signal comes. Options are `Consumer`'s; `members.py` is the other end.
 """
 
 from __future__ import annotations

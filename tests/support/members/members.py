@@ -213,7 +213,7 @@ def _offsets_kept(members: Iterable[MemberProcess], lost_after: float) -> dict[P
 
 
 def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:
-    """No partition is owned by two members at any moment: it is given out after its last owner was told."""
+    """No partition is owned by two members at any moment: it is given out after its last owner was notified."""
     for partition, spans in ownership(members).items():
         spans.sort()
         for (_, end, first), (start, _, second) in pairwise(spans):

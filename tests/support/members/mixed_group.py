@@ -26,7 +26,7 @@ class MixedGroup:
         self.watch = GroupWatch(kafka, topic)
         self.everyone: list[MemberProcess] = []
         self.live: list[MemberProcess] = []
-        self.last_leave = 0.0  # when the latest member to leave was told to
+        self.last_leave = 0.0  # when the latest member to leave was asked to
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class MixedGroup:
         live = self.live
         wait_for(lambda: shared_out(live, everything(self.topic)), "the members to share", live, SETTLE_S)
         before = {member.name: member.consumed() for member in live}
-        wait_for(lambda: all(m.consumed() > before[m.name] for m in live), "everybody to read", live, SETTLE_S)
+        wait_for(lambda: all(m.consumed() > before[m.name] for m in live), "every member to read", live, SETTLE_S)
 
     def leader(self) -> MemberProcess:
         """The leader of the newest generation of a classic group."""

@@ -14,7 +14,7 @@ def remove_static_member(kafka: Kafka, group: str, instance: str) -> None:
     """Give a static member's place away: LeaveGroup by its instance id."""
     leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id=instance, reason="a test")])
     host, _, port = kafka.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as responses:
         connection.sendall(encode_request(LEAVE_GROUP, 5, 1, "admin", leave))
-        _, answer = decode_response(LEAVE_GROUP, 5, answers.read(int.from_bytes(answers.read(4), "big")))
-    assert [0] == [answer.error_code] == [member.error_code for member in answer.members]
+        _, response = decode_response(LEAVE_GROUP, 5, responses.read(int.from_bytes(responses.read(4), "big")))
+    assert [0] == [response.error_code] == [member.error_code for member in response.members]

@@ -95,7 +95,7 @@ class Worker:
         if raises:
             member.leave("body", lambda: fail_in_body(member), CLOSE_S)
         else:
-            # Without time a static member cannot tell the coordinator that its successor may come.
+            # Without time a static member cannot notify the coordinator that its successor may come.
             timeout = drawn.choices([CLOSE_S, 1.0, 0.0], [8, 2, 0 if self._own else 0.5])[0]
             timeout = CLOSE_S if self._run.calm.is_set() else timeout
             member.leave("close", lambda: member.consumer.close(timeout), timeout)
@@ -200,7 +200,7 @@ class GroupModel:
         ]
 
     def _observe(self, ended: threading.Event) -> None:
-        """Look at the commits with another client, again and again."""
+        """Read the commits with another client, again and again."""
         asked = [confluent_kafka.TopicPartition(*tp) for tp in (*self._partitions, *self._grown)]
         options = {"bootstrap.servers": self._kafka.bootstrap_servers, "group.id": self._group, "log_level": 0}
         observer = confluent_kafka.Consumer(options)
@@ -236,7 +236,7 @@ class GroupModel:
         crashes = [worker.crash for worker in self._workers if worker.crash]
         assert not crashes, "\n".join([f"{self.protocol}, seed {self.seed}: a worker crashed", *crashes])
         left = [thread.name for thread in threading.enumerate() if self._group in thread.name]
-        assert not left, f"{self.protocol}, seed {self.seed}: threads of closed consumers go on: {left}"
+        assert not left, f"{self.protocol}, seed {self.seed}: threads of closed consumers still run: {left}"
         found = [*check(events, written), *self._behind()]
         lines = [str(finding) for finding in found]
         for finding in found[:FINDINGS_SHOWN]:

@@ -1,7 +1,7 @@
 """The calls that members of a random model run draw from: one function each, with the weight of its turn.
 
 A batch may fail half way and be read again, by a seek or by a `with` body that raises. No call skips a record that
-nobody has processed, so that every record is processed in the end.
+no member has processed, so that every record is processed in the end.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def seek_back(member: Member, _topics: Sequence[str]) -> None:
 
 
 def seek_anywhere(member: Member, _topics: Sequence[str]) -> None:
-    """Seek back or forward, but not beyond what somebody has processed."""
+    """Seek back or forward, but not beyond what a member has processed."""
     for tp in some(member, member.assignment())[:2]:
         member.seek(tp, member.random.randint(0, member.processed.end(tp)))
 

@@ -118,7 +118,7 @@ def check_wakeups(events: Iterable[Event]) -> Iterator[Finding]:
 class Ownership:
     """A partition of one member, from on_assign to on_revoke or on_lost.
 
-    `announced`: on_assign has returned. Before that the consumer protocol owns nothing yet; the classic one goes on
+    `announced`: on_assign has returned. Before that the consumer protocol owns nothing yet; the classic one continues
     whatever a callback raises.
     """
 
@@ -322,7 +322,7 @@ class _Commits:
     def __init__(self, written: Sequence[int]) -> None:
         self._written = written
         self._finished = [False] * len(written)
-        self._processed = 0  # so many records from the first on were processed
+        self._processed = 0  # this many records from the first on were processed
         self._floors: list[tuple[float, int]] = [(-1.0, 0)]
         self._lowered: list[tuple[float, int]] = []  # by the present owner
         self._owner, self._owned_from = "", 0.0

@@ -18,7 +18,7 @@ from support.oracles.assignor_groups import Given, Members, imbalance, lists, ra
 KINDS = ("mixed", "conflicts", "racks", "everything")
 
 
-Answer = Callable[[dict[str, Subscription]], Given | None]
+Assign = Callable[[dict[str, Subscription]], Given | None]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Case:
         real, group = self.members.wanted(), self.members.group
         return all(p in real and p.topic in group[member].topics for member, mine in given.items() for p in mine)
 
-    def settle(self, answer: Answer) -> Outcome | None:
+    def settle(self, assign: Assign) -> Outcome | None:
         """Rebalance until nothing changes; for `sticky` that is once.
 
         Returns None if an assignment is not sound or if nothing is settled after eight rebalances.
@@ -81,7 +81,7 @@ class Case:
         start, owners = self.members, self.members.owners()
         members = Members(random.Random(0), start.view, start.group, dict(start.owned), start.generation)
         for rounds in range(1, 9):
-            given = answer(members.subscriptions(self.name))
+            given = assign(members.subscriptions(self.name))
             if given is None or not self.sound(given):
                 return None
             owners = {partition: owner for partition, owner in owners.items() if partition in given[owner]}

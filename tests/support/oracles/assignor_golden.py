@@ -1,4 +1,4 @@
-"""Cases with the answers of Kafka's own range and round-robin assignors, kept in tests/assignors/golden.json.
+"""Cases with the results of Kafka's own range and round-robin assignors, kept in tests/assignors/golden.json.
 
 With the file, equality with Java is checked where there is no Java. `python tests/support/oracles/assignor_golden.py`
 (with tests/ and the repository on PYTHONPATH) writes the file again; tests/integration compares it with Java.
@@ -24,11 +24,11 @@ Lists = dict[str, list[TopicPartition]]
 
 @dataclass
 class Case:
-    """One question and the answers to it, by assignor."""
+    """One case and its results, by assignor."""
 
     view: ClusterView
     subscriptions: dict[str, Subscription]
-    answers: dict[str, Lists]
+    results: dict[str, Lists]
 
 
 def cases() -> Iterator[Case]:
@@ -39,8 +39,8 @@ def cases() -> Iterator[Case]:
             member: Subscription(tuple(topics), rack_id=rack, group_instance_id=instance)
             for member, (topics, rack, instance) in entry["members"].items()
         }
-        answers = {name: {m: _parsed(text) for m, text in entry[name].items()} for name in ("range", "roundrobin")}
-        yield Case(view, members, answers)
+        results = {name: {m: _parsed(text) for m, text in entry[name].items()} for name in ("range", "roundrobin")}
+        yield Case(view, members, results)
 
 
 def questions() -> Iterator[tuple[ClusterView, dict[str, Subscription]]]:
@@ -50,7 +50,7 @@ def questions() -> Iterator[tuple[ClusterView, dict[str, Subscription]]]:
         yield random_group(rng, racks=seed % 2 * 3, equal=seed % 3 == 0, static=True, members=6, topics=5)
 
 
-def entry(view: ClusterView, subscriptions: Mapping[str, Subscription], answers: Mapping[str, Lists]) -> object:
+def entry(view: ClusterView, subscriptions: Mapping[str, Subscription], results: Mapping[str, Lists]) -> object:
     """A case as it is written."""
     racks = {
         topic: [" ".join(node.rack for node in info.replicas if node.rack) for info in view.partitions(topic)]
@@ -59,7 +59,7 @@ def entry(view: ClusterView, subscriptions: Mapping[str, Subscription], answers:
     members = {member: [list(s.topics), s.rack_id, s.group_instance_id] for member, s in subscriptions.items()}
     written = {
         name: {member: _text(sorted(mine) if name == "range" else mine) for member, mine in sorted(given.items())}
-        for name, given in answers.items()
+        for name, given in results.items()
     }
     return {"racks": racks, "members": members, **written}
 
@@ -87,8 +87,8 @@ def main() -> None:
     with AssignorOracle() as oracle:
         entries = []
         for view, subscriptions in questions():
-            answers = {name: oracle.assign(name, view, subscriptions).given for name in ("range", "roundrobin")}
-            entries.append(entry(view, subscriptions, answers))
+            results = {name: oracle.assign(name, view, subscriptions).given for name in ("range", "roundrobin")}
+            entries.append(entry(view, subscriptions, results))
     FILE.write_text("[\n" + ",\n".join(json.dumps(one) for one in entries) + "\n]\n")
 
 

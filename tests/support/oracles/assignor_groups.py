@@ -165,7 +165,7 @@ class Members:
         return sum(partition not in given[owner] for partition, owner in self.owners().items())
 
     def racks_matter(self) -> bool:
-        """Whether racks make a difference by KIP-881; if not, assignors do not look at them."""
+        """Whether racks make a difference by KIP-881; if not, assignors do not read them."""
         topics = {topic for subscription in self.group.values() for topic in subscription.topics}
         infos = (info for topic in topics for info in self.view.partitions(topic))
         held = {frozenset(node.rack for node in info.replicas if node.rack) for info in infos}

@@ -1,7 +1,7 @@
-"""Kafka's own assignors, to compare ours with: a JVM that answers one case after another.
+"""Kafka's own assignors, to compare ours with: a JVM that computes one case after another.
 
 Compiles tests/support/java/AssignorOracle.java against the kafka-clients jar on first use and keeps the class
-beside the jars' cache. Decides nothing about what counts as equal; the tests do.
+next to the jars' cache. Decides nothing about what counts as equal; the tests do.
 """
 
 from __future__ import annotations

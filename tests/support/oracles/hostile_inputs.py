@@ -112,7 +112,7 @@ def good_transactions() -> list[list[bytes]]:
 
 
 def recorded_responses() -> list[tuple[Api, int, bytes]]:
-    """What real brokers answered."""
+    """Responses of real brokers."""
     by_name = {api.name: api for api in APIS.values()}
     rows = [line.split() for file in sorted(VECTORS.glob("*.txt")) for line in file.read_text().splitlines()]
     return [(by_name[name], int(version), bytes.fromhex(frame)) for name, version, frame in rows]

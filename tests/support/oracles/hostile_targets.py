@@ -87,7 +87,7 @@ def aborted(rng: Random) -> list[tuple[int, int]]:
 
 
 def taken(fetch: PartitionFetch, rng: Random, *, back: bool = True) -> Iterator[RecordRun]:
-    """Take in pieces of any size until there is nothing left; the position never goes `back` unless it may."""
+    """Take in runs of any size until there is nothing left; the position never goes `back` unless it may."""
     step, bounded = inputs.pick(rng, STEPS), rng.random() < 0.2
     for _ in range(MOST_TAKES):
         if fetch.exhausted:
@@ -129,7 +129,7 @@ def ending(fetch: PartitionFetch, count: int, error: Exception | None = None) ->
 
 
 def read_records(data: bytes | Slice, rng: Random) -> str:
-    """Look at every attribute of every record."""
+    """Read every attribute of every record."""
     log_bytes = rng.random() < 0.5
     fetch, count = new_fetch(data, rng, log_bytes=log_bytes), 0
     try:
@@ -154,17 +154,17 @@ def read_in_two_ways(data: bytes, rng: Random) -> str:
     lost."""
     seed = rng.getrandbits(32)
     at_once: Straight = []
-    in_pieces: Straight = []
+    in_runs: Straight = []
     fetches = [new_fetch(data, Random(seed), log_bytes=False) for _ in range(2)]
     ends: list[str] = []
-    for fetch, out, step in ((fetches[0], at_once, ALL), (fetches[1], in_pieces, 2)):
+    for fetch, out, step in ((fetches[0], at_once, ALL), (fetches[1], in_runs, 2)):
         try:
             while not fetch.exhausted:
                 out += [(record.offset, record.value) for record in fetch.take(step)]
             ends.append(ending(fetch, len(out)))
         except RECORD_ERRORS as error:
             ends.append(f"{ending(fetch, len(out), error)} at {error.offset}")
-    assert at_once == in_pieces
+    assert at_once == in_runs
     assert ends[0] == ends[1]
     offsets = [offset for offset, _ in at_once]
     if all(a < b for a, b in itertools.pairwise(offsets)):
@@ -231,7 +231,7 @@ def read_columns(data: bytes, rng: Random) -> str:
 
 
 def read_changing(data: bytes, rng: Random) -> str:
-    """Somebody writes into the buffer after the records were checked: other records, or the one error."""
+    """Another thread writes into the buffer after the records were checked: other records, or the one error."""
     buffer = bytearray(data)
     fetch, runs = new_fetch(buffer, rng), []
     with contextlib.suppress(*RECORD_ERRORS):
@@ -299,7 +299,7 @@ def read_as_the_reference_does(data: bytes, rng: Random) -> str:
 
 
 def read_bomb(data: bytes, rng: Random) -> str:
-    """No codec gives out more than it may, and a fetch tells what it decompressed."""
+    """No codec gives out more than it may, and a fetch reports what it decompressed."""
     output = 0
 
     def limited(codec: int, packed: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
@@ -359,8 +359,8 @@ def read_fetch_response(rng: Random) -> str:
         return REFUSED
     ends = {
         read_records(partition.records, rng)
-        for answered in message.responses or ()
-        for partition in answered.partitions or ()
+        for topic in message.responses or ()
+        for partition in topic.partitions or ()
         if partition.records is not None
     }
     return next((end for end in (LATE, CORRUPT, TOO_LARGE, RECORDS) if end in ends), NOTHING)
@@ -432,7 +432,7 @@ class Report:
 
 
 def run_chunk(target: str, chunk: int, count: int = CHUNK, before: Callable[[int], object] | None = None) -> Report:
-    """Some of a target's inputs, always the same ones for the same chunk. `before` is told which one comes."""
+    """Some of a target's inputs, always the same ones for the same chunk. `before` is called with the next one."""
     rng, report = Random(f"{target} {chunk}"), Report()
     read = TARGETS[target][1]
     ends, clock = report.ends, time.perf_counter

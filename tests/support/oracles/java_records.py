@@ -62,8 +62,8 @@ class JavaRecords(Java):
         """What a consumer's fetch of these bytes gives, in the form of the reference decoder."""
         level = "READ_UNCOMMITTED" if aborted is None else "READ_COMMITTED"
         listed = ",".join(f"{producer}:{first}" for producer, first in aborted or ()) or "-"
-        answer = self.ask("read", level, str(check_crcs).lower(), start, listed, data.hex())
-        position, epoch, error, *records = answer.split(" ")
+        response = self.ask("read", level, str(check_crcs).lower(), start, listed, data.hex())
+        position, epoch, error, *records = response.split(" ")
         return reference.Decoded(
             [parsed(text) for text in records],
             int(position),

@@ -33,14 +33,14 @@ class Java:
         )
 
     def ask(self, *words: object) -> str:
-        """The answer to a line; AssertionError if it is an error."""
+        """Returns the response to a line; AssertionError if it is an error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline().rstrip("\n")
-        assert answer.startswith("ok "), f"{' '.join(map(str, words))}: {answer or 'the process has ended'}"
-        return answer.removeprefix("ok ")
+        response = self._process.stdout.readline().rstrip("\n")
+        assert response.startswith("ok "), f"{' '.join(map(str, words))}: {response or 'the process has ended'}"
+        return response.removeprefix("ok ")
 
     def __enter__(self) -> Self:
         return self

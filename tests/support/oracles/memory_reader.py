@@ -1,4 +1,4 @@
-"""A process that reads a topic to its end, slowly, and tells what memory that took.
+"""A process that reads a topic to its end, slowly, and reports what memory that took.
 
     python memory_reader.py SERVERS TOPIC BUFFER_MEMORY PAUSE_S
 

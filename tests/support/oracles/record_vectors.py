@@ -95,7 +95,7 @@ PROTOCOLS = {"group.coordinator.rebalance.protocols": "classic,consumer"}  # KIP
 
 
 class Recorder:
-    """One blocking connection that keeps what comes back, the last answer for each API and version."""
+    """One blocking connection that keeps what comes back, the last response for each API and version."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.split(":")
@@ -103,8 +103,8 @@ class Recorder:
         self._buffer = FrameBuffer()
         self._ids = itertools.count(1)
         self.frames: dict[tuple[str, int], bytes] = {}
-        answer = self.ask(API_VERSIONS, 0, ApiVersionsRequest())
-        self._supported = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        response = self.ask(API_VERSIONS, 0, ApiVersionsRequest())
+        self._supported = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def ask(self, api: Api, version: int, message: Message) -> Any:
         """Send a request and record what comes back."""
@@ -127,14 +127,14 @@ class Recorder:
             self.ask(api, version, message(version))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _receive(self) -> bytes:
         while True:
             count = self._socket.recv_into(self._buffer.recv_view())
             if not count:
-                raise ConnectionError("the broker hung up")
+                raise ConnectionError("the broker closed the connection")
             for frame in self._buffer.received(count):
                 return bytes(frame)
 
@@ -235,11 +235,11 @@ def record_classic_join(recorder: Recorder, step: int, group: str) -> Any:
         protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         reason="recording",
     )
-    answer = settled(recorder, JOIN_GROUP, step, request)
-    if answer.error_code:
-        request.member_id = answer.member_id
-        answer = settled(recorder, JOIN_GROUP, step, request)
-    return answer
+    response = settled(recorder, JOIN_GROUP, step, request)
+    if response.error_code:
+        request.member_id = response.member_id
+        response = settled(recorder, JOIN_GROUP, step, request)
+    return response
 
 
 def commit_request(joined: Any, group: str, topic_id: bytes) -> Message:
@@ -266,16 +266,16 @@ def fetch_request(group: str, topic_id: bytes) -> Message:
 
 
 def settled(recorder: Recorder, api: Api, step: int, message: Message) -> Any:
-    """An answer without the errors of a coordinator that has just been born."""
+    """Return a response without the errors of a coordinator that has just been born."""
     versions = recorder.versions(api)
     version = min(max(step, versions.start), versions.stop - 1)
     for _ in range(100):
-        answer = recorder.ask(api, version, message)
-        codes = set(error_codes(answer))
+        response = recorder.ask(api, version, message)
+        codes = set(error_codes(response))
         if not codes & PASSING_ERRORS:
-            return answer
+            return response
         time.sleep(0.1)
-    raise TimeoutError(f"{api.name} still answers {codes}")
+    raise TimeoutError(f"{api.name} still responds with {codes}")
 
 
 def error_codes(message: Any) -> Iterator[int]:
@@ -291,7 +291,7 @@ def error_codes(message: Any) -> Iterator[int]:
 
 
 def record_joining(recorder: Recorder, version: int) -> Message:
-    """Join a KIP-848 group and wait for an assignment; the request whose answer brings it."""
+    """Join a KIP-848 group and wait for an assignment; return the request whose response brings it."""
     group = f"consumers-{version}"
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -301,10 +301,10 @@ def record_joining(recorder: Recorder, version: int) -> Message:
         topic_partitions=[],
     )
     while True:
-        answer = settled(recorder, CONSUMER_GROUP_HEARTBEAT, version, request)
-        request.member_id = answer.member_id or ""
-        request.member_epoch = answer.member_epoch
-        if answer.error_code or (answer.assignment is not None and answer.assignment.topic_partitions):
+        response = settled(recorder, CONSUMER_GROUP_HEARTBEAT, version, request)
+        request.member_id = response.member_id or ""
+        request.member_epoch = response.member_epoch
+        if response.error_code or (response.assignment is not None and response.assignment.topic_partitions):
             return request  # asked once more, the broker repeats the assignment in full
         time.sleep(0.1)
 
@@ -325,9 +325,9 @@ def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
         recorder.each(DESCRIBE_SHARE_GROUP_OFFSETS, lambda _: offsets)
 
 
-def share_starts(answer: Any) -> list[int]:
+def share_starts(response: Any) -> list[int]:
     """Where the first group begins in each partition; -1 until it was given something."""
-    return [row.start_offset for topic in answer.groups[0].topics for row in topic.partitions]
+    return [row.start_offset for topic in response.groups[0].topics for row in topic.partitions]
 
 
 def main(versions: list[str]) -> None:

@@ -24,7 +24,7 @@ class Malformed(Exception):
 @dataclass
 class Decoded:
     """What came out: records as tuples (offset, timestamp, timestamp type, key, value, headers, leader epoch), where
-    the reader goes on, and whether it was stopped by malformed bytes."""
+    the reader continues, and whether it was stopped by malformed bytes."""
 
     records: list[tuple[object, ...]] = field(default_factory=list)
     next_offset: int | None = None

@@ -1,7 +1,8 @@
 """A chaos run: a group of six and sixty partitions while members and coordinators are killed, suspended and cut off.
 
-Decides how storms and calms follow each other and what is held against the group. Weather is `chaos_weather.py`, the
-rules `chaos_checker.py`; load, members and what they tell are the soak's. By hand, from the root of the project:
+Decides how storms and calms follow each other and what is held against the group. Faults are in
+`chaos_faults.py`, rules in `chaos_checker.py`; load, members and their journals are the soak's. By hand, from the root
+of the project:
 
     KCONSUMER_CHAOS_SECONDS=600 KCONSUMER_CHAOS_SEED=7 pytest tests/integration/test_chaos.py -s
 """
@@ -34,7 +35,7 @@ from support.soak.chaos_checker import (
     check_owners,
     stable_since,
 )
-from support.soak.chaos_faults import ChaosWeather, Kind, Strike, draw_storm
+from support.soak.chaos_faults import GroupFaults, Kind, Strike, draw_storm
 from support.soak.soak import COMMITS, READER
 from support.soak.soak_journal import Journal, ReaderProcess, check_group, report
 from support.soak.soak_load import PlainLoad, running
@@ -51,7 +52,7 @@ SETTLE_S = 60.0  # six processes start
 CATCH_UP_S = 30.0
 QUIET_S, LOOK_S = 2.0, 0.2  # a group that had one owner for each partition may move some again for balance
 
-# Leaders and coordinators move only when the weather says so, not because brokers move them back of their own accord or
+# Leaders and coordinators move only when a fault says so, not because brokers move them back of their own accord or
 # a busy machine keeps one silent for the 3 s that other tests allow.
 BROKER = {
     "auto.leader.rebalance.enable": "false",
@@ -95,19 +96,19 @@ class LogLoad(PlainLoad):
 
 
 class ChaosMember(ReaderProcess):
-    """A member whose whole event log is kept, to be looked at when something is wrong."""
+    """A member whose whole event log is kept, for the report of a failure."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        self.told: list[str] = []
+        self.event_lines: list[str] = []
         super().__init__(name, settings)
 
     def _event(self, line: str) -> dict[str, Any] | None:
-        self.told.append(line)
+        self.event_lines.append(line)
         return super()._event(line)
 
     def save(self, folder: Path) -> None:
-        """Write down what it told and what it logged."""
-        (folder / f"{self.name}.events").write_text("".join(self.told))
+        """Write its events and its log to files."""
+        (folder / f"{self.name}.events").write_text("".join(self.event_lines))
         (folder / f"{self.name}.log").write_text(self.errors)
 
 
@@ -126,7 +127,7 @@ class Chaos:
         self._partitions = [(TOPIC, partition) for partition in range(PARTITIONS)]
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Blow for so long and check everything; numbers of what was done."""
+        """Inject faults for this long and check everything; return counts of what happened."""
         self._log(f"{self.protocol}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
         with ExitStack() as self._stack:
             proxy = self._stack.enter_context(Proxy())
@@ -135,7 +136,7 @@ class Chaos:
             self._cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
             self._cluster.coordinator_of(GROUP)
             self._load = LogLoad(self._cluster, self.seed)
-            self._weather = ChaosWeather(self._cluster, proxy, GROUP, self.members, self._replace, self._log)
+            self._faults = GroupFaults(self._cluster, proxy, GROUP, self.members, self._replace, self._log)
             with self._saving():
                 return self._run(seconds)
 
@@ -180,7 +181,7 @@ class Chaos:
     # --- storms and calms ------------------------------------------------------------------------------------------
 
     def _blow(self, strikes: list[Strike]) -> None:
-        faults = self._weather.blow(strikes)
+        faults = self._faults.inject(strikes)
         self.faults += faults
         self._calm(max(fault.ended for fault in faults))
 
@@ -193,7 +194,7 @@ class Chaos:
             while not self._quiet(began) and time.monotonic() < deadline + QUIET_S:
                 time.sleep(LOOK_S)
             calm = (began, time.monotonic())
-            time.sleep(LOOK_S)  # what was told until then must have come
+            time.sleep(LOOK_S)  # the events until then must have arrived
             wrong, took = check_calms(self._journals(), self._partitions, [calm], longest_s / STABLE_SESSIONS)
             if not wrong or time.monotonic() > deadline:
                 break
@@ -207,7 +208,7 @@ class Chaos:
             self.calms.append(calm)
 
     def _quiet(self, began: float) -> bool:
-        """Whether everybody has a share, and nothing has changed hands for a while."""
+        """Return whether every member has a share, and nothing has changed hands for a while."""
         now = time.monotonic()
         since = stable_since(self._journals(), self._partitions, began, now)
         return since is not None and now - since > QUIET_S and all(member.owned() for member in self.members)
@@ -235,16 +236,16 @@ class Chaos:
     def _check(self, until: float) -> tuple[list[str], dict[str, Any]]:
         """What is wrong, and numbers of the run."""
         journals, acknowledged = self._journals(), sum(self._load.acknowledged)
-        told = wait_until(self._ends, CATCH_UP_S, "end offsets")
-        ends = [told[partition] for partition in range(PARTITIONS)]
+        actual = wait_until(self._ends, CATCH_UP_S, "end offsets")
+        ends = [actual[partition] for partition in range(PARTITIONS)]
         assert all(map(le, self._load.ends, ends)), "the cluster lost records that it had acknowledged"
         wrong, repeated = check_group(journals, TOPIC, ends)
         wrong += check_owners(journals, self.faults, SESSION_S, until)
         wrong += check_generations(journals)
         unstable, took = check_calms(journals, self._partitions, self.calms, SESSION_S)
         committed = self._cluster.committed(GROUP, TOPIC)
-        if committed != told:
-            wrong.append(f"all left, and {committed} is committed of {told}")
+        if committed != actual:
+            wrong.append(f"all left, and {committed} is committed of {actual}")
         ended = Counter(span.ended for journal in journals for spans in journal.spans.values() for span in spans)
         numbers = {
             "protocol": self.protocol,
@@ -255,12 +256,12 @@ class Chaos:
             "ownerships": dict(ended),
             "stable after s": f"{sum(took) / max(1, len(took)):.1f}, at most {max(took, default=0):.1f}",
             "calms": len(took),
-            "happened": dict(sorted(self._weather.happened.items())),
+            "happened": dict(sorted(self._faults.happened.items())),
         }
         return wrong + unstable, numbers
 
     def _ends(self) -> dict[int, int] | None:
-        """The log ends as brokers tell them, by another client; None while leaders move."""
+        """Return the log ends as another client reads them; None while leaders move."""
         try:
             return self._cluster.end_offsets(TOPIC)
         except KafkaException:
@@ -270,7 +271,7 @@ class Chaos:
         return report(f"{self.protocol}, seed {self.seed}: {what}", self.members)
 
     def _saving(self) -> ExitStack:
-        """When the block fails, write down what everybody told."""
+        """When the block fails, write the events of every member to files."""
         stack = ExitStack()
 
         def save(kind: type[BaseException] | None, *_: object) -> None:

@@ -1,8 +1,8 @@
 """What a group may do while faults befall its members, and where a run of it did something else: pure functions.
 
-Decides from what members told (`soak_journal.py`: event logs in, ownerships out) and from the faults that were done to
-them. Lost and repeated records are the business of `check_group`; here it is who owned what when, in which generation,
-and how soon all came right after the faults had ended.
+Decides from the events of members (`soak_journal.py`: event logs in, ownerships out) and from the faults that were done
+to them. Lost and repeated records are the business of `check_group`; here it is who owned what when, in which
+generation, and how soon all came right after the faults had ended.
 
 Two members may own a partition at the same time only when the first of them had been out of touch with its coordinator
 for long enough that its session expired, and could not have learnt of it yet. A coordinator that dies is no excuse for
@@ -25,9 +25,9 @@ STABLE_SESSIONS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done to a member, or to everybody (`member` None), from when until when.
+    """Something done to a member, or to every member (`member` None), from when until when.
 
-    `silences`: whether it keeps members from being heard by a coordinator that goes on without them.
+    `silences`: whether it keeps members from being heard by a coordinator that continues without them.
     """
 
     kind: str
@@ -60,8 +60,8 @@ def check_owners(journals: Sequence[Journal], faults: Sequence[Fault], session_s
             for second in spans[n + 1 :]:
                 if second.began >= first.ended_at:
                     break
-                if trouble := _two_owners(first, second, faults, session_s, until):
-                    wrong.append(f"{partition}: {trouble}")
+                if problem := _two_owners(first, second, faults, session_s, until):
+                    wrong.append(f"{partition}: {problem}")
     return wrong
 
 

@@ -1,7 +1,7 @@
-"""The weather of a chaos run: what befalls the members of a group, its coordinator and their connections.
+"""Faults of a chaos run: what happens to the members of a group, its coordinator and their connections.
 
 `draw_storm` decides from a random source alone: the same seed draws the same storms, whatever the machine does
-meanwhile. `ChaosWeather` does what was drawn, and tells as a `Fault` what befell whom, from when until when.
+meanwhile. `GroupFaults` does what was drawn, and reports each `Fault`: to whom it was done, from when until when.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.soak.chaos_checker import Fault
 from support.soak.soak_faults import IN_SYNC_S, all_in_sync
 from support.soak.soak_journal import ReaderProcess
 
-ONSET_S = 6.0  # from the first trouble of a storm to its last
+ONSET_S = 6.0  # from the first fault of a storm to its last
 LOOK_FOR_LINKS_S = 0.2  # how often a stalled member's new connections are looked for
 FAILOVER_S = 20.0
 START_S = 60.0
@@ -49,7 +49,7 @@ WEIGHTS = {Kind.KILL: 30, Kind.STOP: 8, Kind.SUSPEND: 28, Kind.STALL: 22, Kind.C
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One trouble: what, to the member at which place (-1: to all), so long after the storm began, for how long."""
+    """One fault: what, to the member at which place (-1: all), when after the start of the storm, and for how long."""
 
     kind: Kind
     slot: int
@@ -75,13 +75,13 @@ def _draw(source: random.Random, kind: Kind, slot: int, session_s: float) -> Str
     at_s = source.uniform(0, ONSET_S)
     if kind in (Kind.KILL, Kind.STOP, Kind.CUT):
         return Strike(kind, slot, at_s, source.choice((0.0, source.uniform(0, session_s))))
-    # Shorter than a session, or longer: the member goes on as if nothing had been, or learns that it was fenced. Not
-    # so long that a stalled commit comes after the time in which it is looked for (DOUBT_S of the journal).
+    # Shorter than a session, or longer: the member continues as if nothing had happened, or learns that it was fenced.
+    # Not long enough that a stalled commit comes after the time in which it is looked for (DOUBT_S of the journal).
     share = source.uniform(0.1, 0.7) if source.random() < 0.5 else source.uniform(1.1, 1.5)
     return Strike(kind, slot, at_s, share * session_s, source.choice(HALVES))
 
 
-class ChaosWeather:
+class GroupFaults:
     """Does what was drawn to `members`, a list whose places are refilled by `replace`."""
 
     def __init__(
@@ -97,10 +97,10 @@ class ChaosWeather:
         self._cluster, self._proxy, self._group = cluster, proxy, group
         self._members, self._replace, self._log = members, replace, log
 
-    def blow(self, strikes: Sequence[Strike]) -> list[Fault]:
+    def inject(self, strikes: Sequence[Strike]) -> list[Fault]:
         """Do all of it and wait until it has passed."""
         began = time.monotonic()
-        with ThreadPoolExecutor(len(strikes), "weather") as pool:
+        with ThreadPoolExecutor(len(strikes), "faults") as pool:
             done = [pool.submit(self._do, strike, began + strike.at_s) for strike in strikes]
         faults = [each.result() for each in done]
         wait_until(lambda: all_in_sync(self._cluster), IN_SYNC_S, "all replicas in sync again")
@@ -191,12 +191,12 @@ class ChaosWeather:
         return int(wait_until(lambda: max(0, self._cluster.coordinator_of(self._group)), IN_SYNC_S, "a coordinator"))
 
     def _kill_coordinator(self, strike: Strike) -> float:
-        """The trouble has passed when there is another one; nothing in a group has to change when a broker returns."""
+        """The fault has passed when there is another one; nothing in a group has to change when a broker returns."""
         node = self._cluster.node(self._coordinator())
         node.kill()
         began = time.monotonic()
         replaced: float | None = None
-        with suppress(TimeoutError):  # nobody else was in sync: it is the coordinator again
+        with suppress(TimeoutError):  # no other replica was in sync: it is the coordinator again
             wait_until(lambda: self._coordinator() != node.node_id, FAILOVER_S, "another coordinator")
             replaced = time.monotonic()
             time.sleep(max(0.0, began + strike.lasts_s - replaced))

@@ -1,7 +1,8 @@
-"""A soak: three brokers, a load, readers behind a proxy, and bad weather; nothing lost or repeated, memory flat.
+"""A soak: three brokers, a load, readers behind a proxy, and faults; nothing lost or repeated, memory flat.
 
-Decides how storms and calms follow each other and what is held against the readers at the end. Weather is
-`soak_weather.py`, the load `soak_load.py`, what readers tell `soak_journal.py`. By hand, from the root of the project:
+Decides how storms and calms follow each other and what is held against the readers at the end. Faults are in
+`soak_faults.py`, the load in `soak_load.py`, what readers report in `soak_journal.py`. By hand, from the root of the
+project:
 
     KCONSUMER_SOAK_SECONDS=300 KCONSUMER_SOAK_SEED=7 pytest tests/integration/test_soak.py -s
 """
@@ -23,7 +24,7 @@ from confluent_kafka import KafkaException
 from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.proxy import Proxy
-from support.soak.soak_faults import BrokerWeather, LinkWeather
+from support.soak.soak_faults import BrokerFaults, ConnectionFaults
 from support.soak.soak_journal import DOUBT_S, ReaderProcess, check_group, check_numbers, check_plain, report
 from support.soak.soak_load import PlainLoad, TransactionalLoad, running
 from support.soak.soak_use import check_use, use
@@ -35,8 +36,8 @@ MEMBERS = 3
 COMMITS = ("auto", "sync", "async")
 RACK_OF_MEMBER = ("rack-2", "")
 
-# How soon readers must have read what was written before the weather calmed. A session of a dead member or a request
-# without an answer has to time out first (6 s and 5 s), and the machine may be busy with other tests.
+# How soon readers must have read what was written before the faults ended. A session of a dead member or a request
+# without a response has to time out first (6 s and 5 s), and the machine may be busy with other tests.
 CATCH_UP_S = 60
 CALM_S = 2
 
@@ -82,7 +83,7 @@ class Soak:
         self._stack = ExitStack()
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Soak for so long and check everything; numbers of what was done."""
+        """Run for this long and check everything; return counts of what happened."""
         self._log(f"soak of {seconds:.0f} s, KCONSUMER_SOAK_SEED={self.seed}")
         with self._stack:
             proxy = self._stack.enter_context(Proxy())
@@ -115,9 +116,9 @@ class Soak:
         self.transactional = TransactionalLoad(cluster, TRANSACTIONAL, TRANSACTIONAL_PARTITIONS, self.seed)
         self._targets = (self.plain.acknowledged, [0] * TRANSACTIONAL_PARTITIONS)
         ports = [node.behind_port for node in cluster.nodes if node.behind_port]
-        self._links = LinkWeather(proxy, ports, self.seed, self.happened)
+        self._links = ConnectionFaults(proxy, ports, self.seed, self.happened)
         topics = {PLAIN: PLAIN_PARTITIONS, TRANSACTIONAL: TRANSACTIONAL_PARTITIONS}
-        self._brokers = BrokerWeather(cluster, topics, GROUP, self.seed, self.happened)
+        self._brokers = BrokerFaults(cluster, topics, GROUP, self.seed, self.happened)
         self._proxy = proxy
         self.readers = [
             self._process("plain reader", assign={PLAIN: PLAIN_PARTITIONS}, restless=True, client_rack="rack-1"),
@@ -185,14 +186,14 @@ class Soak:
         if self._random.random() < 0.3:
             time.sleep(DOUBT_S)
             member = self._random.choice(self.members)
-            self._log(f"stop {member.name} in calm weather")
+            self._log(f"stop {member.name} between faults")
             self.happened["members replaced in calm"] += 1
             member.stop(60)
             self._replace(member)
             self._catch_up("after a calm rebalance")
 
     def _catch_up(self, when: str) -> None:
-        """Wait until everybody has read what was acknowledged up to now."""
+        """Wait until every reader has read what was acknowledged up to now."""
         plain = list(self.plain.acknowledged)
         committed = [len(offsets) for offsets in self.transactional.committed]
         began = time.monotonic()
@@ -215,8 +216,8 @@ class Soak:
             tp = (PLAIN, partition)
             if (reached := plain_reader.journal.reached(tp)) < target:
                 yield f"{plain_reader.name}: {tp} at {reached} of {target}"
-            everybody = (*self.members, *self.gone)
-            if (reached := max(member.journal.reached(tp) for member in everybody)) < target:
+            readers = (*self.members, *self.gone)
+            if (reached := max(member.journal.reached(tp) for member in readers)) < target:
                 yield f"group: {tp} at {reached} of {target}"
         for partition, target in enumerate(committed):
             tp = (TRANSACTIONAL, partition)
@@ -248,7 +249,7 @@ class Soak:
         return wrong
 
     def _ends(self) -> dict[int, int] | None:
-        """The log ends as brokers tell them, by another client; None while leaders move."""
+        """Return the log ends as another client reads them; None while leaders move."""
         try:
             return self._cluster.end_offsets(PLAIN)
         except KafkaException:
@@ -266,7 +267,7 @@ class Soak:
             "slowest catch-up": round(self.slowest_catch_up_s, 1),
             "connections": self._proxy.accepted(),
             "happened": dict(sorted(self.happened.items())),
-            # A member that came at the very end may not have told anything yet.
+            # A member that came at the very end may not have reported anything yet.
             **{reader.name: use(reader.journal.statuses) for reader in self._running() if reader.journal.statuses},
         }
 

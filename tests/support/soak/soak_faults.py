@@ -1,7 +1,8 @@
-"""The weather of a soak: what befalls brokers, members and the connections between them, drawn from a seed.
+"""Faults of a soak: what happens to brokers, members and the connections between them, drawn from a seed.
 
 Decides what happens and when. Brokers suffer one at a time, and the next one only when all replicas are in sync again,
-so that no acknowledged record is lost by the cluster itself. Connections suffer beside it, on a thread of their own.
+so that no acknowledged record is lost by the cluster itself. Faults of connections run at the same time, on a
+thread of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TROUBLED_LINK = (
 TROUBLED_BROKER = (STALLED, Conditions(down_stalled=True), Conditions(delay_s=0.3), Conditions(trickle=200))
 
 
-class LinkWeather:
+class ConnectionFaults:
     """Stalls, delays, trickles and cuts connections at random while it blows."""
 
     def __init__(self, proxy: Proxy, ports: list[int], seed: int, happened: Counter[str]) -> None:
@@ -41,10 +42,10 @@ class LinkWeather:
 
     @contextmanager
     def blowing(self) -> Iterator[None]:
-        """Trouble connections while the block runs; calm afterwards, but for some that stay silent for good."""
+        """Disturb connections while the block runs. Afterwards all work but for some that stay silent for good."""
         self._proxy.cut(*self._silent())
         done = threading.Event()
-        thread = threading.Thread(target=self._run, args=(done,), name="link weather")
+        thread = threading.Thread(target=self._run, args=(done,), name="connection faults")
         thread.start()
         try:
             yield
@@ -63,22 +64,22 @@ class LinkWeather:
             draw = self._random.random()
             links = self._proxy.links()
             if draw < 0.15:
-                self._trouble_broker(done)
+                self._disturb_broker(done)
             elif not links:
                 continue
             elif draw < 0.4:
                 self._happened["connections cut"] += 1
                 self._proxy.cut(self._random.choice(links))
             else:
-                self._trouble_link(self._random.choice(links))
+                self._disturb_connection(self._random.choice(links))
 
-    def _trouble_link(self, link: Link) -> None:
-        """One connection; it may come right again, or stay as it is until the weather calms."""
+    def _disturb_connection(self, link: Link) -> None:
+        """Disturb one connection, for a while or until the faults end."""
         conditions = self._random.choice(TROUBLED_LINK)
         self._happened[f"connections {_kind(conditions)}"] += 1
         self._proxy.set_conditions(conditions, link)
 
-    def _trouble_broker(self, done: threading.Event) -> None:
+    def _disturb_broker(self, done: threading.Event) -> None:
         """All connections of a broker, and new ones, for a while."""
         port = self._random.choice(self._ports)
         if self._random.random() < 0.2:
@@ -101,7 +102,7 @@ def _kind(conditions: Conditions) -> str:
     return "delayed" if conditions.delay_s else "stalled"
 
 
-class BrokerWeather:
+class BrokerFaults:
     """Kills, freezes and restarts brokers, and moves leadership; one thing at a time."""
 
     def __init__(
@@ -112,7 +113,7 @@ class BrokerWeather:
         self._random = random.Random(seed)
 
     def strike(self, log: Callable[[str], None]) -> None:
-        """One trouble from its beginning to its end; afterwards all replicas are in sync."""
+        """Inject one fault from its beginning to its end; afterwards all replicas are in sync."""
         kinds = (self._kill, self._kill, self._kill, self._freeze, self._freeze, self._restart)
         node = self._cluster.node(wait_until(self._victim, IN_SYNC_S, "a leader to strike"))
         strike = self._random.choice(kinds)
@@ -148,7 +149,7 @@ class BrokerWeather:
         node.restart()
 
     def _elect_preferred(self) -> None:
-        """Move leadership back to where partitions were made, while everybody is well."""
+        """Move leadership back to where partitions were made, while all brokers run."""
         self._happened["leader elections"] += 1
         with suppress(KafkaException):  # a controller that is moving itself; nothing depends on it
             self._cluster.admin.elect_leaders(ElectionType.PREFERRED).result(30)

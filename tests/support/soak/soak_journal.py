@@ -1,7 +1,7 @@
 """What a reader of a soak reports, and whether it agrees with what was written.
 
 A span is one ownership of one partition by one reader. Inside a span records follow each other without a gap and
-without a repetition, whatever the weather. From one span to the next of a partition nothing is left out, and nothing is
+without a repetition, whatever the faults. From one span to the next of a partition nothing is left out, and nothing is
 repeated either if the first ended with a commit that its member knows of.
 """
 
@@ -23,7 +23,7 @@ from support.soak.soak_use import Status
 SCRIPT = Path(__file__).with_name("soak_reader.py")
 # A commit whose fate was unknown may reach the coordinator this much later, out of a buffer that was stalled.
 DOUBT_S = 10.0
-# A commit answered so was refused for sure, and arrives no more.
+# A commit with one of these errors was refused for sure, and arrives no more.
 REFUSED = ("REBALANCE_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 
 Run = tuple[int, int, int]  # first offset, first number, count
@@ -38,7 +38,7 @@ class Span:
     runs: list[Run] = field(default_factory=list)
     ended: str | None = None
     ended_at: float = float("inf")
-    doubtful: bool = False  # whether the member could not tell what was committed
+    doubtful: bool = False  # whether the member does not know what was committed
     commits: list[tuple[float, int]] = field(default_factory=list)  # when the coordinator had taken which offset
 
     @property
@@ -92,7 +92,7 @@ class Span:
 
 
 class Journal:
-    """What one reader told."""
+    """What one reader reported."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -102,7 +102,7 @@ class Journal:
         self.states: Mapping[str, str] = {}
         self.generations: list[tuple[float, str, int]] = []  # when, which member id, which generation or epoch
         self._open: dict[Partition, Span] = {}
-        self._doubted_at = self._unanswered_at = float("-inf")
+        self._doubted_at = self._no_response_at = float("-inf")
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Take in one event of the reader's."""
@@ -125,7 +125,7 @@ class Journal:
         elif kind == "doubt":
             self._doubted_at = at
             if not any(code in event["text"] for code in REFUSED):
-                self._unanswered_at = at
+                self._no_response_at = at
         elif kind in ("wrong", "raised"):
             self.wrong.append(f"{self.name}: {event['text']}")
         elif kind == "status":
@@ -133,19 +133,19 @@ class Journal:
             self.statuses.append(Status(at, *(event[name] for name in Status._fields[1:])))
 
     def killed(self, at: float) -> None:
-        """Its process was killed: what it owned is nobody's."""
+        """Its process was killed: what it owned has no owner."""
         for partition in list(self._open):
             self._end(partition, "killed", at)
 
     def _records(self, partition: Partition, runs: Iterable[Run]) -> None:
         span = self._open.get(partition)
         for run in runs:
-            trouble = span.add(run) if span else f"{self.name}: a record of a partition it does not own"
-            if trouble:
-                self.wrong.append(f"{partition}: {trouble}")
+            problem = span.add(run) if span else f"{self.name}: a record of a partition it does not own"
+            if problem:
+                self.wrong.append(f"{partition}: {problem}")
 
     def _committed(self, offsets: Iterable[tuple[str, int, int]], at: float) -> None:
-        if at - self._unanswered_at < DOUBT_S:
+        if at - self._no_response_at < DOUBT_S:
             return  # an older commit, given up by the member, may arrive after this one
         for topic, partition, offset in offsets:
             if span := self._open.get((topic, partition)):
@@ -184,7 +184,7 @@ class ReaderProcess(MemberProcess):
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._process.send_signal(signal.SIGCONT)
 
     def dump_stacks(self) -> None:
@@ -194,7 +194,7 @@ class ReaderProcess(MemberProcess):
 
 
 def report(headline: str, processes: Sequence[ReaderProcess]) -> str:
-    """All that may tell why readers are not where they should be: their stacks, partitions and logs."""
+    """All that may explain why readers are not where they should be: their stacks, partitions and logs."""
     for process in processes:
         process.dump_stacks()
     time.sleep(1)

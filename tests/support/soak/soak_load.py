@@ -69,7 +69,7 @@ class PlainLoad:
         self.acknowledged[partition] += 1
 
     def run(self, done: threading.Event) -> None:
-        """Write until told to stop, then wait for every acknowledgement."""
+        """Write until it is stopped, then wait for every acknowledgement."""
         try:
             self._run(done)
         except (KafkaException, AssertionError) as error:
@@ -111,7 +111,7 @@ class PlainLoad:
             producer.poll(timeout_s / len(self._producers))
 
     def _maybe_change_codec(self, partition: int) -> None:
-        """Let another producer go on, when nothing of this one is under way that it could overtake."""
+        """Let another producer continue, when nothing of this one is in flight that it could overtake."""
         if self.acknowledged[partition] == self._sent[partition] and self._random.random() < 0.01:
             self._chosen[partition] = self._random.choice(self._producers)
 
@@ -130,7 +130,7 @@ class TransactionalLoad:
         self._producer: Producer = cluster.producer(config)
 
     def run(self, done: threading.Event) -> None:
-        """One transaction after another until told to stop."""
+        """Write one transaction after another until it is stopped."""
         try:
             self._until_done(lambda: self._producer.init_transactions(FLUSH_S))
             while not done.wait(TICK_S):
@@ -177,7 +177,7 @@ class TransactionalLoad:
 
     @staticmethod
     def _until_done(call: Callable[[], object]) -> None:
-        """Call again while the answer is that one may."""
+        """Call again while the error says that a retry may help."""
         deadline = time.monotonic() + FLUSH_S
         while True:
             try:

@@ -1,7 +1,7 @@
 """One reader of a soak as a process of its own: `python soak_reader.py '{"assign": {"topic": 5}, …}'`.
 
 Reads what `soak_load.py` wrote, by `assign` or as a member of a group, checks every record's value, and prints one JSON
-object per line: runs of consecutive records, rebalances, troubles with commits, and now and then what the process uses.
+object per line: runs of consecutive records, rebalances, errors of commits, and now and then what the process uses.
 Ends cleanly when its standard input closes. Options are `Consumer`'s; see `soak_journal.py` for the other end.
 """
 
@@ -30,7 +30,7 @@ from support.soak.soak_load import KEY, value_of
 POLL_S = 0.5
 STATUS_S = 1.0
 COMMIT_S = 3.0
-# Log lines after which offsets may be committed or not: the client could not tell.
+# Log lines after which offsets may be committed or not: the client does not know.
 DOUBTS = ("commit", "lost coordinator")
 
 
@@ -72,9 +72,9 @@ class Listener(Reporter):
 
 def say_generation(consumer: kconsumer.Consumer) -> None:
     """Report which member of which generation (or at which epoch) this is; nothing outside the group."""
-    told = consumer.group_metadata()
-    if told.generation_id > 0:
-        say("generation", member_id=told.member_id, generation=told.generation_id)
+    own = consumer.group_metadata()
+    if own.generation_id > 0:
+        say("generation", member_id=own.member_id, generation=own.generation_id)
 
 
 def commit(consumer: kconsumer.Consumer) -> None:
@@ -89,7 +89,7 @@ class Reader:
     """Polls, checks and reports. `commits`: auto, sync, async; `restless`: pauses and seeks now and then.
 
     `epochs`: the generation may change without a callback, and is durable before a member hears of it; in the classic
-    protocol it is so only when callbacks are called. `by_offset`: what a record says of its number is not looked at.
+    protocol it is so only when callbacks are called. `by_offset`: the number in a record is not checked.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Reader:
         self.stopping = False
 
     def run(self) -> None:
-        """Read until told to stop."""
+        """Read until it is stopped."""
         while not self.stopping:
             began = time.monotonic()
             try:
@@ -114,7 +114,7 @@ class Reader:
             except WakeupError:
                 return
             except KafkaError as error:
-                # Whatever is wrong with brokers passes; a reader need not be told of it.
+                # Whatever is wrong with brokers passes; a reader need not report it.
                 say("raised", text=f"{type(error).__name__}: {error}")
                 continue
             self._slowest_poll_s = max(self._slowest_poll_s, time.monotonic() - began)

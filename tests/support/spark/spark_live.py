@@ -13,7 +13,7 @@ from support.spark.spark_parity import Stream, offsets
 
 @contextmanager
 def running(stream: Stream, interval: str = "100 milliseconds") -> Iterator[Any]:
-    """The query with a micro-batch in every interval that has news, until the block ends."""
+    """The query with a micro-batch in every interval that has new records, until the block ends."""
     query = stream.start(processingTime=interval)
     try:
         yield query
@@ -36,7 +36,7 @@ def wait_for_all(query: Any, kafka: Kafka, topic: str, timeout_s: float = 90) ->
 
 
 def wait_for_count(query: Any, topic: str, count: int, timeout_s: float = 90) -> None:
-    """Wait until the query has read so many offsets of a topic; asks no broker, while those are being killed."""
+    """Wait until the query has read this many offsets of a topic; asks no broker, while those are being killed."""
     wait_until(
         lambda: sum(read_up_to(query).get(topic, {}).values()) == count, timeout_s, f"reading {count} of {topic}"
     )

@@ -73,7 +73,7 @@ class Stream:
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
 
     def run(self, **trigger: Any) -> Stream:
-        """Run to its end, with AvailableNow unless told otherwise."""
+        """Run to its end, with AvailableNow unless another trigger is given."""
         query = self.start(**(trigger or {"availableNow": True}))
         try:
             query.awaitTermination(120)

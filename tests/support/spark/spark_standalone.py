@@ -35,7 +35,7 @@ def start(folder: Path, name: str, main: str, *arguments: str) -> subprocess.Pop
 
 
 def listens(port: int) -> bool:
-    """Whether somebody takes connections."""
+    """Return whether something accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 

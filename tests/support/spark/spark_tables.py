@@ -30,7 +30,7 @@ def session(jars: list[str], settings: dict[str, str]) -> Any:
 
 
 def forget_last(checkpoint: Path) -> None:
-    """Each query's last micro-batch is to be run again."""
+    """Each query's last micro-batch will be run again."""
     for commits in checkpoint.glob("*/commits"):
         newest = max(int(path.name) for path in commits.glob("[0-9]*"))
         for path in (commits / str(newest), commits / f".{newest}.crc"):

@@ -25,13 +25,13 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
-from support.harnesses.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
+from support.harnesses.error_codes import ALL, CODE, COORDINATOR_ERRORS, LOADING, name_of
 from support.harnesses.group_harness import committed
 
 pytestmark = pytest.mark.network_thread
 
 HEARTBEAT = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "FENCED_MEMBER_EPOCH": "fenced",
     "UNKNOWN_MEMBER_ID": "fenced",
@@ -47,7 +47,7 @@ HEARTBEAT = {
     "INVALID_REGULAR_EXPRESSION": "fatal",
 }
 COMMIT = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "REQUEST_TIMED_OUT": "coordinator",
     "UNKNOWN_TOPIC_OR_PARTITION": "retry",
@@ -60,7 +60,7 @@ COMMIT = {
     "STALE_MEMBER_EPOCH": "stale",
 }
 FETCH_GROUP = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
     "UNKNOWN_MEMBER_ID": "raise",
@@ -68,7 +68,7 @@ FETCH_GROUP = {
 }
 # The coordinator's trouble in partitions is that of OffsetFetch v1, of a consumer that assigns itself.
 FETCH = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "UNKNOWN_TOPIC_OR_PARTITION": "retry",
     "UNKNOWN_TOPIC_ID": "retry",

@@ -37,7 +37,7 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
-from support.harnesses.error_codes import ALL, CODE, COORDINATOR_TROUBLE, LOADING, name_of
+from support.harnesses.error_codes import ALL, CODE, COORDINATOR_ERRORS, LOADING, name_of
 from support.harnesses.group_harness import GroupHarness, committed
 
 FIND_COORDINATOR = {
@@ -48,7 +48,7 @@ FIND_COORDINATOR = {
     "GROUP_AUTHORIZATION_FAILED": "raise",
 }
 JOIN = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "UNKNOWN_MEMBER_ID": "reset",
     "REBALANCE_IN_PROGRESS": "retry now",
@@ -62,7 +62,7 @@ JOIN = {
     "UNSUPPORTED_VERSION": "raise",
 }
 SYNC = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     "GROUP_AUTHORIZATION_FAILED": "raise",
     "FENCED_INSTANCE_ID": "raise",
     "REBALANCE_IN_PROGRESS": "retry now",
@@ -70,7 +70,7 @@ SYNC = {
     "ILLEGAL_GENERATION": "reset keep id",
 }
 HEARTBEAT = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     "REBALANCE_IN_PROGRESS": "rejoin",
     "ILLEGAL_GENERATION": "reset keep id",
     "UNKNOWN_MEMBER_ID": "reset",
@@ -86,7 +86,7 @@ LEAVE = {
     "FENCED_INSTANCE_ID": "log",
 }
 COMMIT = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
     "TOPIC_AUTHORIZATION_FAILED": "topics",
@@ -100,13 +100,13 @@ COMMIT = {
     "ILLEGAL_GENERATION": "reset keep id",
 }
 FETCH_GROUP = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
 }
 # OffsetFetch v1 has codes of partitions only; Java reads the coordinator's trouble there, too.
 FETCH = {
-    **COORDINATOR_TROUBLE,
+    **COORDINATOR_ERRORS,
     **LOADING,
     "UNKNOWN_TOPIC_OR_PARTITION": "raise",
     "TOPIC_AUTHORIZATION_FAILED": "topics",
