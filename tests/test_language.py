@@ -61,6 +61,7 @@ CLEAN = [
     "kconsumer/repeated_failures.py",
     "kconsumer/schema",
     "kconsumer/spark",
+    "kconsumer/state",
     "kconsumer/testing",
     "kconsumer/transitions.py",
     "kconsumer/types.py",

@@ -1,7 +1,7 @@
-"""What we believe of the cluster: brokers, topics, partitions and who leads them.
+"""The metadata cache: brokers, topics, partitions and their leaders.
 
-Decides which of two contradicting answers about a partition is newer (leader epochs, topic ids). It does not
-decide when to ask; `metadata/manager.py` does.
+Decides which of two contradicting responses about a partition is newer (by leader epochs and topic ids). When metadata
+is requested is decided in `metadata/manager.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_ID = bytes(16)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition and since which leader epoch; either may be unknown."""
+    """The leader of a partition and its leader epoch; either may be unknown."""
 
     leader: Node | None = None
     epoch: int | None = None
@@ -30,7 +30,7 @@ NO_LEADER = LeaderAndEpoch()
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition as metadata tells it, brokers by id."""
+    """One partition of a metadata response, with brokers by id."""
 
     leader_id: int
     epoch: int | None
@@ -41,56 +41,51 @@ class PartitionMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class TopicMetadata:
-    """One topic as metadata tells it; `infos` is the public form, built when first asked for."""
+    """One topic of a metadata response."""
 
     topic_id: bytes | None
     internal: bool
     partitions: dict[int, PartitionMetadata]
     listed: int = 0  # partitions in the response; `partitions` lacks those whose leader epoch was older than one seen
-    infos: tuple[PartitionInfo, ...] | None = None
+    infos: tuple[PartitionInfo, ...] | None = None  # the public form, built when it is first needed
 
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """What a metadata answer changed.
-
-    `progressed`: it told something new of a leader, a partition or a topic id, so asking again soon may help.
-    `stale`: it reports a leader that is missing or moving, so it must be asked again.
-    `topic_errors`: error code of each topic that has one. `recreated`: topics whose id is another one than before.
-    """
+    """What a metadata response changed."""
 
     full: bool
-    progressed: bool = False
-    stale: bool = False
+    progressed: bool = False  # it had a newer leader, partition or topic id, so another request soon may help
+    stale: bool = False  # it reports a leader that is missing or moving, so metadata must be requested again
     topics: frozenset[str] = frozenset()
-    topic_errors: dict[str, int] = field(default_factory=dict)
-    recreated: set[str] = field(default_factory=set)
+    topic_errors: dict[str, int] = field(default_factory=dict)  # the error code of each topic that has one
+    recreated: set[str] = field(default_factory=set)  # topics whose topic id changed
 
 
 class Cluster:
-    """The metadata cache. `update_version` grows whenever anything in it may have changed."""
+    """The metadata cache."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
         self.cluster_id: str | None = None
         self.controller_id: int | None = None
-        self.update_version = 0
+        self.update_version = 0  # grows whenever anything in the cache may have changed
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._leaders: dict[TopicPartition, LeaderAndEpoch] = {}
-        # Outlives the topics' entries: a broker that lags behind must not bring back a leader known to be
-        # old.
+        # These two are kept when topics disappear: a broker that lags behind must not bring back an old leader, and a
+        # topic that is deleted and created again is missing in between.
         self._epochs: dict[TopicPartition, int] = {}
-        self._last_ids: dict[str, bytes] = {}  # outlives them, too: a topic made anew is missing in between
+        self._last_ids: dict[str, bytes] = {}
 
-    # --- questions ---------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition) -> LeaderAndEpoch:
-        """The partition's leader. No leader while a newer epoch has been heard of than the cached one."""
+        """Returns the partition's leader; no leader if a newer leader epoch than the cached one was seen."""
         return self._leaders.get(tp, NO_LEADER)
 
     def topics(self) -> frozenset[str]:
-        """The topics known."""
+        """Returns the known topics."""
         return frozenset(self._topics)
 
     @property
@@ -99,11 +94,11 @@ class Cluster:
         return frozenset(name for name, topic in self._topics.items() if topic.internal)
 
     def knows(self, topics: Iterable[str]) -> bool:
-        """Whether every one of these topics is known."""
+        """Returns True if all of these topics are known."""
         return all(topic in self._topics for topic in topics)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions the topic has; None if it is not known."""
+        """Returns the number of partitions of the topic, or None if it is unknown."""
         known = self._topics.get(topic)
         return None if known is None else len(known.partitions)
 
@@ -118,7 +113,7 @@ class Cluster:
         return count > 0 and not 0 <= tp.partition < count
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...] | None:
-        """The topic's partitions in order; None if it is not known."""
+        """Returns the topic's partitions in order, or None if it is unknown."""
         known = self._topics.get(topic)
         if known is None:
             return None
@@ -128,37 +123,37 @@ class Cluster:
         return known.infos
 
     def partition_info(self, tp: TopicPartition) -> PartitionInfo | None:
-        """One partition; None if it is not known."""
+        """Returns one partition, or None if it is unknown."""
         infos = self.partitions_for(tp.topic) or ()
         return next((info for info in infos if info.partition == tp.partition), None)
 
     def partition_infos(self, topics: Iterable[str] | None = None) -> list[PartitionInfo]:
-        """All partitions of these topics (None: of all topics), sorted; unknown topics are left out."""
+        """Returns all partitions of these topics (None: of all topics), sorted, without unknown topics."""
         wanted = sorted(self._topics if topics is None else set(topics))
         return [info for topic in wanted for info in self.partitions_for(topic) or ()]
 
     def topic_id(self, topic: str) -> bytes | None:
-        """The topic's 16-byte id; None when not known or the broker has none (before 2.8)."""
+        """Returns the topic's 16-byte id, or None if it is unknown or the broker has none (before Kafka 2.8)."""
         known = self._topics.get(topic)
         return None if known is None else known.topic_id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of the topic with this id."""
+        """Returns the name of the topic with this id, or None."""
         return self._names.get(topic_id)
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """The newest leader epoch heard of."""
+        """Returns the newest leader epoch that was seen."""
         return self._epochs.get(tp)
 
     def node_if_online(self, tp: TopicPartition, node_id: int) -> Node | None:
-        """The broker, if it is known and not an offline replica of the partition."""
+        """Returns the broker, or None if it is unknown or an offline replica of the partition."""
         topic = self._topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
         if partition is None or node_id in partition.offline:
             return None
         return self.nodes.get(node_id)
 
-    # --- answers -----------------------------------------------------------------------------------------
+    # --- updates -----------------------------------------------------------------------------------------
 
     def update(
         self,
@@ -168,10 +163,10 @@ class Cluster:
         full: bool,
         keep: Callable[[str, bool], bool] = lambda *_: True,
     ) -> MetadataUpdate:
-        """Take in a MetadataResponse of this version.
+        """Apply a MetadataResponse of this version.
 
-        A full answer replaces what was known; a partial one replaces the topics it names. Topics for which
-        `keep(name, internal)` is false are forgotten. Brokers are always replaced.
+        A full response replaces all topics, a partial one those that it names. Topics for which `keep(name, internal)`
+        is False are dropped. Brokers are always replaced.
         """
         result = MetadataUpdate(full=full, topics=frozenset(t.name for t in response.topics if t.name))
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
@@ -180,7 +175,7 @@ class Cluster:
         fresh: dict[str, TopicMetadata] = {}
         for topic in response.topics:
             if topic.name is None:
-                result.stale = True  # asked by an id that the broker does not know (any more)
+                result.stale = True  # requested by an id that the broker does not know
             elif not keep(topic.name, topic.is_internal):
                 continue
             elif topic.error_code:
@@ -199,10 +194,10 @@ class Cluster:
         return result
 
     def update_leader(self, tp: TopicPartition, leader_id: int, epoch: int, node: Node | None = None) -> bool:
-        """Take in a leader that a Fetch answer named, with its address (KIP-951). True if it was news.
+        """Apply a leader that a Fetch response named, with its address (KIP-951). Returns True if it was newer.
 
-        Ignored unless the epoch is newer than any heard of, the broker's address is known and so is the
-        partition.
+        Ignored unless the leader epoch is newer than any seen before, and the partition and the broker's address are
+        known.
         """
         topic = self._topics.get(tp.topic)
         old = None if topic is None else topic.partitions.get(tp.partition)
@@ -226,8 +221,8 @@ class Cluster:
         return True
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """A leader epoch was met elsewhere (a commit, a ListOffsets answer). True if newer than the one
-        known: the cached leader is then no longer believed, and metadata should be asked for."""
+        """Note a leader epoch from elsewhere (a commit, a ListOffsets response). Returns True if it is newer than the
+        known one: the cached leader is then outdated, and metadata should be requested."""
         known = self._epochs.get(tp)
         if known is None or epoch <= known:
             return False
@@ -237,8 +232,8 @@ class Cluster:
         return True
 
     def forget(self) -> None:
-        """Drop brokers and topics, to bootstrap again (KIP-899). Epochs are kept: a topic that is really
-        another one is told by its id."""
+        """Drop brokers and topics, to bootstrap again (KIP-899). Leader epochs are kept: a topic that was created again
+        is recognized by its id."""
         self.nodes, self._topics = {}, {}
         self._rebuild()
 
@@ -249,7 +244,7 @@ class Cluster:
     ) -> TopicMetadata:
         new_id = topic.topic_id if topic.topic_id != _NO_ID else None
         before = self._topics.get(name)
-        # Also true when the topic had gone meanwhile: then its old epochs say nothing of this one.
+        # This is also True if the topic was missing meanwhile: then its old leader epochs mean nothing for this one.
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
         if new_id is not None:
             if self._last_ids.get(name, new_id) != new_id:
@@ -274,7 +269,7 @@ class Cluster:
         recreated: bool,
         result: MetadataUpdate,
     ) -> PartitionMetadata | None:
-        """Choose between an answer and the entry kept, by leader epoch."""
+        """Choose between a response and the cached entry, by leader epoch."""
         epoch = partition.leader_epoch if reliable and partition.leader_epoch >= 0 else None
         seen = self._epochs.get(tp)
         if epoch is None:
@@ -294,7 +289,7 @@ class Cluster:
         )
 
     def _rebuild(self) -> None:
-        """Make the look-up tables agree with the topics again."""
+        """Compute the lookup tables from the topics."""
         old, self._leaders = self._leaders, {}
         for name, topic in self._topics.items():
             topic.infos = None

@@ -1,7 +1,7 @@
-"""What we believe of one assigned partition: its position, its flags, the offsets last heard of.
+"""The state of one assigned partition: its position, its flags, the offsets that brokers reported.
 
-Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched. It does not
-decide when to ask a broker anything; `offsets/reset_manager.py` does.
+Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched. When requests are
+sent is decided in `offsets/reset_manager.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kconsumer.types import OffsetReset, TopicPartition
 
 
 class FetchState(enum.Enum):
-    """How far a partition is on its way to being fetched (Java `SubscriptionState.FetchStates`)."""
+    """What a partition needs before it can be fetched (Java's `SubscriptionState.FetchStates`)."""
 
     INITIALIZING = "initializing"
     FETCHING = "fetching"
@@ -40,46 +40,43 @@ _NAMELESS = TopicPartition("", -1)
 
 
 class FetchPosition(NamedTuple):
-    """Where to read next: the offset, the epoch of the record before it if known, and the leader it was
-    checked against."""
+    """The position of a partition (Java's class of this name)."""
 
-    offset: int
-    offset_epoch: int | None = None
-    leader: LeaderAndEpoch = NO_LEADER
+    offset: int  # of the next record to return
+    offset_epoch: int | None = None  # the leader epoch of the record before it, if known
+    leader: LeaderAndEpoch = NO_LEADER  # the leader that the position was validated against
 
 
 class Tally:
-    """What the states of one assignment share: the last `now` heard of, how many lack a usable position, and which
-    `dirty` in a way that matters to fetching since somebody last looked."""
+    """What the partition states of one assignment share."""
 
     __slots__ = ("dirty", "now", "unchecked_leaders", "without_position")
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = now
-        self.dirty: dict[PartitionState, None] = {}
-        self.without_position = 0
-        self.unchecked_leaders = False
+        self.now = now  # the latest time (ms) that a manager passed; the time of changes
+        self.dirty: dict[PartitionState, None] = {}  # changed for fetching since the last `take_dirty`
+        self.without_position = 0  # number of partitions without a valid position
+        self.unchecked_leaders = False  # a position was set without a leader
 
     def take_dirty(self) -> dict[PartitionState, None]:
-        """Return the states that changed since the last call."""
+        """Returns the states that changed since the last call."""
         changed, self.dirty = self.dirty, {}
         return changed
 
     def clear_unchecked_leaders(self) -> None:
-        """Note that every position is now compared with the cluster's leaders."""
+        """Note that every position was compared with the cluster's leaders."""
         self.unchecked_leaders = False
 
     def successor(self) -> Tally:
-        """Return an empty tally for the next assignment. States that leave keep this one, so changing them later
-        does not disturb the new one."""
+        """Returns an empty tally for the next assignment. The states of revoked partitions keep this one, so later
+        changes of them do not affect the next."""
         tally = Tally(self.now)
         tally.unchecked_leaders = self.unchecked_leaders
         return tally
 
 
 class PartitionState:
-    """State of one assigned partition. `fetchable` is kept up to date at each change, so that reading it is
-    free."""
+    """State of one assigned partition."""
 
     __slots__ = (
         "_preferred_replica",
@@ -114,22 +111,22 @@ class PartitionState:
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
         self.topic_id: bytes | None = None  # of the topic that was read up to the position; None: nothing was read
-        self.fetchable = False
+        self.fetchable = False  # computed by each change, so that reading it costs nothing
         self.paused = False
-        # Both computed by SubscriptionState, from the target assignment and from the subscription.
+        # SubscriptionState computes these two, from the target assignment and from the subscription.
         self.pending_revocation = False
         self.unsubscribed = False
-        self.awaiting_callback = False
+        self.awaiting_callback = False  # on_assign has not returned
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         self.reset_strategy: OffsetReset | None = None
-        self.reset_end: int | None = None
-        self.next_retry = 0.0
-        self.failures = 0  # of what the present state waits for, in a row
-        self.out_of_range = 0  # how often the offset that a reset found was out of range again
+        self.reset_end: int | None = None  # the end of the log, for a reset by duration
+        self.next_retry = 0.0  # ms; no request for this partition is sent before
+        self.failures = 0  # consecutive ones, of the request that the present state waits for
+        self.out_of_range = 0  # number of resets whose offset was out of range again
         self.last_error = ""
-        self.state_since = self.flags_since = self.tally.now
+        self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred_replica: int | None = None
         self._preferred_until = 0.0
 
@@ -202,24 +199,23 @@ class PartitionState:
         self.next_retry = 0.0
 
     def seek(self, position: FetchPosition) -> None:
-        """Take this position as it is."""
+        """Use this position without validation."""
         self.transition_to(FETCHING, position)
         self.topic_id = None
         self.reset_strategy = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """Take this position, to be checked against the leader's log first if the epochs allow it
-        (KIP-320)."""
+        """Use this position, after validation against the leader's log if the leader epochs are known (KIP-320)."""
         self.seek(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:
-        """Have `position` checked, or take it at once when an epoch is missing."""
+        """Validate `position`, or use it at once if a leader epoch is unknown."""
         checkable = position.offset_epoch is not None and position.leader.epoch is not None
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
     def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
-        """The partition's leader is now `leader`. True if the position awaits validation."""
+        """Compare the position's leader with the present one. Returns True if the position awaits validation."""
         position = self.position
         if position is None or leader.leader is None:
             return False
@@ -229,7 +225,7 @@ class PartitionState:
         return self.fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
-        """The position was found good, or cannot be checked."""
+        """Note that the position is valid, or cannot be validated."""
         if self.fetch_state is AWAIT_VALIDATION:
             self.transition_to(FETCHING)
 
@@ -268,7 +264,7 @@ class PartitionState:
         unsubscribed: bool | None = None,
         awaiting_callback: bool | None = None,
     ) -> None:
-        """Set or clear what holds the partition back; None leaves a flag alone."""
+        """Set or clear the flags that stop fetching; None leaves a flag unchanged."""
         before = self._flags()
         if paused is not None:
             self.paused = paused
@@ -290,12 +286,12 @@ class PartitionState:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Have fetching look at this partition again: what to fetch, or from where, may be another now."""
+        """Let the fetch planner check this partition again: its next fetch may have another offset or broker."""
         self.tally.dirty[self] = None
 
     @property
     def has_valid_position(self) -> bool:
-        """Whether the position may be fetched from, committed and returned."""
+        """True if the position may be fetched from, committed and returned."""
         return self.fetch_state is FETCHING
 
     # --- what brokers report -----------------------------------------------------------------------------
@@ -310,7 +306,7 @@ class PartitionState:
             self.log_start_offset = log_start_offset
 
     def preferred_replica(self, now: float) -> int | None:
-        """The broker id the leader asked us to fetch from, while its lease lasts (KIP-392)."""
+        """Returns the id of the broker that the leader named for fetching, until its lease ends (KIP-392)."""
         if self._preferred_replica is not None and now > self._preferred_until:
             self._preferred_replica = None
         return self._preferred_replica
@@ -331,20 +327,20 @@ class PartitionState:
 
     @property
     def lease_end(self) -> float:
-        """Until when (ms) the preferred replica is fetched from; inf when none is preferred."""
+        """When the lease of the preferred replica ends (ms); inf if there is none."""
         return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:
-        """The end as consumers see it: last stable offset for read_committed, else high watermark."""
+        """Returns the last stable offset for read_committed, else the high watermark."""
         return self.last_stable_offset if read_committed else self.high_watermark
 
     def lag(self, read_committed: bool = False) -> int | None:
-        """Records between the position and the end, None when either is unknown."""
+        """Returns the number of offsets from the position to the end, or None if one of them is unknown."""
         end = self.end_offset(read_committed)
         return None if end is None or self.position is None else end - self.position.offset
 
     def lead(self) -> int | None:
-        """Records between the start of the log and the position, None when either is unknown."""
+        """Returns the number of offsets from the log start to the position, or None if one of them is unknown."""
         start = self.log_start_offset
         return None if start is None or self.position is None else self.position.offset - start
 

@@ -1,8 +1,8 @@
-"""What the user subscribed to or assigned, and the state of each assigned partition.
+"""The subscription or manual assignment of a consumer, and the state of each assigned partition.
 
-Decides how subscriptions exclude each other, which state is kept when the assignment changes, and which
-partitions wait for what. It does not decide who gets a partition (membership does) nor ask brokers (managers
-do).
+Decides which kinds of subscription exclude each other, which state is kept when the assignment changes, and which
+partitions need a position, a reset or a validation. It does not decide which partitions are assigned (the membership
+does), and it sends no requests (the managers do).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kconsumer.types import OffsetAndMetadata, OffsetReset, SubscriptionPattern,
 
 
 class SubscriptionKind(enum.Enum):
-    """How partitions come to this consumer. Kinds exclude each other until `unsubscribe()`."""
+    """The source of the assignment. The kinds exclude each other until `unsubscribe()`."""
 
     NONE = "none"
     TOPICS = "topics"
@@ -36,57 +36,54 @@ class SubscriptionKind(enum.Enum):
     ASSIGNED = "assigned"
 
 
-# A tuple: membership in a set would call the enum's `__hash__`, which is Python, several times in each poll.
+# This is a tuple, because `in` a set would call the enum's `__hash__`, a Python function, several times in each poll.
 _BY_GROUP = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN)
 
 
 class Truncation(NamedTuple):
-    """The log was cut below `position`; `divergent` is where it still agrees with what was read, if known."""
+    """A log that was truncated below the position."""
 
     position: FetchPosition
-    divergent: OffsetAndMetadata | None
+    divergent: OffsetAndMetadata | None  # the offset up to which the log agrees with what was read, if known
 
 
 class SubscriptionState:
-    """Subscription and assignment of one consumer (Java `SubscriptionState`).
-
-    `assignment_version` grows with each change of the assigned set, `topics_version` with each change of the
-    topics that metadata is needed for. Partitions are kept in the order in which they are to be fetched.
-    """
+    """Subscription and assignment of one consumer (Java's `SubscriptionState`)."""
 
     def __init__(self, default_reset: OffsetReset = OffsetReset.LATEST) -> None:
         self.default_reset = default_reset
         self.kind = SubscriptionKind.NONE
         self.pattern: re.Pattern[str] | None = None
         self.broker_pattern: str | None = None
-        self.assignment_version = 0
-        self.topics_version = 0
-        self.unreturned: dict[TopicPartition, FetchPosition] = {}  # where `poll` found what it has not returned yet
+        self.assignment_version = 0  # grows with each change of the assigned partitions
+        self.topics_version = 0  # grows with each change of the topics that need metadata
+        # The positions before a `poll` that has moved them and has not returned its records yet.
+        self.unreturned: dict[TopicPartition, FetchPosition] = {}
         self._topics: frozenset[str] = frozenset()
-        self._group_topics: frozenset[str] = frozenset()
-        self._states: dict[TopicPartition, PartitionState] = {}
-        self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all that is assigned
+        self._group_topics: frozenset[str] = frozenset()  # of all members, while this one is the leader of the group
+        self._states: dict[TopicPartition, PartitionState] = {}  # in the order in which they are fetched
+        self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all assigned partitions
         self._tally = Tally()
 
     @property
     def now(self) -> float:
-        """The last moment (ms) a manager told; stamps the changes of partitions."""
+        """The latest time (ms) that a manager passed: the time of changes of partitions."""
         return self._tally.now
 
     @now.setter
     def now(self, now: float) -> None:
         self._tally.now = now
 
-    # --- what the user asks for --------------------------------------------------------------------------
+    # --- what the user subscribes to ---------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> bool:
-        """Subscribe to exactly these topics. True if they differ from before. StateError with another
-        kind."""
+        """Subscribe to exactly these topics. Returns True if they changed. Raises StateError after another kind of
+        subscription."""
         self._become(SubscriptionKind.TOPICS)
         return self._set_topics(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to the topics whose whole name matches. StateError with another kind."""
+        """Subscribe to the topics whose whole name matches. Raises StateError after another kind of subscription."""
         self._become(SubscriptionKind.PATTERN)
         if self.pattern != pattern:
             self.pattern = pattern
@@ -94,26 +91,27 @@ class SubscriptionState:
             self._update_fetchable()
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
-        """Subscribe to what the coordinator finds the pattern to match (KIP-848). StateError with another kind."""
+        """Subscribe to the topics that the coordinator matches (KIP-848). Raises StateError after another kind of
+        subscription."""
         self._become(SubscriptionKind.BROKER_PATTERN)
         if self.broker_pattern != pattern.pattern:
             self.broker_pattern = pattern.pattern
             self.topics_version += 1
 
     def subscribe_matched(self, topics: Iterable[str]) -> bool:
-        """The topics a pattern matches now. True if they differ from before."""
+        """Set the topics that the pattern matches. Returns True if they changed."""
         if self.kind is not SubscriptionKind.PATTERN:
             raise StateError("topics can be matched only for a pattern subscription")
         return self._set_topics(frozenset(topics))
 
     def update_matched(self, cluster: Cluster, *, exclude_internal: bool) -> bool:
-        """Match the pattern against the cluster's topics. True if the subscription changed."""
+        """Match the pattern against the cluster's topics. Returns True if the subscription changed."""
         excluded = cluster.internal_topics if exclude_internal else frozenset()
         return self.subscribe_matched(t for t in cluster.topics() - excluded if self.matches_subscription(t))
 
     def assign(self, partitions: Collection[TopicPartition]) -> bool:
-        """Take exactly these partitions, without a group. True if they differ from before. StateError with
-        another kind. Partitions kept keep their state."""
+        """Assign exactly these partitions, without a group. Returns True if they changed. Partitions that were assigned
+        before keep their state. Raises StateError after another kind of subscription."""
         self._become(SubscriptionKind.ASSIGNED)
         if self._states.keys() == set(partitions):
             return False
@@ -149,43 +147,43 @@ class SubscriptionState:
 
     @property
     def is_group_managed(self) -> bool:
-        """Whether the group decides the assignment."""
+        """True if the group decides the assignment."""
         return self.kind in _BY_GROUP
 
     @property
     def has_pattern(self) -> bool:
-        """Whether metadata of all topics is needed."""
+        """True if metadata of all topics is needed."""
         return self.kind is SubscriptionKind.PATTERN
 
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics subscribed to, for a pattern those matched; empty for a manual assignment."""
-        return self._topics if self.kind in _BY_GROUP else frozenset()  # each poll asks: no call
+        """Returns the subscribed topics; for a pattern those that match, for a manual assignment none."""
+        return self._topics if self.kind in _BY_GROUP else frozenset()  # inlined: each poll calls this
 
     def metadata_topics(self) -> frozenset[str]:
-        """The topics that metadata is needed for: ours, and for a group leader those of all members."""
+        """Returns the topics that need metadata: our own, and for the leader of a group those of all members."""
         return self._topics | self._group_topics if self._group_topics else self._topics
 
     def needs_metadata(self, topic: str) -> bool:
-        """Whether the topic is one of `metadata_topics()`."""
+        """Returns True if the topic is one of `metadata_topics()`."""
         return topic in self._topics or topic in self._group_topics
 
     def matches_subscription(self, topic: str) -> bool:
-        """Whether the topic is subscribed to, by name or by pattern."""
+        """Returns True if the topic is subscribed, by name or by pattern."""
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         if self.kind is SubscriptionKind.BROKER_PATTERN:
-            return True  # only the coordinator can tell
+            return True  # only the coordinator matches it
         return self.is_group_managed and topic in self._topics
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """As group leader, want metadata of all members' topics. True if some are not ours."""
+        """As the leader of the group, need metadata of all members' topics. Returns True if some are not our own."""
         if not self.is_group_managed:
             raise StateError("only a subscription takes part in a group")
         self._set_group_topics(frozenset(topics))
         return not self._topics.issuperset(self._group_topics)
 
     def reset_group_subscription(self) -> None:
-        """Want metadata of our own topics only."""
+        """Need metadata of our own topics only."""
         self._set_group_topics(frozenset())
 
     def _set_group_topics(self, topics: frozenset[str]) -> None:
@@ -196,7 +194,7 @@ class SubscriptionState:
     # --- assignment --------------------------------------------------------------------------------------
 
     def assign_from_group(self, partitions: Collection[TopicPartition]) -> None:
-        """Take exactly these partitions, given by the group. Partitions kept keep their state."""
+        """Apply an assignment of the group. Partitions that were assigned before keep their state."""
         if not self.is_group_managed:
             raise StateError("the group cannot assign partitions to a consumer that has no subscription")
         self._set_assignment(partitions)
@@ -216,22 +214,22 @@ class SubscriptionState:
         self.assignment_version += 1
 
     def assigned(self) -> tuple[TopicPartition, ...]:
-        """The assigned partitions in the order in which they are to be fetched."""
+        """Returns the assigned partitions in the order in which they are fetched."""
         return tuple(self._states)
 
     def is_assigned(self, tp: TopicPartition) -> bool:
-        """Whether the partition is assigned."""
+        """Returns True if the partition is assigned."""
         return tp in self._states
 
     def get(self, tp: TopicPartition) -> PartitionState:
-        """The partition's state. StateError if it is not assigned."""
+        """Returns the partition's state. Raises StateError if it is not assigned."""
         state = self._states.get(tp)
         if state is None:
             raise StateError(f"partition {tp} is not assigned to this consumer")
         return state
 
     def find(self, tp: TopicPartition) -> PartitionState | None:
-        """The partition's state, None if it is not assigned."""
+        """Returns the partition's state, or None if it is not assigned."""
         return self._states.get(tp)
 
     def move_to_end(self, tp: TopicPartition) -> None:
@@ -245,8 +243,11 @@ class SubscriptionState:
     def seek(
         self, tp: TopicPartition, offset: int, epoch: int | None = None, leader: LeaderAndEpoch = NO_LEADER
     ) -> None:
-        """Read from `offset` on. With the epoch of the record before it, the position is validated first, as
-        soon as the leader's epoch is known too. `leader`: who leads the partition, if known."""
+        """Continue at `offset`.
+
+        `epoch` is the leader epoch of the record before it. With one, the position is validated first, as soon as the
+        leader's own epoch is known. `leader` is the partition's leader, if known.
+        """
         position = FetchPosition(offset, epoch, leader)
         state = self.get(tp)
         if epoch is None:
@@ -255,7 +256,7 @@ class SubscriptionState:
             state.seek_unvalidated(position)
 
     def request_reset(self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0) -> None:
-        """Drop the position and look one up by `strategy` (None: the configured one), not before `retry_at`
+        """Drop the position and request another one by `strategy` (None: the configured one), not before `retry_at`
         (ms)."""
         state = self.get(tp)
         strategy = strategy or self.default_reset
@@ -272,9 +273,9 @@ class SubscriptionState:
         state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Reset those of the partitions (None: all assigned) that are still without a position.
+        """Reset those of the partitions (None: all assigned ones) that never had a position.
 
-        Raises NoOffsetForPartitionError naming all of them, and changes nothing, when the policy is `none`.
+        Raises NoOffsetForPartitionError with all of them, changing nothing, if the reset policy is `none`.
         """
         waiting = self.partitions_to_initialize()
         if partitions is not None:
@@ -288,17 +289,17 @@ class SubscriptionState:
     def maybe_seek_after_reset(
         self, tp: TopicPartition, offset: int, strategy: OffsetReset, leader: LeaderAndEpoch = NO_LEADER
     ) -> bool:
-        """Take the offset that a reset found. False, and nothing changed, if the partition is no longer
-        assigned or no longer awaits a reset by this strategy."""
+        """Use the offset that a reset found. Returns False, changing nothing, if the partition is no longer assigned or
+        no longer awaits a reset by this strategy."""
         state = self._states.get(tp)
         if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
             return False
-        # No offset epoch: the broker has just told the offset, there is nothing to validate.
+        # No offset epoch: the broker has just reported the offset, so there is nothing to validate.
         state.seek(FetchPosition(offset, None, leader))
         return True
 
     def position(self, tp: TopicPartition) -> FetchPosition | None:
-        """The position, validated or not; None if there is none. StateError if not assigned."""
+        """Returns the position, validated or not, or None if there is none. Raises StateError if not assigned."""
         return self.get(tp).position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
@@ -306,7 +307,7 @@ class SubscriptionState:
         self.get(tp).set_position(position)
 
     def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
-        """Keep where `poll` found the positions that it is moving, until its records are returned."""
+        """Keep the positions before a `poll` that moves them, until it returns its records."""
         self.unreturned = positions
 
     def clear_unreturned(self) -> None:
@@ -314,7 +315,7 @@ class SubscriptionState:
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The valid positions, in the form of commits. Records that `poll` has not returned yet do not count."""
+        """Returns the valid positions in the form of commits, without records that `poll` has not returned yet."""
         unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
@@ -324,23 +325,23 @@ class SubscriptionState:
         return consumed
 
     def has_all_positions(self) -> bool:
-        """Whether every assigned partition has a valid position. Costs nothing."""
+        """Returns True if every assigned partition has a valid position. Costs nothing."""
         return not self._tally.without_position
 
     def partitions_to_initialize(self) -> list[TopicPartition]:
-        """Those that have never had a position."""
+        """Returns the partitions that never had a position."""
         return self._in_state(INITIALIZING)
 
     def partitions_to_reset(self, now: float) -> list[TopicPartition]:
-        """Those that await a reset and are not backing off."""
+        """Returns the partitions that await a reset and are not backed off."""
         return self._in_state(AWAIT_RESET, now)
 
     def partitions_to_validate(self, now: float) -> list[TopicPartition]:
-        """Those whose position must be checked and are not backing off."""
+        """Returns the partitions that await validation and are not backed off."""
         return self._in_state(AWAIT_VALIDATION, now)
 
     def next_retry(self, now: float) -> float:
-        """How many ms until the first partition that is backing off may try again; inf if none is."""
+        """Returns the time (ms) until the next partition may be retried; inf if none is backed off."""
         moments = [s.next_retry for s in self._states.values() if s.next_retry > now]
         return min(moments) - now if moments else float("inf")
 
@@ -369,13 +370,13 @@ class SubscriptionState:
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 
     def maybe_validate(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """The partition's leader is now this one. True if its position awaits validation."""
+        """Compare the position's leader with the present one. Returns True if the position awaits validation."""
         state = self._states.get(tp)
         return state is not None and state.maybe_validate(leader)
 
     @property
     def has_unchecked_leaders(self) -> bool:
-        """Whether a position was set without a leader since the last `validate_all`."""
+        """True if a position was set without a leader since the last `validate_all`."""
         return self._tally.unchecked_leaders
 
     def validate_all(self, cluster: Cluster) -> None:
@@ -386,16 +387,16 @@ class SubscriptionState:
             state.maybe_validate(leader_of(tp))
 
     def forget_epochs(self, topics: Collection[str]) -> None:
-        """These topics are not those that positions were taken in: the epochs of the old logs say nothing of the new
-        ones, and a position beyond their end is out of range, not the end of what was cut off."""
+        """Drop the leader epochs of topics that were deleted and created again: those of the old logs mean nothing in
+        the new ones. A position beyond the end of a new log is out of range; it shows no truncation."""
         for tp, state in self._states.items():
             position = state.position
             if tp.topic in topics and position is not None and position.offset_epoch is not None:
                 state.validate(position._replace(offset_epoch=None))
 
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
-        """Validation of `requested` is not possible at this broker; ignored if the position has changed
-        since."""
+        """Use the position `requested` without validation, which this broker cannot do. Ignored if the position has
+        changed since."""
         state = self._awaiting_validation(tp, requested)
         if state is not None:
             state.complete_validation()
@@ -403,11 +404,11 @@ class SubscriptionState:
     def maybe_complete_validation(
         self, tp: TopicPartition, requested: FetchPosition, end_offset: int, end_epoch: int
     ) -> Truncation | None:
-        """The leader's log has `end_offset` as the end of the position's epoch (-1: it knows no such epoch).
+        """Handle the end of the position's leader epoch in the leader's log (-1: it has no such epoch).
 
-        A position below it is good. Otherwise the log was cut: with a reset policy the position is moved to
-        where the logs part, or reset when that is not known; without one the truncation is returned, to be
-        raised. Ignored if the position has changed since the request.
+        A position that is not beyond the end is valid. Otherwise the log was truncated. With a reset policy the
+        position moves to the divergent offset, or is reset if that is unknown. Without one, returns the truncation for
+        an error. Ignored if the position has changed since the request.
         """
         state = self._awaiting_validation(tp, requested)
         if state is None:
@@ -420,8 +421,8 @@ class SubscriptionState:
         return None
 
     def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
-        """A leader says that its log parts at `divergent` from what was read of it (KIP-595): as if validation had
-        found that. Ignored if the position is not beyond."""
+        """Handle a Fetch response in which the leader reports that its log diverges from what was read (KIP-595), as if
+        validation had found it. Ignored if the position is not beyond the divergent offset."""
         state = self.get(tp)
         position = state.position
         if position is None or position.offset <= divergent.offset:
@@ -431,7 +432,7 @@ class SubscriptionState:
     def _truncate_at(
         self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
-        """The log was cut below the position: move to where it parts, or reset; without a policy tell the caller."""
+        """Move a truncated position to the divergent offset, or reset it. Returns the truncation without a policy."""
         if self.default_reset == OffsetReset.NONE:
             return Truncation(position, divergent)
         if divergent is None:
@@ -449,32 +450,32 @@ class SubscriptionState:
     # --- flags and fetching ------------------------------------------------------------------------------
 
     def pause(self, tp: TopicPartition) -> None:
-        """Stop fetching the partition. StateError if not assigned."""
+        """Stop fetching the partition. Raises StateError if it is not assigned."""
         self.get(tp).pause()
 
     def resume(self, tp: TopicPartition) -> None:
-        """Undo `pause`. StateError if not assigned."""
+        """Undo `pause`. Raises StateError if the partition is not assigned."""
         self.get(tp).resume()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The paused partitions."""
+        """Returns the paused partitions."""
         return frozenset(tp for tp, state in self._states.items() if state.paused)
 
     def set_target_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set what the group lets this consumer keep. Every other assigned partition is neither fetched nor returned,
-        until the assignment or the target changes."""
+        """Set the target assignment. Records of other assigned partitions are neither fetched nor returned, until the
+        assignment or the target changes."""
         self._target = frozenset(partitions)
         self._update_fetchable()
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take these out of the target assignment: nothing of them is fetched or returned any more."""
+        """Remove these from the target assignment: their records are no longer fetched or returned."""
         revoked = {tp for tp in partitions if self.get(tp)}
         kept = self._states.keys() if self._target is None else self._target
         self.set_target_assignment(kept - revoked)
 
     def _update_fetchable(self) -> None:
-        """Compute which partitions the target assignment or the subscription leaves out. Called whenever one of them,
-        or the assignment, has changed."""
+        """Compute which partitions are not in the target assignment or not subscribed. Called whenever the target, the
+        subscription or the assignment has changed."""
         target = self._target
         unsubscribed = {tp.topic: False for tp in self._states}
         if self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN):
@@ -485,35 +486,35 @@ class SubscriptionState:
                 state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
-        """Do not fetch these until on_assign has returned (then call again with False)."""
+        """Do not fetch these until on_assign has returned. Then the membership calls this again with False."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
                 state.flag(awaiting_callback=awaiting)
 
     def is_fetchable(self, tp: TopicPartition) -> bool:
-        """Whether the partition is assigned, has a valid position and nothing holds it back."""
+        """Returns True if the partition is assigned, has a valid position and no flag stops fetching."""
         state = self._states.get(tp)
         return state is not None and state.fetchable
 
     def fetchable(self, available: Callable[[TopicPartition], bool] | None = None) -> list[TopicPartition]:
-        """The fetchable partitions that are `available`, in the order in which they are to be fetched."""
+        """Returns the fetchable partitions that are `available`, in the order in which they are fetched."""
         if available is None:
             return [tp for tp, state in self._states.items() if state.fetchable]
         return [tp for tp, state in self._states.items() if state.fetchable and available(tp)]
 
     def states(self) -> Mapping[TopicPartition, PartitionState]:
-        """The live states by partition; not to be changed while iterating."""
+        """Returns the live states by partition. Do not change them while iterating."""
         return self._states
 
     @property
     def has_changes(self) -> bool:
-        """Whether `take_changes` would return any."""
+        """True if `take_changes` returns any."""
         return bool(self._tally.dirty)
 
     def take_changes(self) -> Iterable[PartitionState]:
-        """The states that changed for fetching since the last call: fetchable or not, moved, read from another
-        broker. A new assignment is not told here; `assignment_version` tells that."""
+        """Returns the states that changed for fetching since the last call: whether they are fetchable, the position,
+        or the broker. A new assignment is shown by `assignment_version` only."""
         return self._tally.take_dirty()
 
     def __repr__(self) -> str:
@@ -528,20 +529,20 @@ class SubscriptionState:
 
 
 def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTruncationError:
-    """The error for logs that were cut below positions while the reset policy is `none`."""
+    """Returns the error for logs that were truncated below positions while the reset policy is `none`."""
     offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
     divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
     names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
     return LogTruncationError(
         f"the log was truncated below the position of {names} (unclean leader election) and auto_offset_reset is none:"
-        " seek() to an offset, divergent_offsets tells where the logs part",
+        " seek() to an offset; divergent_offsets has the offsets where the logs diverge",
         offsets,
         divergent,
     )
 
 
 def no_offset_error(partitions: Iterable[TopicPartition]) -> NoOffsetForPartitionError:
-    """The error for partitions that have no committed offset while the reset policy is `none`."""
+    """Returns the error for partitions that have no committed offset while the reset policy is `none`."""
     names = tuple(sorted(partitions))
     return NoOffsetForPartitionError(
         f"no committed offset for {', '.join(map(str, names))} and auto_offset_reset is none: "
