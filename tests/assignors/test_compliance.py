@@ -1,4 +1,4 @@
-"""The compliance suite on our four assignors and on a stranger's; and that it sees what is broken."""
+"""The compliance suite passes on our four assignors and on another one, and detects faults."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TestStrangers(AssignorCompliance):
 
 
 class Edited(Modulo):
-    """The toy with a fault: `edit` changes its answer."""
+    """An assignor with a fault: `edit` changes its result."""
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         """Right, then made wrong."""
@@ -87,7 +87,7 @@ class Edited(Modulo):
         return {member: Assignment(tuple(mine)) for member, mine in lists.items()}
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Change the answer in place."""
+        """Change the result in place."""
 
 
 class Forgetful(Edited):
@@ -146,7 +146,7 @@ class Moody(Modulo):
 
 
 class Touchy(Modulo):
-    """Trusts everybody's user data."""
+    """Decodes any user data without checking it."""
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         """Decode it."""

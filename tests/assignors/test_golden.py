@@ -1,4 +1,4 @@
-"""Range and round robin give what Java's give, on answers of Java kept in golden.json."""
+"""Range and round robin assign as Java does, compared with results of Java in golden.json."""
 
 from __future__ import annotations
 

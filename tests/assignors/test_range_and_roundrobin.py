@@ -25,7 +25,7 @@ def members(text: str, rack: Mapping[str, str] | None = None) -> dict[str, Subsc
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
 def test_both_are_eager(name: str) -> None:
-    """They look at the present only, so members must give up everything first."""
+    """Both consider only the present, so members must revoke everything first."""
     assignor = load(name)
     assert (RebalanceProtocol.EAGER,) == assignor.protocols
     assert (0, None) == (assignor.version, assignor.subscription_user_data(frozenset("t")))
@@ -118,16 +118,16 @@ def test_range_keeps_co_partitioned_topics_together() -> None:
     [
         ([["x", "y"], ["x", "y"]], {"a": "y", "b": "x"}),  # every partition is in every rack
         ([["x"], ["y"]], {"a": "v", "b": "w"}),  # no member is in a rack with replicas
-        ([["y"], ["x"]], {}),  # no member tells its rack
+        ([["y"], ["x"]], {}),  # no member has a rack
         ([[], []], {"a": "y", "b": "x"}),  # brokers have no racks
     ],
 )
 def test_range_is_plain_when_racks_make_no_difference(racks: list[list[str]], rack_of: dict[str, str]) -> None:
-    """Then the answer is that of a group without racks."""
+    """The result is that of a group without racks."""
     assert {"a": "t0", "b": "t1"} == table("range", view_of({"t": racks}), members("a:t b:t", rack_of))
 
 
-def test_range_with_racks_gives_nobody_more_than_plain_range() -> None:
+def test_range_with_racks_gives_no_member_more_than_plain_range() -> None:
     """Local reading never unbalances: two members share six partitions of one's rack three each."""
     view = view_of({"t": [["x"]] * 5 + [["y"]]})
     assert {"a": "t0 t1 t2", "b": "t3 t4 t5"} == table("range", view, members("a:t b:t", ONE_RACK_EACH))

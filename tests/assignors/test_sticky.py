@@ -146,7 +146,7 @@ def test_balance_comes_before_racks() -> None:
     assert [2, 2] == [len(mine.split()) for mine in table("sticky", view, group).values()]
 
 
-def test_what_nobody_can_read_locally_stays_where_it_is() -> None:
+def test_partitions_without_a_local_member_stay() -> None:
     """t1 and t3 are in a rack without members: moving them would gain nothing."""
     view = view_of({"t": [["x"], ["z"], ["y"], ["z"]]})
     group = {"a": member("sticky", "t", "t3 t0", rack="x"), "b": member("sticky", "t", "t1 t2", rack="y")}

@@ -33,7 +33,7 @@ def test_the_later_generation_wins(name: str) -> None:
 
 
 @BOTH
-def test_a_claim_that_nobody_contests_counts_however_old(name: str) -> None:
+def test_an_uncontested_claim_counts_however_old(name: str) -> None:
     """The generation settles conflicts and nothing else."""
     group = {"a": member(name, "t", "t0 t2", 1), "b": member(name, "t", "t1", 9)}
     assert {"a": "t0 t2", "b": "t1 t3"} == table(name, plain_view(t=4), group)
@@ -49,7 +49,7 @@ def test_a_partition_claimed_twice_in_one_generation_is_nobodys() -> None:
 
 @pytest.mark.parametrize("topics", ["t", "tu"])
 def test_cooperative_withholds_what_is_claimed_twice(topics: str) -> None:
-    """With equal and with different subscriptions: both claimants must let go before anybody gets it."""
+    """With equal and with different subscriptions, both claimants must revoke a partition before a member gets it."""
     name = "cooperative-sticky"
     group = {"a": member(name, "t", "t0 t1"), "b": member(name, topics, "t1 t2")}
     given = table(name, plain_view(t=3), group)
@@ -59,7 +59,7 @@ def test_cooperative_withholds_what_is_claimed_twice(topics: str) -> None:
 @BOTH
 @pytest.mark.parametrize("generations", [(5, 5, 4), (4, 5, 5), (5, 4, 5)])
 def test_three_claims(name: str, generations: tuple[int, int, int]) -> None:
-    """Two in the latest generation cancel each other, whoever is named first; the older third does not profit."""
+    """Two claims of the latest generation cancel each other in any order; the older third claim does not win."""
     group = {
         m: member(name, "t", f"t{number} t9", generation)
         for number, (m, generation) in enumerate(zip("abc", generations, strict=True))
@@ -204,7 +204,7 @@ def test_cooperative_user_data_is_the_generation() -> None:
 
 @pytest.mark.parametrize(("data", "wins"), [(V1, True), (V0, False), (V1 + b"more", True)], ids=["1", "0", "1+"])
 def test_both_versions_are_read(data: bytes, wins: bool) -> None:
-    """Version 0 has no generation, so it counts where nobody contests it and loses to any that has one."""
+    """Version 0 has no generation: an uncontested claim counts, and it loses to any claim with a generation."""
     view, a = plain_view(t=3), Subscription(("t",), user_data=data)
     assert {"a": "t0 t1", "b": "t2"} == table("sticky", view, {"a": a, "b": member("sticky", "t", "")})
     expected = {"a": "t0 t1", "b": "t2"} if wins else {"a": "t0 t2", "b": "t1"}

@@ -73,7 +73,7 @@ def settle(members: Members) -> None:
 
 
 def take_over(members: Members) -> dict[str, list[TopicPartition]]:
-    """One generation, with a look at who had what."""
+    """Make one assignment, and check the owners before and after."""
     given = lists("cooperative-sticky", members.view, members.subscriptions("cooperative-sticky"))
     had = {partition: member for member, (_, mine) in members.owned.items() for partition in mine}
     for member, mine in given.items():
@@ -166,10 +166,10 @@ for seed in range(12):
 
 
 @pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"])
-def test_answers_do_not_depend_on_the_hash_seed(name: str) -> None:
-    """A new leader in another process gives the same answer: no set's order is let into it."""
+def test_results_do_not_depend_on_the_hash_seed(name: str) -> None:
+    """A new leader in another process gives the same result: it does not depend on the order of a set."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    answers = {
+    results = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT.replace("{name}", name)],
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path},
@@ -178,8 +178,8 @@ def test_answers_do_not_depend_on_the_hash_seed(name: str) -> None:
         ).stdout
         for hash_seed in (1, 2)
     }
-    assert 1 == len(answers)
-    assert answers.pop()
+    assert 1 == len(results)
+    assert results.pop()
 
 
 @BOTH

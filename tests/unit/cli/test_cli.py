@@ -208,11 +208,11 @@ def test_errors_are_one_line(
     """An error of the client gives exit code 1 and one line; --debug adds the traceback."""
 
     def fail() -> None:
-        raise errors.TimeoutError("no broker\nanswered")
+        raise errors.TimeoutError("no broker\nresponded")
 
     monkeypatch.setattr(consume, "full_report", lambda asked: "")
     consumer.before_poll = fail
-    assert (1, "", "kconsumer: no broker answered\n") == run(capfd)
+    assert (1, "", "kconsumer: no broker responded\n") == run(capfd)
     assert consumer.closed
     code, _, text = run(capfd, "--debug")
     assert 1 == code
@@ -281,10 +281,10 @@ def test_debug_prints_the_state_on_errors(
     monkeypatch.setattr(consume, "full_report", lambda asked: "the report\n")
 
     def fail() -> None:
-        raise errors.TimeoutError("no broker answered")
+        raise errors.TimeoutError("no broker responded")
 
     consumer.before_poll = fail
-    assert (1, "", "kconsumer: no broker answered\n") == run(capfd)
+    assert (1, "", "kconsumer: no broker responded\n") == run(capfd)
     assert "the report" in run(capfd, "--debug")[2]
 
 

@@ -210,7 +210,7 @@ def test_a_file_gets_line_after_line() -> None:
     assert "a\nb\n" == stream.getvalue()
 
 
-def test_watch_goes_on_until_ctrl_c(
+def test_watch_repeats_until_ctrl_c(
     client: Callable[[], FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view is queried again and again on one connection, which Ctrl-C closes; the exit code is 130."""

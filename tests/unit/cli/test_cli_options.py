@@ -68,10 +68,10 @@ def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("user", ["sasl_plain_username", "sasl.plain.username"])
 def test_a_user_without_a_password(user: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a terminal a missing password is prompted for; without a terminal it is not."""
-    monkeypatch.setattr("getpass.getpass", lambda prompt: f"answer to {prompt!r}")
+    monkeypatch.setattr("getpass.getpass", lambda prompt: f"typed for {prompt!r}")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     brokers = ("-b", "c:1", "-X", f"{user}=alice")
-    assert "answer to 'password of alice: '" == options(*brokers)["sasl_plain_password"]
+    assert "typed for 'password of alice: '" == options(*brokers)["sasl_plain_password"]
     assert "p" == options(*brokers, "-X", "sasl_plain_password=p")["sasl_plain_password"]
     assert "sasl_plain_password" not in options(*brokers, "-X", "sasl.jaas.config=x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)

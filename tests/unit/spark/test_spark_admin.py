@@ -1,4 +1,4 @@
-"""What the driver of a Spark query asks brokers, and how often, with a client that answers from a list."""
+"""The requests of a query's driver and their retries, with a client that returns responses from a list."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Listing:
 
 
 class Client:
-    """Gives the answers in turn, the last one for ever; an exception is raised."""
+    """Returns the responses in order, the last one again and again; raises those that are exceptions."""
 
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.asked = self.closed = 0
+    def __init__(self, *responses: Any) -> None:
+        self.responses = list(responses)
+        self.requests = self.closed = 0
 
-    def _answer(self) -> Any:
-        self.asked += 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def _respond(self) -> Any:
+        self.requests += 1
+        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """The topics there are."""
-        found: dict[str, Any] = self._answer()
+        found: dict[str, Any] = self._respond()
         return found
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where all partitions end."""
-        return dict.fromkeys(partitions, self._answer())
+        return dict.fromkeys(partitions, self._respond())
 
     def close(self) -> None:
         """Connections are made again."""
@@ -57,10 +57,10 @@ def admin(client: Client, **options: str) -> Admin:
 
 
 def test_a_topic_that_is_not_known_yet_is_asked_for_again() -> None:
-    """A broker that has just started, or a topic that is made anew, does not end a query at once."""
+    """A topic that is not known yet, after a broker start or a re-creation, does not end a query at once."""
     client = Client({}, {}, {"t": Listing})
     assert {T0} == admin(client).partitions()
-    assert (3, 2) == (client.asked, client.closed)
+    assert (3, 2) == (client.requests, client.closed)
 
 
 def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
@@ -68,7 +68,7 @@ def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
     client = Client({})
     with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: topic t does not exist on b:1"):
         admin(client, **{"fetchOffset.numRetries": "4"}).partitions()
-    assert 4 == client.asked
+    assert 4 == client.requests
 
 
 def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
@@ -78,13 +78,13 @@ def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
     refused = Client(AuthorizationError("no"), {"t": Listing})
     with pytest.raises(AuthorizationError):
         admin(refused).partitions()
-    assert (2, 1) == (lost.asked, refused.asked)
+    assert (2, 1) == (lost.requests, refused.requests)
 
 
 def test_an_end_that_went_back_is_asked_for_again_and_then_believed() -> None:
-    """A broker that is behind says so once; a topic that was made anew says so every time."""
+    """A broker that lags behind returns a lower end once; a topic that was re-created returns it every time."""
     behind = Client(5, 20)
     assert {T0: 20} == admin(behind).latest([T0], known={T0: 10})
-    anew = Client(5)
-    assert {T0: 5} == admin(anew).latest([T0], known={T0: 10})
-    assert (2, 3) == (behind.asked, anew.asked)
+    recreated = Client(5)
+    assert {T0: 5} == admin(recreated).latest([T0], known={T0: 10})
+    assert (2, 3) == (behind.requests, recreated.requests)

@@ -116,9 +116,9 @@ def test_filters_do_not_make_a_start_beyond_the_end() -> None:
 def test_an_end_of_a_broker_behind_is_asked_for_again() -> None:
     """A latest offset below the start may be one of a broker that has not caught up (KAFKA-7703)."""
     cluster = Cluster(5, 5)
-    ends, answers = dict(cluster.ends), iter([3, 5])
+    ends, responses = dict(cluster.ends), iter([3, 5])
     tp = TopicPartition("t", 0)
-    cluster.end_offsets = lambda wanted: {**ends, tp: next(answers)}  # type: ignore[method-assign]
+    cluster.end_offsets = lambda wanted: {**ends, tp: next(responses)}  # type: ignore[method-assign]
     found = tasks(cluster, startingOffsets=each(4, 0), **{"fetchOffset.retryIntervalMs": "0"})
     assert [(OffsetRange("t", 0, 4, -1),), (OffsetRange("t", 1, 0, -1),)] == found
 

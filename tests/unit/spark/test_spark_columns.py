@@ -121,7 +121,8 @@ def resident_kib() -> int:
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
 def test_nothing_leaks() -> None:
-    """Batches whose capsules nobody consumes, that are imported, or of which one column is kept; and Python objects."""
+    """Batches whose capsules are not consumed, that are imported, or of which one column is kept; and Python
+    objects."""
     records = decode_batches(build_batch([Rec(b"v" * 100, b"k", [("h", b"x")] * (n % 2), n) for n in range(500)]))
 
     def use(round_number: int) -> None:

@@ -76,7 +76,7 @@ def test_first_offset_behind_corrupt_batches(batches: list[tuple[int, int]]) -> 
 
 
 def test_text_columns_and_rows_that_are_none() -> None:
-    """Keys and values become strings; rows with other bytes are taken out and told of, nulls stay."""
+    """Keys and values become strings; rows with other bytes are removed and reported, nulls stay."""
     batch = pa.record_batch(
         {"key": [None, b"k", b"k"], "value": [b"ol\xc3\xa9", None, b"\xff"], "offset": pa.array([7, 8, 9], pa.int64())}
     )

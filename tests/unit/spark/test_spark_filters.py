@@ -1,4 +1,4 @@
-"""What pushed filters tell the Spark source, and which Spark must still apply."""
+"""The constraints that the Spark source derives from pushed filters, and the filters that Spark must still apply."""
 
 from __future__ import annotations
 

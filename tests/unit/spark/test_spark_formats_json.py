@@ -33,7 +33,7 @@ def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, s
 
 
 def value_of(ddl: str, text: str) -> Any:
-    """A field's value, BAD if the document is none; the same alone and beside documents of any kind."""
+    """Return the value of a field, BAD if the document is bad; it is the same alone and next to other documents."""
     document = b'{"v":' + text.encode() + b"}"
     first: Any = None
     for values in ([document], [FIT, document], [b"{", document, FIT], [document, b'{"v":[{}]}', b'{"v":{"x":[[]]}}']):
@@ -165,7 +165,7 @@ utc = zoneinfo.ZoneInfo("UTC")
     ],
 )
 def test_each_type(ddl: str, text: str, expected: Any) -> None:
-    """A fitting text is that value, another one makes the whole document bad, whatever is beside it."""
+    """Text that matches is that value; other text makes the whole document bad, whatever is next to it."""
     assert repr(expected) == repr(value_of(ddl, text))
 
 
@@ -238,7 +238,8 @@ def test_what_documents_may_have() -> None:
 
 @pytest.mark.parametrize("depth", [5, 500, 5000, 100_000])
 def test_nesting(depth: int) -> None:
-    """What is nested deep in a field that nobody asked for is the same beside a bad value as beside a good one."""
+    """A deeply nested value of a field that is not read gives the same row next to a bad value and next to a good
+    one."""
     deep = b'{"x":' + b"[" * depth + b"]" * depth + b',"a":1}'
     found = [decode("a long", [deep, other])[0][0] for other in (b"{}", b"{", b'{"a":[]}')]
     assert [{"a": 1}] * 3 == found
@@ -315,7 +316,7 @@ def test_valid_documents_as_json_loads_has_them(
 
 @settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=8) | anything.map(lambda item: json.dumps(item).encode()), min_size=1))
-def test_a_value_is_the_same_whatever_is_beside_it(values: list[bytes]) -> None:
+def test_a_value_does_not_depend_on_others_in_the_batch(values: list[bytes]) -> None:
     """Decoded together or each alone, rows and reasons are the same."""
     together = decode("a long, b double", values)
     alone = [decode("a long, b double", [value]) for value in values]

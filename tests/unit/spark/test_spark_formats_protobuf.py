@@ -116,7 +116,7 @@ def test_each_type() -> None:
 
 
 def test_fields_that_are_not_set() -> None:
-    """Their default; null where the message itself tells a default from nothing."""
+    """Missing fields have their default, or are null if the message distinguishes a default from a missing field."""
     (row,), _ = decode([b""])
     assert {"i": 0, "s": "", "e": "RED", "maybe": None, "part": None, "many": [], "m": [], "at": None} == {
         name: row[name] for name in ("i", "s", "e", "maybe", "part", "many", "m", "at")
@@ -124,7 +124,7 @@ def test_fields_that_are_not_set() -> None:
 
 
 def test_garbage() -> None:
-    """Bytes that are no message are bad, and no others; fields that nobody described are ignored."""
+    """Bytes that are not a message are bad, and no others; fields that are not described are ignored."""
     rows, bad = decode([b"\xff", b"\x18", b"\x42\x02\xff\xfe", None, b"\xa0\x06\x01"])
     assert [0, 1, 2] == sorted(bad)
     assert "is not such a message" in bad[0]

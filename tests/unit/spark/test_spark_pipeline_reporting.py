@@ -1,4 +1,4 @@
-"""What a pipeline tells of its micro-batches, from reports as Spark gives them."""
+"""The reports of a pipeline on its micro-batches, from progress reports of Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def progress(batch: int, rows: int, name: str = "p rows") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_lag_is_told_by_topic() -> None:
+def test_lag_by_topic() -> None:
     """The offsets left in all partitions; a source that is not ours, or has nothing yet, has none."""
     assert {"t": 15} == lags(progress(0, 1))
     assert {} == lags({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
@@ -61,7 +61,7 @@ def test_a_log_has_an_object_a_line(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: Any) -> None:
-    """It is said once a batch, and the terminal goes on."""
+    """A log that cannot be written is reported once per batch, and the terminal gets its lines."""
     said: list[str] = []
     reporter = Reporter(said.append, str(tmp_path), Noon())
     reporter.progress(progress(0, 5))
@@ -73,5 +73,5 @@ def test_waiting_for_the_last_report() -> None:
     """A wait ends with what it waits for, or with its time."""
     reporter = Reporter(str, None, Noon())
     reporter.terminated("run-1")
-    assert reporter.wait(lambda told: "run-1" in told.ended, 0)
-    assert not reporter.wait(lambda told: "run-2" in told.ended, 0)
+    assert reporter.wait(lambda reported: "run-1" in reported.ended, 0)
+    assert not reporter.wait(lambda reported: "run-2" in reported.ended, 0)

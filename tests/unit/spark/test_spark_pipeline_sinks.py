@@ -11,11 +11,11 @@ from kconsumer.spark.pipeline.sinks import Batch, DeltaSink, IcebergSink, file_n
 
 
 class Recorder:
-    """Any attribute is a method that notes its call; it returns what `answers` say, else the recorder."""
+    """Any attribute is a method that records its call. It returns the entry of `results`, or else the recorder."""
 
-    def __init__(self, **answers: Any) -> None:
+    def __init__(self, **results: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
-        self._answers = answers
+        self._results = results
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write", "catalog"):
@@ -24,7 +24,7 @@ class Recorder:
 
     def _call(self, name: str, *args: Any) -> Any:
         self.calls.append((name, *args))
-        return self._answers.get(name, self)
+        return self._results.get(name, self)
 
 
 def sink(kind: str, **given: Any) -> Sink:
@@ -41,11 +41,11 @@ def sink(kind: str, **given: Any) -> Sink:
     ],
 )
 def test_files_are_named_after_their_batch(written: str, name: str) -> None:
-    """Query, batch and number, so that a batch is found again; the ending tells the codec."""
+    """The name has query, batch and number, so that a batch is found again; the suffix shows the codec."""
     assert name == file_name(Batch("q", 42), 7, written)
 
 
-def test_delta_is_told_the_batch() -> None:
+def test_delta_gets_the_batch() -> None:
     """A table skips a transaction it has: the query is the application, the batch its version."""
     frame = Recorder()
     DeltaSink(sink("delta", path="/t", files=2)).write(frame, Batch("q", 5))

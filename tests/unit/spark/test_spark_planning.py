@@ -1,4 +1,4 @@
-"""How the Spark source cuts ranges into tasks, against tables worked out from what Spark's own source does."""
+"""How the Spark source splits ranges into tasks, against tables derived from Spark's own source."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_halves_round_up() -> None:
     assert [1, 3, 3, 4] == [java_round(x) for x in (0.5, 2.5, 3.4, 3.5)]
 
 
-def test_later_pieces_take_the_remainder() -> None:
-    """10 in 4: 2, 2, 3, 3; pieces without an offset are left out."""
+def test_later_parts_take_the_remainder() -> None:
+    """10 into 4: 2, 2, 3, 3; parts without offsets are omitted."""
     assert [2, 2, 3, 3] == [part.size for part in split(ranges(10)[0], 4)]
     assert [1, 1] == [part.size for part in split(ranges(2)[0], 5)]
 
@@ -97,7 +97,7 @@ def test_every_offset_in_exactly_one_task(
 
 
 def test_even_planner_fills_the_slots() -> None:
-    """A large partition is cut in as many pieces as slots, but not below what a task costs."""
+    """A large partition is split into as many parts as task slots, but not below the cost of a task."""
     big = 4 * planning.MIN_SPLIT_OFFSETS
     assert [[big // 4] * 4] == sizes(plan(ranges(big), "even", PlanHints(parallelism=4)))
     assert [[1000]] == sizes(plan(ranges(1000), "even", PlanHints(parallelism=4)))
@@ -105,7 +105,7 @@ def test_even_planner_fills_the_slots() -> None:
 
 
 def test_bytes_planner_cuts_where_records_are_large() -> None:
-    """Of two partitions with as many offsets the one with larger records is cut more."""
+    """Of two partitions with the same number of offsets, the one with larger records is split more."""
     hints = PlanHints(8, bytes_per_offset={TopicPartition("t", 0): 10.0, TopicPartition("t", 1): 70.0})
     assert [1, 7] == [len(part) for part in sizes(plan(ranges(7000, 7000), "bytes", hints))]
 
@@ -129,7 +129,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_unbound_ranges_stay_whole() -> None:
-    """Default ends are bound by the executor; maxRecordsPerPartition alone cuts none of them, as in Spark."""
+    """The executor resolves default bounds; as in Spark, maxRecordsPerPartition alone splits none of them."""
     asked, known = {T0: (-2, -1), T1: (-2, -1)}, {T0: (5, 105), T1: (0, 0)}
     whole = [OffsetRange("t", 0, -2, -1), OffsetRange("t", 1, -2, -1)]
     assert whole == plan_unbound(asked, known, "spark", PlanHints(max_records=10))
@@ -137,7 +137,7 @@ def test_unbound_ranges_stay_whole() -> None:
 
 
 def test_cut_ranges_keep_unbound_outer_ends() -> None:
-    """With minPartitions the driver binds for cutting; the first start and the last end stay as asked."""
+    """With minPartitions the driver resolves bounds to split; the first start and the last end stay unbound."""
     tasks = plan_unbound({T0: (-2, -1)}, {T0: (5, 15)}, "spark", PlanHints(3))
     assert [("t", 0, -2, 8), ("t", 0, 8, 11), ("t", 0, 11, -1)] == [tuple(task) for task in tasks]
 

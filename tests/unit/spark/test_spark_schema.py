@@ -81,7 +81,7 @@ def test_decoded_values() -> None:
 
 
 def test_values_that_are_not_asked_for_are_not_decoded() -> None:
-    """Nobody decodes in a query without the column."""
+    """A query without the column has no decoder for it."""
     assert {} == project(parse(JSON, "batch"), [("offset", "bigint"), ("key", "binary")]).decoders()
     text = parse({**MINIMAL, "valueFormat": "string", "columns": "key"}, "batch")
     assert ["key"] == list(default_projection(text).decoders())

@@ -77,7 +77,7 @@ def test_a_query_from_earliest() -> None:
 
 
 def test_initial_offsets_do_not_move() -> None:
-    """Spark asks twice; "latest" in between is another place, but not another answer."""
+    """Spark calls `initial` twice; the end offsets may have changed in between, but the result stays the same."""
     log = Log(5)
     query = stream(log, startingOffsets="latest")
     start = query.initial()
@@ -125,7 +125,7 @@ def test_caps() -> None:
 
 
 def test_cap_by_bytes_samples_once() -> None:
-    """Sizes are looked at once for many micro-batches, and only of partitions with records to read."""
+    """Sizes are sampled once for many micro-batches, and only of partitions with records to read."""
     log = Log(100, 0)
     query = stream(log, maxBytesPerTrigger="500")
     assert tps(50, 0) == query.latest(tps(0, 0), now=0)
@@ -182,7 +182,7 @@ def gain(log: Log) -> tuple[Offsets, Offsets]:
 
 
 def shrink(log: Log) -> tuple[Offsets, Offsets]:
-    """A topic made anew ends before it was read to."""
+    """A re-created topic ends before the offset that was read."""
     log.ends = tps(2)
     log.begins = tps(0)
     return tps(5), tps(2)
