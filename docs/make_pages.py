@@ -395,7 +395,7 @@ def main() -> int:
             path.name for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
         ]
         if old:
-            sys.stderr.write(f"out of date: {', '.join(old)}; run python docs/make_pages.py\n")
+            sys.stderr.write(f"out of date: {', '.join(old)}; to repair it: python docs/make_pages.py\n")
         return int(bool(old))
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The version of this package: pyproject.toml takes it from here, so nobody has to look metadata up to know it.
+"""The version of this package. pyproject.toml reads it from here, so that no metadata must be searched at run time.
 
-Brokers are told it, and take letters, digits, dots and dashes (KIP-511).
+It is sent to brokers, which allow letters, digits, dots and dashes (KIP-511).
 """
 
 VERSION = "0.1.0"
