@@ -107,7 +107,7 @@ def until_corrupt(consumer: Consumer) -> tuple[list[tuple[int, int]], CorruptRec
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_corrupt_batch(broker: LogBroker, kind: str) -> None:
-    """Good records come first; then each poll raises and the position stays; a seek past it goes on."""
+    """Good records come first; then each poll raises and the position stays; a seek past it continues."""
     damaged, offset, message = DAMAGE[kind]
     add(broker, damaged)
     tp = TopicPartition("t", 0)

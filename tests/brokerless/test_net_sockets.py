@@ -139,7 +139,7 @@ def test_a_large_answer(drivers: Any) -> None:
 
 def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
     """From the second large answer on the whole frame is received before `poll` is called: none of it waits in the
-    broker, and `arrived` says so. A small answer that comes instead of a large one is an answer as any other."""
+    broker, and `arrived` says so. A small answer that comes instead of a large one is a response as any other."""
     payload = os.urandom(1 << 16) * 96
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="small"))
@@ -377,7 +377,7 @@ def test_many_rings_wake_once(drivers: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_does_not_disturb_its_parent(drivers: Any) -> None:
-    """The child abandons; the parent's connection and its selector go on working."""
+    """The child abandons; the parent's connection and its selector continue working."""
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c"))
         driver = drivers(broker.port)

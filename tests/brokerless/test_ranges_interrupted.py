@@ -88,7 +88,7 @@ def read_on(reader: RangeReader | TopicReader, point: int, batches: list[RecordB
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_range_interrupted_at_any_call(broker: LogBroker, engine: str) -> None:
-    """An exception at the n-th call inside `next()`, for each n, leaves a reader that goes on: every row once, and
+    """An exception at the n-th call inside `next()`, for each n, leaves a reader that continues: every row once, and
     every offset without a row in a gap that says the truth."""
     expected = (OFFSETS, (*GAPS[:-1], Gap(GAPS[-1].start, GAPS[-1].end - 2, "compaction")))
     number, whole, remaining = 0, 0, points(ENGINES.index(engine), STRIDE)

@@ -35,7 +35,7 @@ TOKENS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 ENDPOINT = {
     "sasl_oauthbearer_token_endpoint_url": "https://127.0.0.1:1/token",
     "sasl_oauthbearer_client_credentials_client_id": "me",
-    "sasl_login_retry_backoff_max_ms": 10,  # or a thread goes on asking after the test
+    "sasl_login_retry_backoff_max_ms": 10,  # or a thread continues asking after the test
 }
 
 # What is planted -> options that a consumer is made with.  <encrypted> stands for the path of a file.

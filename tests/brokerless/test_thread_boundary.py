@@ -51,7 +51,7 @@ def consumer(broker: LogBroker, request: pytest.FixtureRequest) -> Iterator[Cons
         engine=request.param,
         auto_offset_reset="none",
         max_poll_records=request.node.callspec.params.get("at_most", 7),
-        max_partition_fetch_bytes=1000,  # many fetches, so that there is always one under way
+        max_partition_fetch_bytes=1000,  # many fetches, so that there is always one in flight
     )
     made.assign([ZERO, ONE])
     made.seek(ZERO, 0)
@@ -237,7 +237,7 @@ def rows(columns: Any) -> list[Any]:
 @pytest.mark.parametrize("seed", range(3))
 @both_engines
 def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> None:
-    """Seeks, pauses, new assignments and revocations while fetches are under way: every record is the next one of the
+    """Seeks, pauses, new assignments and revocations while fetches are in flight: every record is the next one of the
     present position, of a partition that may be read."""
     rng, reader = random.Random(seed), Reader(consumer)
     subscription = consumer._engine.components.subscription
@@ -362,7 +362,7 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
     try:
         made = 0
         while made < 5:
-            # The broker cannot answer either while nobody waits, and with a fetch under way no poll makes one.
+            # The broker cannot answer either while nobody waits, and with a fetch in flight no poll makes one.
             eventually(lambda: not fetch.has_in_flight, "the answer")
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)

@@ -136,7 +136,7 @@ def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.M
 
 
 def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """The thread logs what a round raised, rests, and goes on until stopped."""
+    """The thread logs what a round raised, rests, and continues until stopped."""
     rounds: list[int] = []
 
     def one_round() -> None:
@@ -225,7 +225,7 @@ def test_poll_waits_and_returns_empty() -> None:
 
 
 def test_poll_without_waiting_makes_progress() -> None:
-    """poll(0) in a loop: each returns at once, and the thread goes on meanwhile."""
+    """poll(0) in a loop: each returns at once, and the thread continues meanwhile."""
     with consumer("t") as made:
         started = time.monotonic()
         for _ in range(200):

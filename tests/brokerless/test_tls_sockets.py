@@ -157,7 +157,7 @@ def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
 
 
 def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> None:
-    """A close_notify behind an answer ends the connection, though the socket says nothing more."""
+    """A close_notify behind a response ends the connection, though the socket says nothing more."""
     closed = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -167,7 +167,7 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
                 tls.send(response_bytes(api, request.version, request.correlation_id, message))
             tls.settimeout(0)
             with pytest.raises(ssl.SSLWantReadError):
-                tls.unwrap()  # says goodbye, without waiting for an answer
+                tls.unwrap()  # says goodbye, without waiting for a response
             closed.wait(10)
 
     with serving(serve) as port:

@@ -341,7 +341,7 @@ def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog:
 
 
 def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """A mistake of ours in the heartbeat thread is logged, and heartbeats go on."""
+    """A mistake of ours in the heartbeat thread is logged, and heartbeats continue."""
     with Consumer(
         "t",
         bootstrap_servers=broker.address,

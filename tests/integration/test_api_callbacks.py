@@ -376,7 +376,7 @@ def raising(*kinds: str) -> Recorder:
 def test_error_of_a_callback_is_raised_and_the_member_goes_on(
     kafka: Kafka, topic: str, member: New, kind: str, assignor: str
 ) -> None:
-    """The error surfaces from poll as it was raised, once; the rebalance completes, reading and committing go on."""
+    """The error surfaces from poll as it was raised, once; the rebalance completes, reading and committing continue."""
     other = kafka.create_topic(f"{topic}-other")
     consumer = member(assignors=[assignor])
     listener = raising(kind)
@@ -436,7 +436,7 @@ def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New
 
 def test_wakeup_inside_a_callback(topic: str, member: New) -> None:
     """A wakeup during on_assign ends the first blocking call in it; the error passes through poll, and the member
-    goes on."""
+    continues."""
 
     def use(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
         if listener.count("assigned") == 1:

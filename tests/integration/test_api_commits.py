@@ -60,7 +60,7 @@ def member(topic_name: str, new_consumer: New) -> New:
 
 
 def test_position_and_commit(kafka: Kafka, ten: TopicPartition, member: New) -> None:
-    """commit() commits what position() says; another consumer of the group goes on there (Java
+    """commit() commits what position() says; another consumer of the group continues there (Java
     testPositionAndCommit)."""
     consumer = member()
     elsewhere = TopicPartition(ten.topic, 15)
@@ -234,7 +234,7 @@ def test_commit_async(ten: TopicPartition, member: New) -> None:
 
 
 def test_callback_runs_in_the_poll_that_waits(ten: TopicPartition, member: New) -> None:
-    """One poll that has nothing to return is enough for the answer to come and the callback to run."""
+    """One poll that has nothing to return is enough for the response to come and the callback to run."""
     consumer = member()
     consumer.assign([ten])
     read(consumer, 10)
@@ -275,7 +275,7 @@ def test_later_commit_wins(ten: TopicPartition, member: New) -> None:
 
 
 def test_close_finishes_commit_async(kafka: Kafka, ten: TopicPartition, member: New) -> None:
-    """close() waits for commits under way and runs their callbacks (Java
+    """close() waits for commits in flight and runs their callbacks (Java
     testCommitAsyncCompletedBeforeConsumerCloses)."""
     for offset, known in ((1, False), (2, True)):
         consumer = member()

@@ -118,7 +118,7 @@ def test_options_as_a_mapping(kafka: Kafka, topic_name: str, new_consumer: New) 
 
 
 def test_pause_and_resume(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Nothing of a paused partition is returned; after resume() it goes on where it was (Java
+    """Nothing of a paused partition is returned; after resume() it continues where it was (Java
     testPartitionPauseAndResume)."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(5))
@@ -170,7 +170,7 @@ def test_paused_partition_does_not_hold_up_others(kafka: Kafka, topic_name: str,
 
 
 def test_seek_while_paused(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A paused partition can be sought; resume() goes on at the new place and not with what was buffered."""
+    """A paused partition can be sought; resume() continues at the new place and not with what was buffered."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)

@@ -45,7 +45,7 @@ def take(consumer: Consumer, count: int) -> list[bytes | None]:
 
 
 def test_loop_over_all_records_ends_after_consumer_timeout(ten: TopicPartition, new_consumer: New) -> None:
-    """consumer_timeout_ms ends the loop when nothing comes for so long; another loop goes on after it."""
+    """consumer_timeout_ms ends the loop when nothing comes for so long; another loop continues after it."""
     consumer = new_consumer(consumer_timeout_ms=700)
     consumer.assign([ten])
     watch = Stopwatch()
@@ -77,7 +77,7 @@ def test_records_arriving_later_keep_the_loop_going(kafka: Kafka, ten: TopicPart
 
 
 def test_break_skips_nothing(ten: TopicPartition, new_consumer: New) -> None:
-    """After a break in the middle of a batch the next loop, or poll, goes on with the next record."""
+    """After a break in the middle of a batch the next loop, or poll, continues with the next record."""
     consumer = new_consumer()
     consumer.assign([ten])
     assert numbered(3) == take(consumer, 3)
@@ -127,7 +127,7 @@ def test_commit_after_a_break_with_several_partitions(
 
 
 def test_close_after_a_break_commits_what_was_seen(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """Auto-commit at close() holds the records the loop has come to; the next member goes on there."""
+    """Auto-commit at close() holds the records the loop has come to; the next member continues there."""
     consumer = new_consumer(ten.topic, group_id=ten.topic)
     assert numbered(6) == take(consumer, 6)
     consumer.close()
@@ -184,7 +184,7 @@ def test_seek_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) 
 
 
 def test_poll_inside_a_loop_shares_the_position(ten: TopicPartition, new_consumer: New) -> None:
-    """poll() in the body returns the records after the one at hand; the loop goes on after those."""
+    """poll() in the body returns the records after the one at hand; the loop continues after those."""
     consumer = new_consumer(consumer_timeout_ms=1000)
     consumer.assign([ten])
     seen: list[bytes | None] = []
@@ -212,7 +212,7 @@ def test_pause_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New)
 
 
 def test_assign_after_a_break(two: tuple[TopicPartition, ...], new_consumer: New) -> None:
-    """A partition that stays assigned goes on where the loop stopped."""
+    """A partition that stays assigned continues where the loop stopped."""
     consumer = new_consumer()
     consumer.assign(two)
     (record,) = list(islice(consumer, 1))
@@ -221,7 +221,7 @@ def test_assign_after_a_break(two: tuple[TopicPartition, ...], new_consumer: New
 
 
 def test_wakeup_ends_a_loop(ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a loop that waits for records with WakeupError; a new loop can go on."""
+    """wakeup() ends a loop that waits for records with WakeupError; a new loop can continue."""
     consumer = new_consumer()
     consumer.assign([ten])
     take(consumer, 10)

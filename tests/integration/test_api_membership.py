@@ -169,7 +169,7 @@ def test_poll_longer_than_the_poll_interval(topic: str, member: New) -> None:
 
 
 def test_records_of_an_idle_member_are_read_again_from_the_commit(topic: str, member: New) -> None:
-    """After the membership was lost, reading goes on at the committed offsets and not at the old positions."""
+    """After the membership was lost, reading continues at the committed offsets and not at the old positions."""
     consumer = member(topic, max_poll_interval_ms=500)
     read(consumer, 20)
     consumer.commit(dict.fromkeys(tps(topic, 0, 1), 4))

@@ -126,7 +126,7 @@ def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartitio
 
 
 def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a position() that waits; the consumer goes on working (Java testPositionRespectsWakeup)."""
+    """wakeup() ends a position() that waits; the consumer continues working (Java testPositionRespectsWakeup)."""
     consumer = new_consumer()
     missing = TopicPartition(f"{topic_name}-missing", 15)
     consumer.assign([missing, ten])
@@ -271,7 +271,7 @@ def test_out_of_range_with_policy_resets(
 
 
 def test_deleted_records_are_skipped(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """After the log start moved past the position: "earliest" goes on at the new start, "none" raises."""
+    """After the log start moved past the position: "earliest" continues at the new start, "none" raises."""
     reader = new_consumer(max_poll_records=2)
     strict = new_consumer(auto_offset_reset="none")
     for consumer in (reader, strict):
@@ -312,7 +312,7 @@ def test_error_of_one_partition_does_not_lose_records_of_another(
 
 
 def test_assign_keeps_positions_of_kept_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """assign() replaces the set: a kept partition goes on where it was, one that comes back starts anew."""
+    """assign() replaces the set: a kept partition continues where it was, one that comes back starts again."""
     kafka.create_topic(topic_name, 2)
     for partition in (0, 1):
         kafka.produce(topic_name, numbered(10), partition=partition)

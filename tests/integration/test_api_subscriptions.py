@@ -112,7 +112,7 @@ def test_unsubscribed_topic_is_not_read_while_the_group_rebalances(
 
 @pytest.mark.classic_protocol
 def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: New) -> None:
-    """unsubscribe() leaves the group at once; a later subscribe() joins anew and reads from the commits."""
+    """unsubscribe() leaves the group at once; a later subscribe() joins again and reads from the commits."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, numbered(10))
     consumer = member(topic, enable_auto_commit=False, max_poll_records=4)

@@ -89,7 +89,7 @@ def test_coordinator_is_one_of_the_nodes(kafka_cluster3: KafkaCluster) -> None:
 
 
 def test_paused_node_keeps_its_sockets(kafka_cluster3: KafkaCluster) -> None:
-    """A paused node is alive and silent, and goes on when resumed."""
+    """A paused node is alive and silent, and continues when resumed."""
     node = kafka_cluster3.nodes[0]
     node.pause()
     try:

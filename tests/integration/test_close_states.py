@@ -36,7 +36,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "threaded": {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000, "engine": "threaded"},
     "consumer": {"group_protocol": "consumer"},
 }
-IN_TIME_S = 1.5  # one fetch may be under way at the broker for `fetch_max_wait_ms`, which is 500
+IN_TIME_S = 1.5  # one fetch may be in flight at the broker for `fetch_max_wait_ms`, which is 500
 RECORDS = 5  # in each of the two partitions
 ALL_READ = {0: RECORDS, 1: RECORDS}
 
@@ -95,7 +95,7 @@ class Scene:
         return consumer
 
     def stable(self, **options: Any) -> Consumer:
-        """The consumer as the only member, all records read, a fetch under way, nothing committed."""
+        """The consumer as the only member, all records read, a fetch in flight, nothing committed."""
         consumer = self.subscribed(**options)
         read(consumer, 2 * RECORDS)
         consumer.poll(0)
@@ -280,7 +280,7 @@ def paused(scene: Scene) -> Outcome:
 
 @row()
 def commits_in_flight(scene: Scene) -> Outcome:
-    """Asynchronous commits under way end, in order, and their callbacks run before close() returns."""
+    """Asynchronous commits in flight end, in order, and their callbacks run before close() returns."""
     consumer = scene.stable(enable_auto_commit=False)
     told: list[object] = []
     for offset in (1, 2, 3):
@@ -342,7 +342,7 @@ def coordinator_lost_just_now(scene: Scene) -> Outcome:
 
 @row()
 def forked(scene: Scene) -> Outcome:
-    """close() in a forked child refuses at once; the parent, whose connections it had in its hands, goes on."""
+    """close() in a forked child refuses at once; the parent, whose connections it had in its hands, continues."""
     consumer = scene.stable()
 
     def close() -> None:

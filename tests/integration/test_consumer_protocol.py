@@ -293,7 +293,7 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
         [topic], on_assign=lambda _c, ps: ps and calls.append("assigned"), on_lost=lambda *_: calls.append("lost")
     )
     poll_until([consumer], lambda: calls == ["assigned"])
-    consumer.position(TopicPartition(topic, 0))  # a look-up under way would fail: nobody knows this member any more
+    consumer.position(TopicPartition(topic, 0))  # a look-up in flight would fail: nobody knows this member any more
     before = consumer.group_metadata()
     remove_static_member(kafka, topic_name, "static")
     poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)

@@ -79,7 +79,7 @@ def test_it_passes_its_own_tests(installed: Path, tmp_path: Path) -> None:
 def test_a_group_uses_it(
     kafka: Kafka, topic_name: str, new_consumer: New, plugged_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two members divide eight partitions by weight, read all of them, and share anew when one leaves."""
+    """Two members divide eight partitions by weight, read all of them, and share again when one leaves."""
     kafka.create_topic(topic_name, 8)
     for partition in range(8):
         kafka.produce(topic_name, numbered(5), partition=partition)
@@ -98,7 +98,7 @@ def test_a_group_uses_it(
 def test_a_broken_answer_reaches_the_caller(
     kafka: Kafka, topic_name: str, new_consumer: New, plugged_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer that breaks a rule is raised by poll with plugin, distribution and partition; mended, it goes on."""
+    """A response that breaks a rule is raised by poll with plugin, distribution and partition; mended, it continues."""
     kafka.create_topic(topic_name, 1)
     weighted = assignors.load("weighted")
     right = type(weighted).assign

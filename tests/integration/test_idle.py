@@ -88,7 +88,7 @@ def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[.
 def test_waiting_polls_leave_managers_alone(
     kafka: Kafka, topic_name: str, idle: Consumer, counted: Callable[..., list[str]]
 ) -> None:
-    """Of polls that wait for single records, one after the other, most look at nothing but the fetch under way."""
+    """Of polls that wait for single records, one after the other, most check nothing but the fetch in flight."""
     idle.poll(0.1)
     slow = counted(Engine, "_poll_full")
     producer = kafka.producer({"linger.ms": 0})

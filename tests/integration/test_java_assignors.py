@@ -66,7 +66,7 @@ def test_the_golden_file_is_what_java_says(java: AssignorOracle) -> None:
 
 
 def sound(given: Given, group: Mapping[str, Subscription], members: Members) -> bool:
-    """Whether an answer keeps to subscriptions and to partitions that exist."""
+    """Whether a response keeps to subscriptions and to partitions that exist."""
     real = members.wanted()
     return all(p in real and p.topic in group[member].topics for member, mine in given.items() for p in mine)
 
@@ -221,7 +221,7 @@ def test_java_still_gives_partitions_to_members_without_a_subscription(java: Ass
 
 
 def test_java_still_gives_out_partitions_that_are_gone(java: AssignorOracle) -> None:
-    """A topic made anew with two partitions, of which a member says it has the third and fourth."""
+    """A topic made again with two partitions, of which a member says it has the third and fourth."""
     gone = partitions("t2 t3")
     owner = Subscription(("t",), owned_partitions=gone, generation_id=1)
     group = {"a": owner, "b": Subscription(("t",))}

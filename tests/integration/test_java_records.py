@@ -1,7 +1,7 @@
 """Our record batches are Kafka's: written by either side, read by both, with the same outcome.
 
 Java's outcome is that of the class in which its consumer keeps one partition's part of a fetch, not of the decoder
-alone. Seeds are fixed; `KCONSUMER_FUZZ_SECONDS` makes the comparison of damaged bytes go on for longer.
+alone. Seeds are fixed; `KCONSUMER_FUZZ_SECONDS` makes the comparison of damaged bytes continue for longer.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def test_damaged_bytes(java: JavaRecords, part: int) -> None:
 @pytest.mark.skipif(not FUZZ_SECONDS, reason="KCONSUMER_FUZZ_SECONDS is not set")
 @pytest.mark.timeout(0)
 def test_damaged_bytes_for_longer(java: JavaRecords) -> None:
-    """Seeds go on from where the fixed ones end, for as long as asked."""
+    """Seeds continue from where the fixed ones end, for as long as asked."""
     seed, end = 10_000, time.monotonic() + FUZZ_SECONDS
     while time.monotonic() < end:
         compare_damaged(java, seed)

@@ -66,7 +66,7 @@ def await_state(consumer: Consumer, tp: TopicPartition, wanted: Condition) -> Pa
 
 def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
     """A frozen broker: in flight and not answered, then in backoff with the timeout as its reason, while the other
-    partition is read; then it goes on."""
+    partition is read; then it continues."""
     (frozen, other) = tps(topic, 0, 1)
     node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
     node.pause()
@@ -155,7 +155,7 @@ def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str, engine: dict
 
 
 def test_command_tells_on_sigusr1(kafka_cluster3: KafkaCluster, topic: str) -> None:
-    """`kconsumer consume` prints partitions, member and connections on SIGUSR1, and goes on."""
+    """`kconsumer consume` prints partitions, member and connections on SIGUSR1, and continues."""
     command = [sys.executable, "-m", "kconsumer", "consume", topic, "-b", kafka_cluster3.bootstrap_servers, "-g", topic]
     process = subprocess.Popen(
         [*command, "--from", "earliest"],

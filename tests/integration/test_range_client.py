@@ -159,7 +159,7 @@ def test_pickles_as_its_options(kafka: Kafka, filled: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_gets_connections_of_its_own(kafka: Kafka, filled: str) -> None:
-    """The child of a fork uses the client as if it were new; the parent's connections go on."""
+    """The child of a fork uses the client as if it were new; the parent's connections continue."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         reader = client.read_range((filled, 0), 0, 100, max_rows=10)
         next(reader)
@@ -281,7 +281,7 @@ with borrow(**options) as client:
 
 
 def test_a_program_that_forks_and_ends_with_clients_waiting(kafka: Kafka, filled: str) -> None:
-    """Parent and child go on with what was borrowed before the fork; at the end nothing is left unclosed."""
+    """Parent and child continue with what was borrowed before the fork; at the end nothing is left unclosed."""
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", PROGRAM, kafka.bootstrap_servers, filled]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (0, "") == (done.returncode, done.stderr)

@@ -36,7 +36,7 @@ def test_a_compacted_partition(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_a_leader_dies_during_a_range(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """Reading goes on with the next leader, exact as before."""
+    """Reading continues with the next leader, exact as before."""
     kafka_cluster3.create_topic(topic_name, replication=3)
     kafka_cluster3.produce(topic_name, [b"x" * 1000] * 600, config={"batch.num.messages": 10})
     options: dict[str, Any] = {"max_partition_fetch_bytes": 20_000, "max_rows": 20}

@@ -225,7 +225,7 @@ def test_bare_tokens(
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_wrong_password(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str) -> None:
     """An AuthenticationError from the blocking call, within moments, that says what to change; and no storm of
-    attempts while the caller goes on polling."""
+    attempts while the caller continues polling."""
     consumer = new_consumer(
         topic_name, group_id=topic_name, **login(kafka, sasl_mechanism=mechanism, sasl_plain_password="hunter2")
     )
@@ -246,7 +246,7 @@ def test_a_wrong_password(kafka: Kafka, new_consumer: NewConsumer, topic_name: s
 
 
 def test_a_token_that_has_expired(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """What the broker says in the mechanism's own JSON is told, and what to look at."""
+    """What the broker says in the mechanism's own JSON is told, and what to check."""
     token = unsecured_token("carol", lifetime_s=-60)
     consumer = new_consumer(topic_name, group_id=topic_name, **with_token(kafka, lambda: (token, time.time() + 60)))
     with pytest.raises(AuthenticationError, match=r"OAUTHBEARER: status invalid_token .*expiry"):
@@ -398,7 +398,7 @@ def test_sessions_of_ten_seconds_for_a_minute(
 
 def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, tmp_path: Path) -> None:
     """The file has the new password a moment before or after the broker: at worst polls raise for a while. Then reading
-    goes on; nothing is lost."""
+    continues; nothing is lost."""
     kafka.create_topic(topic_name)
     file = tmp_path / "password"
     user = {"sasl_plain_username": "dora", "sasl_plain_password": write_secret(file, f"{topic_name}-1")}

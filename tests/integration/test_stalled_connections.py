@@ -53,9 +53,9 @@ def test_silent_coordinator_connection_ends_with_the_session_timeout(
     """A member whose coordinator goes silent is heard by it again after session_timeout_ms, not after
     request_timeout_ms.
 
-    The heartbeat under way gets no answer and the session times out. Then neither may the answer be waited for any
+    The heartbeat in flight gets no answer and the session times out. Then neither may the response be waited for any
     longer, nor may the next heartbeat take the same connection. Whether the member has to join again is decided by who
-    looks at the clock first, the coordinator or it.
+    checks the clock first, the coordinator or it.
     """
     cluster = behind_proxy
     cluster.create_topic(topic_name)

@@ -108,7 +108,7 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
 def test_a_group_reads(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, listener: str, protocol: str
 ) -> None:
-    """A group reads everything, commits and goes on there, over TLS with and without a certificate of its own."""
+    """A group reads everything, commits and continues there, over TLS with and without a certificate of its own."""
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"%d" % number for number in range(500)]
     secured.cluster.produce(topic_name, values)
@@ -191,7 +191,7 @@ def test_certificates_change_while_one_consumes(
 
 
 def newcomers_trouble(secured: Secured) -> str:
-    """How it ends when somebody connects anew."""
+    """How it ends when somebody connects again."""
     with Consumer(**secured.options()) as consumer:
         try:
             consumer.list_topics(timeout=20)
@@ -222,7 +222,7 @@ def test_work_that_takes_longer_than_the_request_timeout(
     driven: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Large fetches are under way while the caller works, and nobody reads the socket, or a heartbeat thread now and
+    """Large fetches are in flight while the caller works, and nobody reads the socket, or a heartbeat thread now and
     then: no connection is given up, and no response is fetched again."""
     secured.cluster.create_topic(topic_name, partitions=4)
     for partition in range(4):
@@ -248,7 +248,7 @@ def test_work_that_takes_longer_than_the_request_timeout(
 def test_bad_weather(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, driven: dict[str, str]
 ) -> None:
-    """Connections that trickle, and are cut in a handshake, a record or an answer, cost nothing but time."""
+    """Connections that trickle, and are cut in a handshake, a record or a response, cost nothing but time."""
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"%06d" % number * 100 for number in range(80)]
     for start in range(0, len(values), 10):  # small batches, for a batch comes whole
@@ -273,7 +273,7 @@ def test_bad_weather(
 def test_a_forked_child_leaves_the_connection_alone(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str
 ) -> None:
-    """Its close says no goodbye in the name of its parent, who goes on reading over the same connections."""
+    """Its close says no goodbye in the name of its parent, who continues reading over the same connections."""
     secured.cluster.create_topic(topic_name, partitions=1)
     secured.cluster.produce(topic_name, [b"one"])
     for driven in ENGINES:

@@ -1,6 +1,6 @@
 """An unclean election cuts a log below what consumers have read of it: nobody reads on as if nothing had happened.
 
-Two partitions, replicated twice. Their follower is frozen, the leader goes on alone and dies, and the follower, which
+Two partitions, replicated twice. Their follower is frozen, the leader continues alone and dies, and the follower, which
 has missed the second half, is made leader. It then writes other records where the lost ones were: more of them in one
 partition, so that the position lies inside the new log, fewer in the other, so that it lies beyond its end.
 """

@@ -153,7 +153,7 @@ def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition, engin
 
 
 def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """Reading goes on at the leader when the follower is killed, and at the follower when it is back."""
+    """Reading continues at the leader when the follower is killed, and at the follower when it is back."""
     with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
@@ -201,7 +201,7 @@ def test_new_leader_is_followed_without_metadata(
     cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]
 ) -> None:
     """The old leader names the new one in its answer to a fetch; a consumer that backs off from asking for metadata
-    goes on there at once, its position checked.
+    continues there at once, its position checked.
 
     The consumer rests during the election: the old leader may know of it before the new one does, which then refuses
     the check, and metadata is asked for after all.

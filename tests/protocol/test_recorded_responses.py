@@ -128,7 +128,7 @@ def check_list_offsets(message: Any, version: int) -> None:
 
 
 def check_epoch_end(message: Any, version: int) -> None:
-    """The first epoch goes on to the end of the log."""
+    """The first epoch continues to the end of the log."""
     (topic,) = message.topics
     found = {row.partition: (row.error_code, row.leader_epoch, row.end_offset) for row in topic.partitions}
     assert {0: (0, 0, 3), 9: (3, -1, -1)} == found

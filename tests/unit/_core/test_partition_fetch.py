@@ -83,7 +83,7 @@ def test_control_records_are_passed_over() -> None:
 
 
 def test_only_control_records_move_the_position() -> None:
-    """A run may be empty while next_offset moved: the caller has to look at both."""
+    """A run may be empty while next_offset moved: the caller has to check both."""
     fetch = fetch_of(control_batch("commit", 5, leader_epoch=2), offset=5)
     run = fetch.take(10)
     assert (0, 6, 2, []) == (len(run), run.next_offset, run.leader_epoch, list(run))

@@ -183,7 +183,7 @@ def test_memory_that_cannot_be_written(receiver: Receiver, pair: Pair) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_closes_without_a_thread(receiver: Receiver, pair: Pair) -> None:
-    """A child of a fork, where the thread does not exist, closes at once; the parent's job goes on."""
+    """A child of a fork, where the thread does not exist, closes at once; the parent's job continues."""
     near, far = pair
     receiver.begin(near.fileno(), bytearray(3), None, False)
     child = os.fork()

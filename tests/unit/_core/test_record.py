@@ -75,7 +75,7 @@ def test_made_by_hand_equals_decoded() -> None:
     ],
 )
 def test_any_difference_makes_records_unequal(change: dict[str, Any]) -> None:
-    """Equality looks at every attribute."""
+    """Equality checks every attribute."""
     assert made() != made(**change)
 
 

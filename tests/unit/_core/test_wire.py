@@ -44,7 +44,7 @@ def test_refuses_a_cut_value(kind: str, data: bytes, value: int) -> None:
 
 @pytest.mark.parametrize(("kind", "size"), [("uvarint", 5), ("varint", 5), ("uvarlong", 10), ("varlong", 10)])
 def test_refuses_an_endless_varint(kind: str, size: int) -> None:
-    """A varint that goes on after its longest form is refused, even if it would end later."""
+    """A varint that continues after its longest form is refused, even if it would end later."""
     assert read_one(kind, b"\x80" * size + b"\x00") is None
 
 
@@ -76,7 +76,7 @@ def test_slice_shows_its_source() -> None:
 
 
 def test_slice_keeps_its_source_in_place() -> None:
-    """While a Slice looks at a bytearray, the bytearray cannot move."""
+    """While a Slice checks a bytearray, the bytearray cannot move."""
     source = bytearray(b"abc")
     piece = Slice(source)
     with pytest.raises(BufferError):

@@ -24,7 +24,7 @@ class Canned(Assignor):
         self.answer = answer
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """The answer, or raise it."""
+        """The response, or raise it."""
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer  # type: ignore[return-value]  # wrong answers too
@@ -59,7 +59,7 @@ def test_a_right_answer_passes() -> None:
 
 
 def test_members_left_out_get_nothing() -> None:
-    """A plugin need not mention those it gives nothing; the answer has all members, in the group's order."""
+    """A plugin need not mention those it gives nothing; the response has all members, in the group's order."""
     answer = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
     assert ["a", "b"] == list(answer)
     assert given(a="", b="t1") == answer

@@ -58,7 +58,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def broken(protocol: str, answer: object) -> Assignor:
-    """The plugin, loaded by name, with an answer to give."""
+    """The plugin, loaded by name, with a response to give."""
     loaded: Any = assignors.load(f"acme-{protocol}")
     loaded.answer = answer
     return loaded  # type: ignore[no-any-return]  # found by name

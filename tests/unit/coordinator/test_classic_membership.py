@@ -60,7 +60,7 @@ def test_follower_gets_its_assignment() -> None:
 
 
 def test_leader_assigns_through_its_plugin() -> None:
-    """The leader runs the assignor named in the answer and sends every member's assignment."""
+    """The leader runs the assignor named in the response and sends every member's assignment."""
     group = GroupHarness()
     sync = group.join(leader=True)
     (assignment,) = sync.message.assignments
@@ -181,7 +181,7 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
 
 
 def test_lost_generation_runs_on_lost() -> None:
-    """When the coordinator has forgotten the member, the next poll runs on_lost before joining anew."""
+    """When the coordinator has forgotten the member, the next poll runs on_lost before joining again."""
     group = GroupHarness()
     group.stable(*tps("t", 0, 1))
     group.calls.clear()

@@ -160,7 +160,7 @@ def committed_by(requests: list[UnsentRequest]) -> list[int]:
 
 
 def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
-    """Of many asynchronous commits a few are under way at a time, in order; an answer sends all that wait, as one: the
+    """Of many asynchronous commits a few are in flight at a time, in order; a response sends all that wait, as one: the
     last offset of each partition. They end in order."""
     group = member()
     done: list[int] = []

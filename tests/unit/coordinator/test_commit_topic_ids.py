@@ -1,4 +1,4 @@
-"""Commits and committed offsets of a KIP-848 member: topics go by id, and a topic made anew is another one."""
+"""Commits and committed offsets of a KIP-848 member: topics go by id, and a topic made again is another one."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_the_id_is_that_of_the_moment_of_the_commit(group: ConsumerGroupHarness)
 
 
 def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> None:
-    """While one partition goes on in the new topic and another one has not, each goes to its own."""
+    """While one partition continues in the new topic and another one has not, each goes to its own."""
     made_anew(group)
     group.subscription.get(T1).topic_id = NEW
     group.commits.commit(group.subscription.all_consumed(), group.now + 1000)

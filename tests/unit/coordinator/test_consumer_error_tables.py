@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the answer to each request of a KIP-848 member: what Java does, we do.
+"""Every error code that Kafka has, as the response to each request of a KIP-848 member: what Java does, we do.
 
 The tables are those of Java 4.4's `ConsumerHeartbeatRequestManager` and `CommitRequestManager`, by name. Java ends the
 membership for whatever it does not know in a heartbeat, and fails the one call for what it does not know elsewhere.
@@ -36,7 +36,7 @@ HEARTBEAT = {
     "FENCED_MEMBER_EPOCH": "fenced",
     "UNKNOWN_MEMBER_ID": "fenced",
     "TOPIC_AUTHORIZATION_FAILED": "report",
-    "GROUP_AUTHORIZATION_FAILED": "report",  # fatal in Java; here a member goes on when an ACL is granted
+    "GROUP_AUTHORIZATION_FAILED": "report",  # fatal in Java; here a member continues when an ACL is granted
     "UNSUPPORTED_VERSION": "fatal",
     "INVALID_REQUEST": "fatal",
     "GROUP_ID_NOT_FOUND": "fatal",
@@ -255,7 +255,7 @@ def test_commit(code: int, before_rebalance: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """An answer with offset 9 of t-0, or with these errors."""
+    """A response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", topic_id=topic_id("t"), partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])

@@ -196,7 +196,7 @@ def test_a_broker_without_patterns_says_so() -> None:
 
 
 def test_fatal_stays_fatal() -> None:
-    """Each poll raises again, nothing is sent any more, and subscribing anew does not help."""
+    """Each poll raises again, nothing is sent any more, and subscribing again does not help."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS

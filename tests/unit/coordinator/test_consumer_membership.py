@@ -178,7 +178,7 @@ def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
 
 
 def test_names_are_not_asked_for_together_with_ids() -> None:
-    """A broker that finds an id in a request does not look at names, and would seem to know no other topic."""
+    """A broker that finds an id in a request does not check names, and would seem to know no other topic."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0], "gone": [0]}, 2)
@@ -390,7 +390,7 @@ def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
 
 
 def test_an_idle_caller_fenced_before_it_left() -> None:
-    """The answer to a heartbeat under way fences the member while it leaves: it need not leave any more, and the next
+    """The response to a heartbeat in flight fences the member while it leaves: it need not leave any more, and the next
     poll hears on_lost and joins; what it is given again is fetched."""
     group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})

@@ -26,7 +26,7 @@ LOST = BrokerConnectionError("lost")
 
 
 def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = None) -> Any:
-    """An answer of v4 and later."""
+    """A response of v4 and later."""
     row = Coordinator(key=key, node_id=node, host="h", port=9, error_code=error, error_message=text)
     return FindCoordinatorResponse(coordinators=[row])
 
@@ -79,7 +79,7 @@ def test_the_coordinator_has_its_own_connection() -> None:
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_old_answers(version: int) -> None:
-    """Before v4 the answer is one coordinator without a list."""
+    """Before v4 the response is one coordinator without a list."""
     case = manager()
     answer(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
     assert Node(2, "h", 9) == case.coordinator
@@ -138,7 +138,7 @@ def test_failures_back_off() -> None:
     ],
 )
 def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: str) -> None:
-    """Errors that will not pass are told once, naming the group; looking up goes on after the backoff."""
+    """Errors that will not pass are told once, naming the group; looking up continues after the backoff."""
     case = manager()
     answer(asks(case, 0.0), found(error=code), 0.0)
     raised = case.take_error()
@@ -164,7 +164,7 @@ def test_the_brokers_words_are_passed_on() -> None:
 
 
 def test_an_answer_about_another_group_is_refused() -> None:
-    """An answer that does not name the group is a protocol error."""
+    """A response that does not name the group is a protocol error."""
     case = manager()
     answer(asks(case, 0.0), found(key="other"), 0.0)
     assert isinstance(case.take_error(), ProtocolError)

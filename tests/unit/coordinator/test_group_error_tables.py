@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the answer to each request of a classic member: what Java does, we do.
+"""Every error code that Kafka has, as the response to each request of a classic member: what Java does, we do.
 
 The tables here are Java's `AbstractCoordinator` and `ConsumerCoordinator`, by name; the rows of the code are held to
 them one by one, and what no row names is tried too.
@@ -155,7 +155,7 @@ def stable() -> GroupHarness:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_find_coordinator(code: int) -> None:
-    """Asked again after a backoff whatever the answer; what will not pass is raised once."""
+    """Asked again after a backoff whatever the response; what will not pass is raised once."""
     group = GroupHarness()
     group.coordinator.coordinator = None
     group.coordinator.request_lookup()
@@ -288,7 +288,7 @@ def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: t
 @pytest.mark.parametrize("where", ["group", "member"])
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The member is gone whatever the answer, of the group or of the member in it; a log line says why."""
+    """The member is gone whatever the response, of the group or of the member in it; a log line says why."""
     group = stable()
     request = group.membership.leave("the end", group.now)
     assert request is not None
@@ -370,7 +370,7 @@ def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """An answer with offset 9 of t-0, or with these errors."""
+    """A response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])

@@ -100,7 +100,7 @@ def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
 
 
 def test_idle_caller_leaves_the_group() -> None:
-    """No poll for max_poll_interval_ms: LeaveGroup, generation forgotten; the next poll joins anew."""
+    """No poll for max_poll_interval_ms: LeaveGroup, generation forgotten; the next poll joins again."""
     group = stable(max_poll_interval_ms=10_000)
     group.heartbeat.poll_started(group.now)
     group.now += 10_000

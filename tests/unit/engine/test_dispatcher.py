@@ -248,7 +248,7 @@ def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
 
 
 def test_time_is_told_before_answers() -> None:
-    """Who keeps the time hears it after the wait and before the answers that came of it."""
+    """Who keeps the time hears it after the wait and before the responses that came of it."""
     case = Case()
     told: list[tuple[float, int]] = []
     case.dispatcher.on_woken.append(lambda now: told.append((now, len(case.replies))))
@@ -259,7 +259,7 @@ def test_time_is_told_before_answers() -> None:
 
 
 def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
-    """Nothing of a connection that was given up is waited for; requests to other brokers go on waiting."""
+    """Nothing of a connection that was given up is waited for; requests to other brokers continue waiting."""
     case = Case()
     case.harness.connect()
     case.harness.broker.on(METADATA, SILENCE)

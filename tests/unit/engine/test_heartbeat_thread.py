@@ -1,4 +1,4 @@
-"""How soon the heartbeat thread looks at the network again."""
+"""How soon the heartbeat thread checks the network again."""
 
 from __future__ import annotations
 

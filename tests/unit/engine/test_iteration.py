@@ -85,7 +85,7 @@ def test_gaps_between_offsets() -> None:
 
 
 def test_iterators_share_the_place() -> None:
-    """Whoever goes on, goes on where the last one stopped."""
+    """Whoever continues, continues where the last one stopped."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 4)))
     assert [("a", 0), ("a", 1)] == at(iteration, 2)

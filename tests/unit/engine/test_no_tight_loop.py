@@ -48,7 +48,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "consumer": {"group_protocol": "consumer"},
     "assigned": {"subscribe": False},
 }
-# In place of an answer: no connection, none in time, a refused login, no common version, bytes that do not parse.
+# In place of a response: no connection, none in time, a refused login, no common version, bytes that do not parse.
 ERRORS: tuple[KafkaError, ...] = (
     BrokerConnectionError("the broker closed the connection"),
     TimeoutError("not answered in time"),
@@ -72,7 +72,7 @@ def quiet() -> Iterator[None]:
 
 
 def faults(api: str, depths: set[int]) -> Iterator[Fault]:
-    """All that can be wrong with the answers of an API."""
+    """All that can be wrong with the responses of an API."""
     for depth in sorted(depths):
         for code in ALL:
             if code:

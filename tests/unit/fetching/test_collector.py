@@ -45,7 +45,7 @@ def test_nothing_buffered() -> None:
 
 
 def test_limit_is_kept_over_calls() -> None:
-    """No call returns more than it was asked for, and the next one goes on behind."""
+    """No call returns more than it was asked for, and the next one continues behind."""
     harness = logged(2)
     one, two = harness.tps
     harness.fetch()
@@ -174,7 +174,7 @@ def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
 
 
 def test_paused_head_does_not_block_others() -> None:
-    """A partition paused while it is being read is put aside; it goes on where it was when it resumes."""
+    """A partition paused while it is being read is put aside; it continues where it was when it resumes."""
     harness = logged(3)
     one, two, three = harness.tps
     harness.fetch()
@@ -361,7 +361,7 @@ def test_raised_until_the_user_acts(act: str) -> None:
 
 
 def test_error_gone_with_nothing_to_read() -> None:
-    """An answer without records also ends an error."""
+    """A response without records also ends an error."""
     harness = FetchHarness()
     harness.answer(*harness.poll(), p0={"error_code": 29, "records": None})
     with pytest.raises(TopicAuthorizationError):
@@ -464,7 +464,7 @@ def test_deserializer_failure() -> None:
 
 
 def test_deserializer_that_recovers() -> None:
-    """When the failing deserializer works again, reading goes on at the record without another fetch."""
+    """When the failing deserializer works again, reading continues at the record without another fetch."""
     working = []
 
     def read(data: bytes) -> int:

@@ -35,7 +35,7 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
 
 
 def test_undo_of_the_last_records_fetches_them_again() -> None:
-    """With nothing left in the buffer and the fetch behind them under way, they come again all the same."""
+    """With nothing left in the buffer and the fetch behind them in flight, they come again all the same."""
     harness = FetchHarness()
     tp = harness.tps[0]
     harness.logs[tp].append(10)

@@ -105,7 +105,7 @@ def test_expects_only_the_end_of_a_live_chain() -> None:
 
 
 def test_unknown_end_is_learned_when_all_is_read() -> None:
-    """A chain whose end could not be guessed goes on from the position once it is empty."""
+    """A chain whose end could not be guessed continues from the position once it is empty."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     fetch = CompletedFetch(a, 0, size=10)
@@ -177,7 +177,7 @@ def test_settled_lists_read_and_dropped_once() -> None:
 
 
 def test_fetch_of_an_old_leader_is_not_expected() -> None:
-    """What an earlier leader answers does not go on with a chain that is read from another one."""
+    """What an earlier leader answers does not continue with a chain that is read from another one."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     assert not buffer.accepts(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))

@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the answer to a fetch: what the consumer does is what Java's does."""
+"""Every error code that Kafka has, as the response to a fetch: what the consumer does is what Java's does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fetch manager asks of which broker, when, and what it makes of the answers."""
+"""What the fetch manager asks of which broker, when, and what it makes of the responses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_answers_by_name_and_by_id() -> None:
 
 
 def test_answer_is_read_by_the_ids_of_its_request() -> None:
-    """A topic made anew while a fetch is under way does not change what its response means."""
+    """A topic made again while a fetch is in flight does not change what its response means."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -146,7 +146,7 @@ def test_sought_position_of_a_new_topic_is_kept() -> None:
 
 
 def test_one_fetch_per_broker() -> None:
-    """Each broker gets one request with all its partitions, and no second one while that is under way."""
+    """Each broker gets one request with all its partitions, and no second one while that is in flight."""
     harness = FetchHarness(4, brokers=2)
     requests = harness.poll()
     assert {"0": {0: 0, 2: 0}, "1": {1: 0, 3: 0}} == {r.node: offsets(r) for r in requests}
@@ -280,7 +280,7 @@ def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
     assert harness.manager.wants_poll
 
 
-# --- seek, pause, rebalance while a fetch is under way -------------------------------------------------
+# --- seek, pause, rebalance while a fetch is in flight -------------------------------------------------
 
 
 def test_seek_while_in_flight() -> None:
@@ -417,7 +417,7 @@ def test_position_is_checked_where_two_logs_are_joined() -> None:
 
 
 def test_same_fetch_to_two_leaders_counts_once() -> None:
-    """With a fetch under way at the old leader the new one is asked too, and the same data is taken once."""
+    """With a fetch in flight at the old leader the new one is asked too, and the same data is taken once."""
     harness = FetchHarness(brokers=2)
     harness.logs[harness.tps[0]].append(10)
     (old,) = harness.poll()
@@ -512,7 +512,7 @@ def test_the_table_of_reactions() -> None:
 @pytest.mark.parametrize("code", sorted(c for c, r in ERROR_ACTIONS.items() if r in (REFRESH, RETRY)))
 def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
     """Passing errors are not raised: the partition is asked again from the same offset after
-    retry_backoff_ms, its neighbours at once, and stale metadata is asked for anew."""
+    retry_backoff_ms, its neighbours at once, and stale metadata is asked for again."""
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
     harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
@@ -590,7 +590,7 @@ def test_answer_to_another_question() -> None:
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
-    request.message.topics[0].partitions[1].partition = 0  # the answer then names partition 0 only
+    request.message.topics[0].partitions[1].partition = 0  # the response then names partition 0 only
     harness.answer(request)
     request.message.topics[0].partitions[1].partition = 1
     assert ({}, []) == (harness.collect(), harness.poll())

@@ -62,7 +62,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def fetch(self) -> None:
-        """Everything that may be sent is, and everything under way is answered."""
+        """Everything that may be sent is, and everything in flight is answered."""
         self.send()
         while self.in_flight:
             self.harness.answer(self.in_flight.pop(0))
@@ -115,7 +115,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 10))
     def collect_and_keep(self, limit: int) -> None:
-        """The caller looks at a batch again later."""
+        """The caller checks a batch again later."""
         records = self.harness.collector.collect(limit)
         self.kept.append(records)
         for record in records:
@@ -155,7 +155,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(partition=partitions, data=st.data())
     def fetch_and_seek(self, partition: int, data: st.DataObject) -> None:
-        """A seek with responses to the old position under way, to be read before the manager looks again."""
+        """A seek with responses to the old position in flight, to be read before the manager looks again."""
         self.fetch()
         self.send()
         self.seek(partition, data)
@@ -191,7 +191,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(chosen=st.sets(partitions))
     def unsubscribe_and_come_back(self, chosen: set[int]) -> None:
-        """With fetches under way, as `Consumer.unsubscribe` does it."""
+        """With fetches in flight, as `Consumer.unsubscribe` does it."""
         self.send()
         self.harness.subscription.unsubscribe()
         self.harness.buffer.clear()

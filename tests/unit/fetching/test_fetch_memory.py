@@ -1,4 +1,4 @@
-"""`buffer_memory`: what is counted, when a fetch waits for room, and that reading always goes on."""
+"""`buffer_memory`: what is counted, when a fetch waits for room, and that reading always continues."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
 
 
 def test_brokers_share_the_memory() -> None:
-    """All requests under way together ask for no more than there is."""
+    """All requests in flight together ask for no more than there is."""
     harness = FetchHarness(4, brokers=4, buffer_memory=4000, max_partition_fetch_bytes=3000)
     assert [500] * 4 == [r.message.max_bytes for r in harness.poll()]
     assert 2500 == harness.buffer.memory.reserved
@@ -245,7 +245,7 @@ def test_batches_larger_than_the_memory() -> None:
 
 
 def test_batches_that_the_caller_keeps() -> None:
-    """A caller who collects batches takes half of the memory at most; in the other half reading ahead goes on."""
+    """A caller who collects batches takes half of the memory at most; in the other half reading ahead continues."""
     harness = FetchHarness(1, buffer_memory=8000, max_partition_fetch_bytes=1000)
     fill(harness, 900, 20)
     kept: list[ConsumerRecords] = []

@@ -193,7 +193,7 @@ def test_brokers_without_topic_ids() -> None:
 )
 def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
     """After any error the next request is full, at once; only a session that the broker does not know needs no end.
-    Nothing of the answer is used."""
+    Nothing of the response is used."""
     harness = filled()
     fetch(harness)
     harness.answer(*harness.poll(), error_code=code)
@@ -205,7 +205,7 @@ def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
 
 
 def test_session_evicted_by_the_broker() -> None:
-    """A session that gave way to another client's is made anew, and nothing is lost or repeated."""
+    """A session that gave way to another client's is made again, and nothing is lost or repeated."""
     harness = filled()
     fetch(harness)
     harness.caches["0"].sessions.clear()
@@ -238,7 +238,7 @@ def test_broker_without_room_for_sessions() -> None:
 
 
 def test_session_closed_by_the_broker() -> None:
-    """Session id 0 in an incremental answer ends the session; the answer's data counts."""
+    """Session id 0 in an incremental answer ends the session; the response's data counts."""
     harness = filled()
     fetch(harness)
     fetch(harness)

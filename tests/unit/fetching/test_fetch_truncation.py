@@ -35,7 +35,7 @@ def test_last_fetched_epoch_is_not_sent() -> None:
 
 
 def test_divergence_with_a_policy() -> None:
-    """With a reset policy reading goes on, without a word, where the logs part."""
+    """With a reset policy reading continues, without a word, where the logs part."""
     harness, tp = read(10)
     harness.answer(*harness.poll(), p0=cut_at(4))
     assert {} == harness.collect()

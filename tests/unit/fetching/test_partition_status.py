@@ -219,7 +219,7 @@ def test_partition_in_backoff() -> None:
 
 
 def test_broker_in_backoff() -> None:
-    """A broker whose fetches fail: the last error, since the first one in a row; an answer ends it."""
+    """A broker whose fetches fail: the last error, since the first one in a row; a response ends it."""
     harness = world_with(retry_backoff_ms=400)
     for number, backoff_ms in ((1, 400), (2, 800)):
         (request,) = harness.poll()

@@ -232,7 +232,7 @@ def test_a_group_that_nobody_knows() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16])
 def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
-    """The description goes on with the same request at the new coordinator."""
+    """The description continues with the same request at the new coordinator."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE, "consumer")
     answer(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)

@@ -120,7 +120,7 @@ def test_a_pattern_keeps_only_what_matches() -> None:
 
 
 def test_topics_nobody_wants_are_not_kept() -> None:
-    """An answer may come after the subscription changed."""
+    """A response may come after the subscription changed."""
     case = Case("a")
     request = case.asks(0.0)
     case.subscription.subscribe({"b"})
@@ -208,7 +208,7 @@ def test_failures_back_off() -> None:
     "message", [metadata(nodes=()), metadata(error=129), metadata(error=-1)], ids=["no brokers", "rebootstrap", "other"]
 )
 def test_unusable_answers_count_as_failures(message: Any) -> None:
-    """An answer without brokers, or with an error of its own, changes nothing and backs off."""
+    """A response without brokers, or with an error of its own, changes nothing and backs off."""
     case = Case("a")
     case.update(0.0, message)
     assert 0 == case.cluster.update_version
@@ -236,7 +236,7 @@ def test_answers_reach_the_listeners() -> None:
 
 
 def test_a_changed_subscription_is_asked_for_at_once() -> None:
-    """New topics are asked for without backoff, they alone, and the answer is merged."""
+    """New topics are asked for without backoff, they alone, and the response is merged."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -268,7 +268,7 @@ def test_interest_during_a_request_is_not_lost() -> None:
 
 
 def test_a_partial_answer_leaves_the_full_update_due() -> None:
-    """Ageing goes on from the last full answer."""
+    """Ageing continues from the last full answer."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -297,7 +297,7 @@ def test_a_new_pattern_is_asked_for_at_once() -> None:
 
 
 def test_a_pattern_during_a_request_is_not_lost() -> None:
-    """All topics are asked for after the answer to an older request, which named other topics."""
+    """All topics are asked for after the response to an older request, which named other topics."""
     case = Case()
     request = case.asks(0.0)
     case.subscription.subscribe_pattern(re.compile("a"))
@@ -338,7 +338,7 @@ def test_watching_a_known_topic_asks_nothing() -> None:
 
 
 def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
-    """A group leader needs metadata that is newer than its wish: an answer on its way does not count."""
+    """A group leader needs metadata that is newer than its wish: a response on its way does not count."""
     case = Case("a")
     first = case.asks(0.0)
     promise = case.manager.refresh()
@@ -351,7 +351,7 @@ def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
 
 
 def test_refresh_is_kept_after_the_listeners_ran() -> None:
-    """Whoever waits sees what listeners made of the answer, a pattern's matches for one."""
+    """Whoever waits sees what listeners made of the response, a pattern's matches for one."""
     case = Case("a")
     events: list[str] = []
     case.manager.on_update.append(lambda _: events.append("listener"))
@@ -361,7 +361,7 @@ def test_refresh_is_kept_after_the_listeners_ran() -> None:
 
 
 def test_refresh_survives_failures() -> None:
-    """It waits until an answer comes."""
+    """It waits until a response comes."""
     case = Case("a")
     promise = case.manager.refresh()
     fail(case.asks(0.0), LOST, 0.0)
@@ -418,7 +418,7 @@ def test_a_good_answer_takes_the_error_back() -> None:
 
 
 def test_a_partial_answer_keeps_other_topics_errors() -> None:
-    """Only the topics that an answer names are judged anew."""
+    """Only the topics that a response names are judged again."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.subscription.subscribe({"a", "b"})
@@ -502,7 +502,7 @@ def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
 
 
 def test_the_broker_can_ask_for_it() -> None:
-    """REBOOTSTRAP_REQUIRED, as an answer or from the connection's start, is obeyed (KIP-1102)."""
+    """REBOOTSTRAP_REQUIRED, as a response or from the connection's start, is obeyed (KIP-1102)."""
     case = Case("a")
     case.update(0.0, metadata(error=129))
     assert case.manager.wants_rebootstrap

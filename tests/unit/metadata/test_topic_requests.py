@@ -97,7 +97,7 @@ def test_creation_can_be_forbidden() -> None:
 
 
 def test_a_topic_that_does_not_exist_is_left_out() -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION is an answer: no such topic."""
+    """UNKNOWN_TOPIC_OR_PARTITION is a response: no such topic."""
     case = Case()
     promise = case.manager.fetch(["known", "new"])
     answer(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)

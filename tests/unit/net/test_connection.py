@@ -168,7 +168,7 @@ UNSUPPORTED_NAMING_V3 = (
 
 
 def test_a_broker_says_which_version_it_knows(peer: Peer) -> None:
-    """Kafka 2.4 and later: an answer in v0 form with error 35 and the range; asked again at that maximum."""
+    """Kafka 2.4 and later: a response in v0 form with error 35 and the range; asked again at that maximum."""
     peer.connection.transport_ready(0.0)
     peer.sent()
     assert [] == peer.deliver(UNSUPPORTED_NAMING_V3)
@@ -281,7 +281,7 @@ def test_answers_are_matched_in_order(peer: Peer) -> None:
 
 
 def test_answers_may_come_byte_by_byte(peer: Peer) -> None:
-    """However the bytes are cut, the answer is the same."""
+    """However the bytes are cut, the response is the same."""
     peer.negotiate()
     peer.send(METADATA)
     data = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="x"))

@@ -22,7 +22,7 @@ def test_pauses_grow_to_a_minute() -> None:
 
 
 def test_a_changed_cause_is_said_at_once() -> None:
-    """Another cause, or the old one again, begins anew; the order of the addresses and numbers do not count."""
+    """Another cause, or the old one again, begins again; the order of the addresses and numbers do not count."""
     failures = RepeatedFailures()
     for now in range(5):
         failures.failed(["refused (10.0.0.1)", "reset (10.0.0.2)"], now)

@@ -58,7 +58,7 @@ def test_the_first_request_of_a_connection_is_api_versions(harness: NetworkHarne
 
 
 def test_a_request_is_answered(harness: NetworkHarness) -> None:
-    """send, poll, and the answer comes with the request, its version and the time."""
+    """send, poll, and the response comes with the request, its version and the time."""
     harness.broker.on(METADATA, METADATA.response(cluster_id="c"))
     harness.connect()
     request = harness.send()
@@ -224,7 +224,7 @@ def test_names_are_resolved_again_after_a_lost_connection(harness: NetworkHarnes
 
 
 def test_a_name_that_takes_time_is_waited_for_by_poll(harness: NetworkHarness) -> None:
-    """Nothing blocks before the answer: the client waits in poll, says so, and connects when the answer comes."""
+    """Nothing blocks before the response: the client waits in poll, says so, and connects when the response comes."""
     harness.net.hanging = []
     assert not harness.ready()
     assert not harness.ready()
@@ -263,7 +263,7 @@ def test_a_name_server_that_does_not_answer_is_an_error(harness: NetworkHarness)
 
 
 def test_a_broker_that_moves_is_not_connected_to_by_its_old_name(harness: NetworkHarness) -> None:
-    """The answer for the old name is of no use, and the new one is asked for."""
+    """The response for the old name is of no use, and the new one is asked for."""
     harness.net.hanging = []
     harness.net.names |= {"old": ["10.0.0.8"], "new": ["10.0.0.1"]}
     harness.client.set_nodes([Node(5, "old", 9092)])
@@ -376,7 +376,7 @@ def test_a_silent_broker_times_out_although_the_caller_was_away(harness: Network
 
 
 def test_an_answered_request_no_longer_times_out(harness: NetworkHarness) -> None:
-    """The deadline goes with the answer."""
+    """The deadline goes with the response."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     harness.send(timeout_ms=500)
@@ -445,7 +445,7 @@ def test_trouble_tells_every_reason_once(harness: NetworkHarness) -> None:
 
 
 def test_trouble_outlasts_the_backoff_until_the_connection_works(harness: NetworkHarness) -> None:
-    """While the next attempt is under way, the last one's error is still what is known; without an error, how
+    """While the next attempt is in flight, the last one's error is still what is known; without an error, how
     long the broker has not answered."""
     del harness.net.servers["10.0.0.1"]
     harness.ready()
@@ -479,7 +479,7 @@ def test_idle_connections_are_closed(harness: NetworkHarness) -> None:
 
 
 def test_a_waiting_request_keeps_a_connection(harness: NetworkHarness) -> None:
-    """A connection with requests in flight is not idle, however long the answer takes (a rebalance)."""
+    """A connection with requests in flight is not idle, however long the response takes (a rebalance)."""
     harness.connect()
     harness.send(timeout_ms=2_000_000)
     assert [] == harness.poll(1_000_000)
@@ -495,7 +495,7 @@ def test_idle_closing_can_be_switched_off() -> None:
 
 
 def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
-    """KIP-219: from the throttle version on, the answer's throttle time makes the node unready that long."""
+    """KIP-219: from the throttle version on, the response's throttle time makes the node unready that long."""
     harness.broker.on(METADATA, METADATA.response(throttle_time_ms=300))
     harness.connect()
     harness.send()
@@ -511,7 +511,7 @@ def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
 
 
 def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
-    """Below the throttle version the broker has delayed the answer itself."""
+    """Below the throttle version the broker has delayed the response itself."""
     harness.broker.on(API_VERSIONS, api_versions(Metadata=(0, 5)))
     harness.broker.on(METADATA, METADATA.response(throttle_time_ms=300))
     harness.connect()
@@ -521,7 +521,7 @@ def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
 
 
 def test_a_connection_takes_a_hundred_requests(harness: NetworkHarness) -> None:
-    """Above MAX_IN_FLIGHT the node is not ready until an answer comes."""
+    """Above MAX_IN_FLIGHT the node is not ready until a response comes."""
     harness.connect()
     for _ in range(MAX_IN_FLIGHT):
         harness.send(api=HEARTBEAT)
@@ -707,7 +707,7 @@ def test_a_coordinators_connection_is_not_least_loaded(harness: NetworkHarness) 
 
 
 def test_poll_waits_for_the_whole_answer(harness: NetworkHarness) -> None:
-    """Half an answer does not end a poll that still has time."""
+    """Half a response does not end a poll that still has time."""
     harness.connect()
     harness.send()
     whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response())

@@ -26,7 +26,7 @@ def harness() -> NetworkHarness:
 @pytest.mark.parametrize("direction", ["send", "recv_into"])
 def test_an_exception_in_the_middle_of_io_costs_the_connection(harness: NetworkHarness, direction: str) -> None:
     """A signal handler may raise between the system call and its bookkeeping: bytes may be lost, so the
-    connection is given up, what was in flight fails, and the exception goes on."""
+    connection is given up, what was in flight fails, and the exception continues."""
     harness.connect()
     request = harness.send()
 
@@ -67,7 +67,7 @@ def test_a_transport_with_a_handshake(harness: NetworkHarness) -> None:
 
 @pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
 def test_a_transport_that_waits_for_the_other_direction(harness: NetworkHarness, direction: str, nothing: int) -> None:
-    """A write may wait for readability, a read for writability (TLS): only that is watched, and both go on then."""
+    """A write may wait for readability, a read for writability (TLS): only that is watched, and both continue then."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     transport, [selector] = harness.net.last, harness.net.selectors

@@ -55,7 +55,7 @@ def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
 
 
 def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
-    """Whoever asks meanwhile waits for the same answer; afterwards it is asked for anew."""
+    """Whoever asks meanwhile waits for the same answer; afterwards it is asked for again."""
     first = jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert first is jobs.resolver.look_up(jobs.resolve, "a", 1)
     jobs.waiting.pop()()
@@ -81,7 +81,7 @@ def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> N
 
 
 def test_threads_are_few(jobs: Jobs) -> None:
-    """However many names hang, so many threads wait for them; each goes on with the names that wait."""
+    """However many names hang, so many threads wait for them; each continues with the names that wait."""
     lookups = [jobs.resolver.look_up(jobs.resolve, f"host{i}", 1) for i in range(3 * MAX_THREADS)]
     assert MAX_THREADS == len(jobs.waiting)
     jobs.waiting.pop()()

@@ -143,7 +143,7 @@ def test_silence_ends(api: Any) -> None:
 @pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
 @pytest.mark.parametrize("garbage", [b"", b"\xff", b"\x00\x00", b"\xff" * 40])
 def test_garbage_ends(api: Any, garbage: bytes) -> None:
-    """An answer that does not parse ends the connection with an error, like any other."""
+    """A response that does not parse ends the connection with an error, like any other."""
     harness = SaslHarness()
 
     def answer(request: Received) -> bytes:
@@ -186,7 +186,7 @@ def hanging_after_lookup(harness: SaslHarness) -> list[Callable[[], None]]:
 
 
 def test_a_changed_secret_is_seen_by_the_next_login() -> None:
-    """Each login reads it anew."""
+    """Each login reads it again."""
     passwords = iter(["first", "second"])
     harness = SaslHarness(sasl_plain_password=lambda: next(passwords)).authenticate()
     harness.client.disconnect("-1", harness.clock.now())
@@ -246,7 +246,7 @@ def test_a_session_is_prolonged_before_it_ends() -> None:
 
 
 def test_what_is_in_flight_is_answered_during_a_login() -> None:
-    """The login goes out behind a request without an answer, whose answer is taken before the login's; nothing else is
+    """The login goes out behind a request without a response, whose answer is taken before the login's; nothing else is
     sent meanwhile."""
     harness = SaslHarness(LIFETIME_MS).authenticate()
     harness.broker.next(METADATA, SILENCE)

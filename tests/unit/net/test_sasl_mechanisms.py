@@ -177,7 +177,7 @@ def test_scram_refuses_a_bad_challenge(server_first: bytes, why: str) -> None:
     ],
 )
 def test_scram_wants_the_broker_to_know_the_password(server_final: bytes, why: str) -> None:
-    """Who cannot sign does not know the password: the login fails although the broker would go on."""
+    """Who cannot sign does not know the password: the login fails although the broker would continue."""
     mechanism = ScramSha256(PENCIL, "NONCE")
     mechanism.step(None)
     mechanism.step(GOOD)

@@ -213,7 +213,7 @@ def answer(**fields: Any) -> tuple[int, bytes]:
 
 
 def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A POST with Basic authentication and the grant's form; the lifetime in the answer becomes a moment."""
+    """A POST with Basic authentication and the grant's form; the lifetime in the response becomes a moment."""
     issuer = Issuer(
         monkeypatch, answer(expires_in=60), sasl_oauthbearer_scope="a b", sasl_login_connect_timeout_ms=5_000
     )
@@ -317,7 +317,7 @@ def test_an_errand_keeps_what_went_wrong() -> None:
 
 
 def test_an_errand_that_wants_to_end_the_program() -> None:
-    """The thread goes on to what waits behind it."""
+    """The thread continues to what waits behind it."""
     started: list[Callable[[], None]] = []
     errands = BackgroundExecutor(lambda: None, started.append)
     leaving, next_ = errands.submit(sys.exit), errands.submit(lambda: 1)
@@ -344,7 +344,7 @@ def test_without_threads_nothing_runs_on_the_caller() -> None:
 
 
 def test_who_pauses_is_sent_home_by_close() -> None:
-    """An errand that waits to ask again goes on after a pause that is over, and not after close()."""
+    """An errand that waits to ask again continues after a pause that is over, and not after close()."""
     errands = BackgroundExecutor(lambda: None)
     errands.sleep(0.01)
     errands.close()

@@ -94,7 +94,7 @@ def test_a_handshake_fails(sockets: Any, failure: OSError, behind: list[Any], ra
 
 
 def test_a_read_that_waits_for_writability(sockets: Any) -> None:
-    """It says so until it goes on."""
+    """It says so until it continues."""
     transport = sockets(received=[WRITE, 5, READ])
     view = memoryview(bytearray(100))
     assert (WOULD_BLOCK, True, True) == (transport.recv_into(view), transport.crossed, transport.wants_write())

@@ -118,7 +118,7 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
 
 
 def test_no_commit_and_no_policy_is_an_error() -> None:
-    """NoOffsetForPartitionError names all such partitions, once per look-up; those with a commit go on."""
+    """NoOffsetForPartitionError names all such partitions, once per look-up; those with a commit continue."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
     answers = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
     for now, answer in answers.items():
@@ -166,7 +166,7 @@ def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
 
 
 def test_one_look_up_at_a_time() -> None:
-    """Until the answer is there nothing more is asked; then for what needs a position since."""
+    """Until the response is there nothing more is asked; then for what needs a position since."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
@@ -234,7 +234,7 @@ def test_nothing_to_do() -> None:
 
 
 def test_seek_during_the_look_up_wins() -> None:
-    """The answer does not overwrite a position that the user has set meanwhile, nor a reset asked for."""
+    """The response does not overwrite a position that the user has set meanwhile, nor a reset asked for."""
     case = Case("a-0", "a-1")
     case.poll()
     case.subscription.seek(tp("a-0"), 42)
@@ -246,7 +246,7 @@ def test_seek_during_the_look_up_wins() -> None:
 
 
 def test_partitions_lost_during_the_look_up_are_ignored() -> None:
-    """An answer for partitions that have been revoked changes nothing and raises nothing."""
+    """A response for partitions that have been revoked changes nothing and raises nothing."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE)
     case.poll()
     case.subscription.assign(tps("a-0"))
@@ -256,7 +256,7 @@ def test_partitions_lost_during_the_look_up_are_ignored() -> None:
 
 
 def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
-    """An answer says nothing about a partition it was not asked for: it is not reset by it."""
+    """A response says nothing about a partition it was not asked for: it is not reset by it."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
@@ -266,7 +266,7 @@ def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
 
 
 def test_revoked_and_assigned_again_during_the_look_up() -> None:
-    """The same partition, given back meanwhile, takes the answer: it is what the group has committed."""
+    """The same partition, given back meanwhile, takes the response: it is what the group has committed."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("b-0"))

@@ -219,7 +219,7 @@ def test_other_offsets_tell_no_lag() -> None:
 
 
 def test_an_end_offset_is_requested_once_at_a_time() -> None:
-    """`current_lag` may be called often while the question is under way."""
+    """`current_lag` may be called often while the question is in flight."""
     case = fetching("a-0")
     case.manager.request_end_offset(A0)
     case.manager.request_end_offset(A0)

@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the answer to ListOffsets and OffsetForLeaderEpoch: what Java does, we do."""
+"""Every error code that Kafka has, as the response to ListOffsets and OffsetForLeaderEpoch: what Java does, we do."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def validating() -> tuple[OffsetsCase, UnsentRequest]:
 
 
 def epoch_error(code: int) -> OffsetForLeaderEpochResponse:
-    """The answer for a position whose check failed."""
+    """The response for a position whose check failed."""
     row = EpochEndOffset(partition=0, end_offset=-1, leader_epoch=-1, error_code=code)
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[row])])
 
@@ -95,7 +95,7 @@ def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
 def test_questions_of_users_are_asked_again(code: int) -> None:
-    """After the backoff, with new metadata, until the answer is there."""
+    """After the backoff, with new metadata, until the response is there."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
     answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)

@@ -147,7 +147,7 @@ def test_an_answer_sets_the_position() -> None:
 
 
 def test_a_newer_epoch_in_the_answer_is_noted() -> None:
-    """The leader's epoch in an answer may tell that the cached leader is old."""
+    """The leader's epoch in a response may tell that the cached leader is old."""
     case = Case("a-0")
     case.settle_metadata()
     answer(case.ask(0.0), offsets({"a-0": (42, -1, 4)}), 5.0)
@@ -170,7 +170,7 @@ RETRIED = [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42]
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_partition_errors_are_retried(code: int) -> None:
-    """Errors of one partition are asked again after the backoff with fresh metadata; others go on."""
+    """Errors of one partition are asked again after the backoff with fresh metadata; others continue."""
     case = Case("a-0", "a-1")
     case.settle_metadata()
     answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
@@ -183,7 +183,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 
 
 def test_a_partition_left_out_is_retried() -> None:
-    """An answer that does not mention a partition is treated as if it had failed for it."""
+    """A response that does not mention a partition is treated as if it had failed for it."""
     case = Case("a-0", "a-1")
     answer(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
     assert RETRY_MS == case.waits(5.0)
@@ -319,5 +319,5 @@ def test_late_answers_for_lost_partitions_are_harmless() -> None:
 
 
 def test_repr_counts() -> None:
-    """The repr tells what is under way."""
+    """The repr tells what is in flight."""
     assert "<ResetManager: 0 lookups, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)

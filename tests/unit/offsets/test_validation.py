@@ -77,7 +77,7 @@ class Case:
 
 
 def ends(found: Mapping[str, Any]) -> Any:
-    """An answer: partition -> (end offset, epoch), or an error code."""
+    """A response: partition -> (end offset, epoch), or an error code."""
     listed = []
     for name, value in found.items():
         end, epoch, error = (-1, -1, value) if isinstance(value, int) else (*value, 0)
@@ -114,7 +114,7 @@ def test_each_leader_is_asked_for_its_own() -> None:
 
 
 def test_only_moved_partitions_are_validated() -> None:
-    """A partition whose leader and epoch stayed goes on being fetched."""
+    """A partition whose leader and epoch stayed continues being fetched."""
     case = Case()
     case.cluster.update_leader(A1, 2, 4)
     request = case.ask(1.0)
@@ -225,7 +225,7 @@ def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
 
 
 def test_a_truncation_lasts_while_its_leader_is_away() -> None:
-    """A failure of a later look at the log does not make it whole; a leader that has all of it does."""
+    """A failure of a later check the log does not make it whole; a leader that has all of it does."""
     case = Case(OffsetReset.NONE)
     cut(case)
     again = case.ask(5.0 + RETRY_MS)
@@ -238,7 +238,7 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
 
 @pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
 def test_partition_errors_are_retried(code: int) -> None:
-    """Errors of one partition are asked again after the backoff with fresh metadata; others go on."""
+    """Errors of one partition are asked again after the backoff with fresh metadata; others continue."""
     case = Case()
     answer(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
     assert ["await_validation", "fetching"] == case.states()
@@ -248,7 +248,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 
 
 def test_a_partition_left_out_is_retried() -> None:
-    """An answer that does not mention a partition is treated as if it had failed for it."""
+    """A response that does not mention a partition is treated as if it had failed for it."""
     case = Case()
     answer(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
     assert (["await_validation", "fetching"], RETRY_MS) == (case.states(), case.waits(5.0))
@@ -287,7 +287,7 @@ def test_old_brokers_cannot_validate() -> None:
 
 
 def test_a_late_answer_is_ignored() -> None:
-    """When the leader moved again, or the user sought, the answer for the old position changes nothing."""
+    """When the leader moved again, or the user sought, the response for the old position changes nothing."""
     case = Case()
     request = case.moved()
     case.move_leaders({"a-0": 3, "a-1": 2}, 5)

@@ -105,7 +105,7 @@ def test_every_attribute_of_every_record(codec: str) -> None:
 
 
 def test_next_offsets_without_a_record() -> None:
-    """Markers and emptied batches give no record, but say where the log goes on."""
+    """Markers and emptied batches give no record, but say where the log continues."""
     records = decode_batches(empty_batch(0, 4) + control_batch("abort", 5, leader_epoch=3), topic="t")
     assert not records
     assert {TopicPartition("t", 0): OffsetAndMetadata(6, leader_epoch=3)} == records.next_offsets()
@@ -127,7 +127,7 @@ def test_start_offset_cannot_be_negative() -> None:
 
 
 def test_any_concatenation_is_decoded() -> None:
-    """Batches of different logs may follow each other; the last one says where it goes on."""
+    """Batches of different logs may follow each other; the last one says where it continues."""
     records = decode_batches(build_batch([b"a"], base_offset=50) + build_batch([b"b"], base_offset=3))
     assert [50, 3] == [record.offset for record in records]
     assert [4] == [position.offset for position in records.next_offsets().values()]

@@ -71,7 +71,7 @@ def test_all_handlers_run_although_one_raises() -> None:
 
 
 def test_the_wait_ends_when_a_signal_arrives() -> None:
-    """The call that waits is woken, and runs the handlers while it goes on holding them back."""
+    """The call that waits is woken, and runs the handlers while it continues holding them back."""
     woken, seen = [], []
     signal.signal(signal.SIGUSR1, lambda *_: seen.append(SIGNALS.held))
     SIGNALS.hold(lambda: woken.append(1))

@@ -67,7 +67,7 @@ def test_empty() -> None:
 
 
 def test_positions_without_records() -> None:
-    """A poll that only moved over markers is falsy and still says where to go on."""
+    """A poll that only moved over markers is falsy and still says where to continue."""
     records = decode_batches(control_batch("commit", 4), topic="a", start_offset=4)
     assert (False, frozenset(), {A: OffsetAndMetadata(5)}) == (
         bool(records),
@@ -94,7 +94,7 @@ def test_can_be_iterated_several_times_at_once() -> None:
 
 
 def test_a_record_that_is_kept_never_changes() -> None:
-    """Whatever way a record is kept, it keeps its contents while the loop goes on."""
+    """Whatever way a record is kept, it keeps its contents while the loop continues."""
     records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(50)))])
     in_list, in_dict, nested, by_closure = [], {}, [], []
     for i, record in enumerate(records):

@@ -16,7 +16,7 @@ def explained(gaps: list[tuple[int, int]], skipped: list[tuple[int, int, str]]) 
 
 
 def test_neighbours_of_one_reason_are_one_gap() -> None:
-    """A gap that goes on where the last one ended grows it; an empty one is none."""
+    """A gap that continues where the last one ended grows it; an empty one is none."""
     found = Gaps()
     for start, end, reason in (
         (0, 2, "aborted"),
@@ -44,7 +44,7 @@ def test_one_skipped_stretch_over_several_gaps() -> None:
 
 
 def test_every_offset_has_its_reason() -> None:
-    """Against a slow oracle that looks at one offset after the other."""
+    """Against a slow oracle that checks one offset after the other."""
     rng = random.Random(7)
     for _ in range(300):
         reason_of = {n: rng.choice(["control", "aborted", ""]) for n in range(40)}

@@ -1,4 +1,4 @@
-"""A range whose position is not in the log goes on behind what is gone, ends where the log ends, or raises."""
+"""A range whose position is not in the log continues behind what is gone, ends where the log ends, or raises."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def truncation() -> LogTruncationError:
 
 
 def test_retention_passes_the_position() -> None:
-    """What was deleted is a gap, reading goes on at the new start of the log."""
+    """What was deleted is a gap, reading continues at the new start of the log."""
     log = Log(0, 100)
     reader = reader_at(log, 20, 80)
     log.first = 50

@@ -46,7 +46,7 @@ def test_an_answer_is_taken_in() -> None:
 
 
 def test_a_replica_without_address_is_kept_by_id() -> None:
-    """A broker that is down is not among the brokers of an answer, but remains a replica."""
+    """A broker that is down is not among the brokers of a response, but remains a replica."""
     cluster = cluster_of(topic("a", partition(0, leader=9, replica_nodes=[9], isr_nodes=[])))
     info = cluster.partition_info(tp("a-0"))
     assert info is not None
@@ -64,7 +64,7 @@ def test_no_controller() -> None:
     ids=["newer", "equal", "older"],
 )
 def test_an_older_epoch_keeps_the_known_leader(known: int, answered: int, expected: int) -> None:
-    """An answer is believed when its leader epoch is newer or equal; an older one leaves the entry alone."""
+    """A response is believed when its leader epoch is newer or equal; an older one leaves the entry alone."""
     cluster = cluster_of(topic("a", partition(0, leader=1, epoch=known)))
     cluster.update(metadata(topic("a", partition(0, leader=2, epoch=answered))), VERSION, full=True)
     leader = NODES[1] if answered < known else NODES[2]
@@ -100,7 +100,7 @@ def test_a_topic_made_anew_is_told(gone: bool) -> None:
 
 
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
-    """Without ids, an answer older than an epoch heard of is not believed even if nothing else is known."""
+    """Without ids, a response older than an epoch heard of is not believed even if nothing else is known."""
     cluster = cluster_of(topic("a", partition(0, epoch=7)))
     cluster.update(metadata(), VERSION, full=True)
     cluster.update(metadata(topic("a", partition(0, epoch=6))), VERSION, full=True)
@@ -171,7 +171,7 @@ def test_keep_is_told_which_topics_are_internal() -> None:
     ids=["no leader", "replica", "unknown", "leaderless topic", "invalid", "refused", "unknown id", "good"],
 )
 def test_errors_in_answers(answer: object, stale: bool, errors: dict[str, int]) -> None:
-    """Errors that pass make the answer stale; topic errors are told by code."""
+    """Errors that pass make the response stale; topic errors are told by code."""
     update = Cluster().update(answer, VERSION, full=True)
     assert (stale, errors) == (update.stale, update.topic_errors)
 
@@ -195,7 +195,7 @@ def test_a_leaderless_partition_stays_known() -> None:
     ids=["same", "new epoch", "new partition", "old epoch", "gone", "no epoch"],
 )
 def test_progress(second: object, progressed: bool) -> None:
-    """An answer that tells nothing new of epochs, ids or partitions makes no progress."""
+    """A response that tells nothing new of epochs, ids or partitions makes no progress."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert progressed == cluster.update(second, VERSION, full=True).progressed
 
@@ -270,7 +270,7 @@ def test_forgetting_keeps_epochs() -> None:
 
 
 def test_equal_leaders_stay_the_same_object() -> None:
-    """An answer that changes nothing lets positions be compared by identity."""
+    """A response that changes nothing lets positions be compared by identity."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     before = cluster.leader(tp("a-0"))
     cluster.update(metadata(topic("a", partition(0, epoch=4))), VERSION, full=True)

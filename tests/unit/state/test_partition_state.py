@@ -80,7 +80,7 @@ def test_only_fetching_is_valid(state: FetchState) -> None:
 
 @pytest.mark.parametrize("flag", ["paused", "pending_revocation", "unsubscribed", "awaiting_callback"])
 def test_each_flag_stops_fetching(flag: str) -> None:
-    """Any of the flags holds the partition back, and clearing it lets it go on."""
+    """Any of the flags holds the partition back, and clearing it lets it continue."""
     state = state_in(FetchState.FETCHING)
     state.flag(**{flag: True})
     assert (False, True) == (state.fetchable, state.has_valid_position)
@@ -164,7 +164,7 @@ def test_a_lost_leader_changes_nothing() -> None:
 
 
 def test_a_second_leader_change_restarts_validation() -> None:
-    """A validation under way is aimed at the newest leader, without backoff."""
+    """A validation in flight is aimed at the newest leader, without backoff."""
     state = state_in(FetchState.AWAIT_VALIDATION)
     state.retry_at(500.0)
     assert state.maybe_validate(NEXT_LEADER)
@@ -172,7 +172,7 @@ def test_a_second_leader_change_restarts_validation() -> None:
 
 
 def test_completing_validation_keeps_the_position() -> None:
-    """A good position is fetched from; without a validation under way nothing happens."""
+    """A good position is fetched from; without a validation in flight nothing happens."""
     state = state_in(FetchState.AWAIT_VALIDATION)
     state.complete_validation()
     assert (FetchState.FETCHING, HERE) == (state.fetch_state, state.position)
@@ -192,7 +192,7 @@ def test_reset_drops_the_position() -> None:
 
 
 def test_seek_ends_a_reset() -> None:
-    """The user's position wins over a reset under way."""
+    """The user's position wins over a reset in flight."""
     state = state_in(FetchState.AWAIT_RESET)
     state.seek(HERE)
     assert (FetchState.FETCHING, None) == (state.fetch_state, state.reset_strategy)

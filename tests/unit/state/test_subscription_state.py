@@ -186,7 +186,7 @@ def test_assigning_sorts_and_tells_changes() -> None:
 
 
 def test_kept_partitions_keep_their_state() -> None:
-    """Position and pause survive a partial change; a partition that leaves and returns starts anew."""
+    """Position and pause survive a partial change; a partition that leaves and returns starts again."""
     state = SubscriptionState()
     state.subscribe({"a", "b"})
     state.assign_from_group([A0, B0])
@@ -249,7 +249,7 @@ def test_unassigned_partitions_are_refused(use: Callable[[SubscriptionState], ob
 
 
 def test_answers_for_lost_partitions_are_ignored() -> None:
-    """What an answer does to a partition that was taken away meanwhile has no effect."""
+    """What a response does to a partition that was taken away meanwhile has no effect."""
     state = SubscriptionState()
     assert not state.maybe_seek_after_reset(A0, 1, OffsetReset.LATEST)
     assert not state.maybe_validate(A0, LEADER)
@@ -330,7 +330,7 @@ def test_reset_initializing_without_policy_names_all() -> None:
     ids=["unchanged", "sought", "other strategy", "unassigned"],
 )
 def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
-    """An answer is used only while the partition still awaits a reset by the same strategy."""
+    """A response is used only while the partition still awaits a reset by the same strategy."""
     state = assigned("a-0")
     state.request_reset(A0, OffsetReset.LATEST)
     change(state)
@@ -392,7 +392,7 @@ def test_all_positions_are_compared_with_the_cluster() -> None:
 
 def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
     """The new log's epochs are other ones: the position is fetched from as it is, and an answer to a validation that is
-    under way moves nothing. Other topics' positions keep their epochs."""
+    in flight moves nothing. Other topics' positions keep their epochs."""
     cluster = Cluster()
     cluster.update(led_by({"a-0": 1, "a-1": 1, "b-0": 1}, epoch=3), 12, full=True)
     state = assigned("a-0", "a-1", "b-0")
@@ -424,7 +424,7 @@ HERE = FetchPosition(50, 2, LEADER)
 @pytest.mark.parametrize("policy", [OffsetReset.LATEST, OffsetReset.NONE])
 @pytest.mark.parametrize("end", [50, 51])
 def test_a_log_that_reaches_the_position_is_good(policy: OffsetReset, end: int) -> None:
-    """The end of the position's epoch is at or behind the position: go on from it."""
+    """The end of the position's epoch is at or behind the position: continue from it."""
     state = assigned("a-0", reset=policy)
     state.seek(A0, *HERE)
     assert state.maybe_complete_validation(A0, HERE, end, 2) is None
@@ -470,7 +470,7 @@ def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
     ids=["sought", "led by another", "no longer waiting"],
 )
 def test_a_validation_answer_applies_to_the_same_position(change: Callable[[SubscriptionState], object]) -> None:
-    """An answer for a position that has changed since changes nothing."""
+    """A response for a position that has changed since changes nothing."""
     state = assigned("a-0")
     state.seek(A0, *HERE)
     change(state)

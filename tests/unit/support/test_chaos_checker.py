@@ -70,7 +70,7 @@ def suspended(member: str | None, began: float, ended: float) -> Fault:
 
 
 def test_every_record_once() -> None:
-    """A clean handover: the second member goes on where the first one committed."""
+    """A clean handover: the second member continues where the first one committed."""
     first = log("a", assigned(0), read(1, 0, 5), committed(2, 5), revoked(3))
     second = log("b", assigned(4), read(5, 5, 5))
     assert ([], 0) == check_group([first, second], "t", [10])
@@ -101,7 +101,7 @@ def test_repetitions_after_a_clean_handover() -> None:
 
 
 def test_a_commit_that_a_stalled_one_may_overtake_proves_nothing() -> None:
-    """Soon after a commit without an answer, an offset that the coordinator took may be replaced by the older one; not
+    """Soon after a commit without a response, an offset that the coordinator took may be replaced by the older one; not
     so after one that it refused."""
     for text, right in [("commit timed out", True), ("commit: NOT_COORDINATOR", False)]:
         doubt = (1.5, "doubt", {"text": text})
@@ -189,7 +189,7 @@ def test_an_owner_that_does_not_learn_of_its_end() -> None:
 
 
 def test_generations_go_forward() -> None:
-    """One member's generation, or epoch, never goes back; another member id begins anew."""
+    """One member's generation, or epoch, never goes back; another member id begins again."""
 
     def told(*generations: tuple[str, int]) -> Journal:
         events = [{"event": "generation", "at": 1.0, "member_id": who, "generation": n} for who, n in generations]

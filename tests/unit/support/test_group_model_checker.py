@@ -211,7 +211,7 @@ def test_an_owner_that_lost_it() -> None:
 
 
 def test_callbacks_that_raise() -> None:
-    """The classic protocol goes on when a callback raises; in the consumer protocol it counts as not called."""
+    """The classic protocol continues when a callback raises; in the consumer protocol it counts as not called."""
     for protocol, given_up in [("classic", True), ("consumer", False)]:
         assert given_up == (owners(protocol, assigned(), revoked(raises=True), assigned("b")) == [])
     for protocol, owned in [("classic", True), ("consumer", False)]:
