@@ -67,6 +67,7 @@ CLEAN = [
     "kconsumer/net/requests.py",
     "kconsumer/net/states.py",
     "kconsumer/offset_arguments.py",
+    "kconsumer/net",
     "kconsumer/offsets",
     "kconsumer/ranges",
     "kconsumer/records.py",

@@ -1,7 +1,7 @@
-"""Work that may wait for others than brokers, beside the event loop: names to be resolved, credentials to be fetched.
+"""Background tasks: blocking work of the network client, such as DNS lookups, credentials and changed certificates.
 
-Decides who does it: short-lived threads, few of them. Whose turn it is when an errand is done, and how long is waited
-for it, is the ConnectionLoop's.
+Decides on which threads it runs: on at most four daemon threads, which end when there is no more work. The event loop
+handles completed tasks and timeouts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ T = TypeVar("T")
 E = TypeVar("E", bound="BackgroundTask[Any]")
 
 MAX_THREADS = 4
-"""A name server, or an issuer of tokens, that does not answer keeps as many; further errands wait for their turn."""
+"""A name server or token endpoint that does not respond may occupy all of them; further tasks then wait."""
 
 MAX_SLEEP_S = 0.1
 
 Start = Callable[[Callable[[], None]], None]
-"""Runs something beside the caller."""
+"""Runs a callable in the background."""
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """On a daemon thread: nobody waits for it, whatever it waits for."""
+    """Run a callable on a daemon thread, which does not keep the process from ending, however long it blocks."""
     threading.Thread(target=work, name="kconsumer-background", daemon=True).start()
 
 
@@ -42,28 +42,28 @@ class BackgroundTask(Generic[T]):
         self._found: T | None = None
 
     def run(self) -> None:
-        """Do it; what goes wrong is kept."""
+        """Call the function, and keep its result or exception."""
         work, self._function = self._function, None
         assert work is not None
         try:
             self._found = work()
         except Exception as error:
             self.error = error
-        except BaseException as error:  # sys.exit() of a user's callable: the thread has more to do
+        except BaseException as error:  # sys.exit() in a user's callable must not end the thread
             self.error = RuntimeError(f"{type(error).__name__} was raised")
         self.completed = True
 
     def fail(self, error: Exception) -> None:
-        """End it with this error, without running it."""
+        """Complete the task with this error, without running it."""
         self._function = None
         self.error = error
         self.completed = True
 
     def result(self) -> T:
-        """What came of it."""
+        """Returns the result, or raises the exception."""
         if self.error is not None:
             raise self.error
-        return cast(T, self._found)  # which may be None by right
+        return cast(T, self._found)  # None may be a result
 
 
 class BackgroundExecutor:
@@ -77,29 +77,29 @@ class BackgroundExecutor:
         self._closed = False
         self._wake = wake
         self._start = start
-        self._lock = threading.Lock()  # guards these two
+        self._lock = threading.Lock()  # guards the two fields below
         self._waiting: deque[BackgroundTask[Any]] = deque()
         self._threads = 0
 
     def submit(self, work: Callable[[], T]) -> BackgroundTask[T]:
-        """Have it done beside the caller."""
+        """Run a callable in the background. Returns its task."""
         return self.start(BackgroundTask(work))
 
-    def start(self, errand: E) -> E:
-        """The same for an errand of a kind of its own."""
+    def start(self, task: E) -> E:
+        """Run a task in the background. Returns the task."""
         with self._lock:
-            self._waiting.append(errand)
+            self._waiting.append(task)
             another = self._threads < MAX_THREADS
             self._threads += another
         if another:
             try:
                 self._start(self._work)
-            except RuntimeError as error:  # no thread is to be had
+            except RuntimeError as error:  # the system gives no thread
                 if self._inline:
                     self._work()
                 else:
                     self._fail_all(error)
-        return errand
+        return task
 
     def acknowledge(self) -> None:
         """Clear `completed_tasks`. Must be called before the search for completed tasks: one that completes during the
@@ -107,35 +107,37 @@ class BackgroundExecutor:
         self.completed_tasks = False
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends unheard. Takes no lock: a forked child may call it."""
+        """Start no more tasks, and ignore the results of those in progress. Takes no lock: a forked child may call it,
+        in which the lock is perhaps held by a thread of the parent."""
         self._closed = True
         self._waiting.clear()
 
     def sleep(self, seconds: float) -> None:
-        """For an errand that is to wait: raises StateError soon after `close`, when nobody wants its outcome."""
+        """Sleep in a task. Raises StateError soon after `close`, when the task's result is of no use."""
         for _ in range(max(1, round(seconds / MAX_SLEEP_S))):
             if self._closed:
                 raise StateError("the consumer was closed")
             threading.Event().wait(min(seconds, MAX_SLEEP_S))
 
     def _fail_all(self, error: RuntimeError) -> None:
-        """Fail what waits: it may be user code, which must not run on the caller's thread, inside the engine's lock."""
+        """Fail the waiting tasks: they may call user code, which must not run on the calling thread, as that holds the
+        engine's lock."""
         with self._lock:
             self._threads -= 1
             waiting, self._waiting = self._waiting, deque()
-        for errand in waiting:
-            errand.fail(BrokerConnectionError(f"no background thread can be started: {error}"))
+        for task in waiting:
+            task.fail(BrokerConnectionError(f"no background thread can be started: {error}"))
         self.completed_tasks = True
         self._wake()
 
     def _work(self) -> None:
-        """Do one after the other, until none waits."""
+        """Run one task after the other, until none is waiting."""
         while True:
             with self._lock:
                 if not self._waiting:
                     self._threads -= 1
                     return
-                errand = self._waiting.popleft()
-            errand.run()
+                task = self._waiting.popleft()
+            task.run()
             self.completed_tasks = True
             self._wake()

@@ -115,7 +115,7 @@ class NetworkClient:
         return self._loop.rebootstrap_required and self._config.metadata_recovery_strategy == "rebootstrap"
 
     def least_loaded_node(self, now: float) -> str | None:
-        """Returns the connection id for a request that any broker can answer: one that is idle, else the least busy,
+        """Returns the connection id for a request that any broker can serve: one that is idle, else the least busy,
         else one that is connecting, else the one tried longest ago. None when all are in backoff, throttled or have
         `MAX_IN_FLIGHT` requests."""
         ids = [str(broker) for broker in self._nodes]
@@ -231,7 +231,7 @@ class NetworkClient:
             return f"{node.name} waits for changed certificates to be read, for {waited_ms:.0f} ms"
         if error is not None or connection is None:
             return str(error or "")
-        return f"{node.name} ({node.address}) has not answered for {waited_ms:.0f} ms"
+        return f"{node.name} ({node.address}) has not responded for {waited_ms:.0f} ms"
 
     def send(self, request: ClientRequest, now: float) -> None:
         """Write a request, as far as the socket takes it. `poll` returns its response.

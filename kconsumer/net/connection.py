@@ -1,18 +1,17 @@
 """One connection to a broker, without the socket: framing, correlation, version negotiation, deadlines.
 
-Bytes and `now` go in, bytes to send and `ClientResponse`s come out. It decides which version of a request
-is spoken and which answer belongs to which request; it does not know sockets, selectors or other
-connections.
+Received bytes and `now` go in, bytes to send and `ClientResponse`s come out. Decides which version of a request is sent
+and which response belongs to which request. It knows no sockets, selectors or other connections.
 
-Life: CONNECTING until the transport carries bytes, AUTHENTICATING while a login is under way (if there is one:
-`sasl/login.py` says what is asked), CHECKING_VERSIONS while ApiVersions is asked (§8.2 of the protocol: a broker that
-is too old for our version says so and is asked again with a lower one), READY, CLOSED. What the connection asks for
-itself are requests like others, with a handler of their own.
+The states: CONNECTING until the transport can send; AUTHENTICATING during SASL, if it is configured (see
+`sasl/authenticator.py`); CHECKING_VERSIONS until ApiVersions has its response (a broker that does not support its
+version returns error 35, and the request is sent again with a lower version); READY; CLOSED. The connection's own
+requests are sent like others, but have a handler each.
 
 A probe (`probes.py`) goes from CONNECTING to PROBING, sends one request, and never becomes READY.
 
-A session that a broker limits (KIP-368) is prolonged in time: when the next request is about to be sent, READY becomes
-REAUTHENTICATING, and another login goes out behind the requests in flight, whose answers come before its own.
+If the broker limits the session (KIP-368), the connection authenticates again in time: before the next request is sent,
+READY becomes REAUTHENTICATING. The requests in flight get their responses first, as responses keep their order.
 """
 
 from __future__ import annotations
@@ -46,14 +45,13 @@ if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
     from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
 
-_LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients keep for logins
-_EARLIEST, _LATEST = 0.85, 0.95  # when a session is prolonged, as shares of its lifetime
-_HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions answer of any version
+_LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients reserve for SASL
+_EARLIEST, _LATEST = 0.85, 0.95  # when to authenticate again, as shares of the session lifetime
+_HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions response of any version
 
 
 class InFlight:
-    """A request on its way. `request` is None for the connection's own, which have a `handler` of the
-    frame; a `raw` one has no header, and neither has its answer."""
+    """A request without a response yet."""
 
     __slots__ = ("api", "correlation_id", "deadline", "handler", "raw", "request", "sent_at", "timeout_ms", "version")
 
@@ -66,24 +64,24 @@ class InFlight:
         deadline: float,
         request: ClientRequest | None = None,
         handler: Callable[[InFlight, Frame, float], None] | None = None,
-        bare: bool = False,
+        raw: bool = False,
     ) -> None:
-        self.raw = bare
+        self.raw = raw  # neither the request nor its response has a header
         self.correlation_id = correlation_id
         self.api = api
         self.version = version
         self.sent_at = sent_at
         self.deadline = deadline
         self.timeout_ms = deadline - sent_at
-        self.request = request
-        self.handler = handler
+        self.request = request  # None for the connection's own requests
+        self.handler = handler  # takes the response frame of the connection's own requests
 
     def __repr__(self) -> str:
         return f"<InFlight {self.api.name} v{self.version} #{self.correlation_id}>"
 
 
 class Connection:
-    """One connection's protocol state. `name` and `address` are for errors; times are ms."""
+    """The protocol state of one connection. Times are in ms."""
 
     def __init__(
         self,
@@ -98,13 +96,13 @@ class Connection:
         probe: Probe | None = None,
         security_protocol: str = "PLAINTEXT",
     ) -> None:
-        """`api_versions_fields`: what ApiVersions tells the broker of us (those of its version are sent).
-        `new_authenticator` makes the SaslAuthenticator, if there is one. `probe`: what to ask in place of all else."""
-        self.name = name
+        """`api_versions_fields` are sent in ApiVersions, as far as its version has them. `new_authenticator` creates
+        the SaslAuthenticator, if the connection needs one. A `probe` is sent in place of everything else."""
+        self.name = name  # for errors
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
         self.next_deadline = float("inf")
-        self.throttle_ms = 0
+        self.throttle_ms = 0  # for which the broker asks to be sent nothing; see `take_throttle`
         self.probe = probe
         self.verdict: AuthenticationError | None = None  # the error that the response to the probe proves
         self._security_protocol = security_protocol
@@ -119,12 +117,12 @@ class Connection:
         self._next_login_id = _LOGIN_CORRELATION_IDS
         self._new_authenticator = new_authenticator
         self._rng = rng or random.Random()
-        self._authenticator: SaslAuthenticator | None = None  # that is under way
-        self._reauth_at = float("inf")
-        self._reauth_since = float("inf")  # a request sent later might find the session over
-        self._auth_began = 0.0
-        self.auth_ms = 0.0  # that the last login took
-        self.has_served_request = False  # a caller's request was answered
+        self._authenticator: SaslAuthenticator | None = None  # of the authentication in progress
+        self._reauth_at = float("inf")  # when to authenticate again
+        self._blocked_since = float("inf")  # the session may have expired when a request sent later arrives
+        self._auth_started_at = 0.0
+        self.auth_ms = 0.0  # that the last authentication took
+        self.has_served_request = False  # a request of the caller's has received its response
         self.recv_view = self._frames.recv_view
         self.prefetch_view = self._frames.prefetch_view
 
@@ -136,24 +134,24 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """True when requests may be sent."""
+        """Returns whether requests may be sent."""
         return self.state is ConnectionState.READY
 
     @property
     def in_flight(self) -> int:
-        """How many of the caller's requests have no answer yet."""
+        """The number of the caller's requests without a response."""
         if self.state is ConnectionState.READY:
             return len(self._in_flight)
         return sum(entry.request is not None for entry in self._in_flight)
 
     @property
     def established(self) -> bool:
-        """Whether it has been ready, and is not closed."""
+        """Returns whether the connection has been ready, and is not closed."""
         return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
     @property
     def has_in_flight(self) -> bool:
-        """Whether an answer is due, of the caller's requests or of the connection's own."""
+        """Returns whether a response is due, to the caller's requests or to the connection's own."""
         return bool(self._in_flight)
 
     def __repr__(self) -> str:
@@ -165,7 +163,7 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Bytes can flow: log in, or ask for the broker's versions; or send the probe."""
+        """Start, now that the transport can send: authenticate, or request the broker's versions, or send the probe."""
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe
@@ -179,18 +177,18 @@ class Connection:
         self._request_versions(API_VERSIONS.max_version, now)
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
-        """The version to speak. Raises UnsupportedVersionError, naming both ranges, if there is none."""
+        """Returns the version to send a request with. Raises UnsupportedVersionError if there is none."""
         return common_version(self.name, self.api_versions or {}, api, min_version, max_version)
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Encode a request and put it behind what is yet to be sent."""
+        """Encode a request and append it to `outgoing`."""
         api = request.api
         version = self.negotiated(api, request.min_version, request.max_version)
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
 
     def sent(self, count: int) -> int:
-        """`count` bytes of the first outgoing piece were taken by the transport. If they end a request, its size, else
-        0."""
+        """Note that the transport has taken `count` bytes of the first part of `outgoing`. Returns the size of the
+        request that they complete, or 0."""
         first = self.outgoing[0]
         if count < len(first):
             self.outgoing[0] = first[count:]
@@ -215,7 +213,7 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, now + timeout_ms, request, handler), data)
 
     def _encoded(self, api: Api, version: int, correlation_id: int, message: Any) -> bytes:
-        """Encode a request before anything counts it as sent. Raises ProtocolError for a value that does not fit."""
+        """Returns an encoded request, not yet in flight. Raises ProtocolError for a value that does not fit."""
         try:
             return encode_request(api, version, correlation_id, self._client_id, message)
         except Exception as error:  # a value of the wrong type may raise anything
@@ -231,10 +229,11 @@ class Connection:
     # --- incoming ---
 
     def received(self, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """`count` bytes were put into `recv_view()`; the answers they complete are appended to `responses`, except
-        those to the connection's own requests. How many answers there were.
+        """Handle `count` bytes that were put into `recv_view()`, and append the responses that they complete to
+        `responses`, except those to the connection's own requests.
 
-        Raises ProtocolError (not Kafka, or out of step) or another KafkaError that ends the connection.
+        Returns the number of responses of both kinds. Raises ProtocolError for bytes that are no valid response, or
+        another KafkaError that ends the connection.
         """
         if self._preamble is not None:
             self._check_preamble(self._preamble, count)
@@ -245,7 +244,8 @@ class Connection:
         return self._handle_frames(frames, now, responses)
 
     def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """As `received`, of the bytes of a size and `count` bytes of its frame in `prefetch_view()`."""
+        """Like `received`, for a frame whose length prefix was received into `prefix`, and its first `count` bytes
+        into `prefetch_view()`."""
         try:
             frames = self._frames.received_prefetched(prefix, count)
         except ProtocolError as error:
@@ -257,7 +257,7 @@ class Connection:
         self._frames.received_prefetched(b"", 0)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
-        """Nothing was allocated for the size that a broker announced."""
+        """Returns the error for a frame size that a broker announced, and for which nothing was allocated."""
         return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
     def _handle_frames(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
@@ -268,7 +268,7 @@ class Connection:
     def _handle_frame(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
         """Match one frame with the oldest request in flight."""
         if not self._in_flight:
-            raise ProtocolError(f"{self.name} sent {len(frame)} bytes that answer no request")
+            raise ProtocolError(f"{self.name} sent {len(frame)} bytes that belong to no request")
         entry = self._in_flight[0]
         if entry.raw:
             assert entry.handler is not None
@@ -278,7 +278,7 @@ class Connection:
         expected = entry.correlation_id
         found = int.from_bytes(memoryview(frame)[:4], signed=True) if len(frame) >= 4 else None
         if found != expected:
-            raise ProtocolError(f"{self.name} answered request #{found} where #{expected} ({entry.api.name}) was due")
+            raise ProtocolError(f"{self.name} sent response #{found} where #{expected} ({entry.api.name}) was due")
         if entry.handler is not None:
             self._pop()
             entry.handler(entry, frame, now)
@@ -287,7 +287,7 @@ class Connection:
             _, message = decode_response(entry.api, entry.version, frame)
         except ProtocolError as error:
             raise ProtocolError(
-                f"{self.name} answered {entry.api.name} v{entry.version} with garbage: {error}"
+                f"{self.name} responded to {entry.api.name} v{entry.version} with garbage: {error}"
             ) from error
         self._pop()
         assert entry.request is not None
@@ -296,7 +296,7 @@ class Connection:
         responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
 
     def _note_throttle(self, entry: InFlight, message: Any) -> None:
-        """Remember how long the broker asks to be left alone (KIP-219)."""
+        """Note for how long the broker asks to be sent nothing (KIP-219)."""
         throttle_from = entry.api.throttle_from
         if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
             self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
@@ -307,7 +307,7 @@ class Connection:
         return taken
 
     def _pop(self) -> None:
-        """Take the oldest request out of flight."""
+        """Remove the oldest request in flight."""
         deadline = self._in_flight.popleft().deadline
         if deadline <= self.next_deadline:
             self._find_deadline()
@@ -317,57 +317,58 @@ class Connection:
         if self._authenticator is not None:
             self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
-    def _check_preamble(self, greeting: bytearray, count: int) -> None:
-        """Look at the first bytes ever received before believing what they say."""
-        greeting += bytes(self._frames.recv_view()[: min(count, PREAMBLE_BYTES)])
-        if check_first_bytes(self.name, bytes(greeting)):
+    def _check_preamble(self, preamble: bytearray, count: int) -> None:
+        """Check the first bytes of the connection, before their first four count as the size of a frame."""
+        preamble += bytes(self._frames.recv_view()[: min(count, PREAMBLE_BYTES)])
+        if check_first_bytes(self.name, bytes(preamble)):
             self._preamble = None
 
-    # --- login ---
+    # --- authentication ---
 
     def _authenticate(self, new_authenticator: NewAuthenticator, now: float) -> None:
-        """Begin. Raises AuthenticationError if it cannot even begin."""
-        self._auth_began = now
+        """Start an authentication. Raises AuthenticationError if that is not possible."""
+        self._auth_started_at = now
         self._authenticator = new_authenticator(self)
         self._authenticator.start(now)
         self._find_deadline()
 
     @property
     def requires_auth(self) -> bool:
-        """Whether a login is a part of this connection."""
+        """Returns whether this connection uses SASL."""
         return self._new_authenticator is not None
 
     def reauth_due(self, now: float) -> bool:
-        """Whether the session is to be prolonged before the next request."""
+        """Returns whether the connection must authenticate again before the next request."""
         return now >= self._reauth_at
 
     def blocked_for_reauth(self, now: float) -> bool:
-        """Whether requests wait although it is ready: the session ends, and the next login has no credentials yet."""
-        return now >= self._reauth_since
+        """Returns whether requests must wait although the connection is READY: the session is about to expire, and the
+        credentials for the next one are not there yet."""
+        return now >= self._blocked_since
 
     def reauthenticate(self, now: float) -> None:
-        """Prolong it; what is in flight will be answered before."""
+        """Authenticate again, after the responses to the requests in flight."""
         assert self._new_authenticator is not None
         self._reauth_at = float("inf")
         self._authenticate(self._new_authenticator, now)
 
     def resume_auth(self, now: float) -> bool:
-        """A login may have waited for its credentials: go on with it if they are there. Whether there is news."""
-        news = self._authenticator is not None and self._authenticator.resume(now)
+        """Continue an authentication whose background task has completed. Returns whether there was one."""
+        resumed = self._authenticator is not None and self._authenticator.resume(now)
         self._find_deadline()
-        return news
+        return resumed
 
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """For the login: send a request of its own."""
+        """Send a request for the authenticator, and call the handler with the response."""
 
         def parse(entry: InFlight, frame: Frame, now: float) -> None:
             try:
-                _, answer = decode_response(api, version, frame)
+                _, message = decode_response(api, version, frame)
             except ProtocolError as error:
-                raise ProtocolError(f"{self.name} answered {api.name} v{version} with garbage: {error}") from error
-            handler(answer, now)
+                raise ProtocolError(f"{self.name} responded to {api.name} v{version} with garbage: {error}") from error
+            handler(message, now)
             self._find_deadline()
 
         correlation_id = self._next_login_id
@@ -379,42 +380,42 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """For the login: send a token that is no request, in place of one of `api`."""
+        """Send a token without a request around it for the authenticator, in place of a request of `api`."""
 
         def take(entry: InFlight, frame: Frame, now: float) -> None:
             handler(bytes(memoryview(frame)), now)
             self._find_deadline()
 
         deadline = now + self._request_timeout_ms
-        entry = InFlight(-1, api, 0, now, deadline, handler=take, bare=True)
+        entry = InFlight(-1, api, 0, now, deadline, handler=take, raw=True)
         self._put(entry, len(token).to_bytes(4, "big") + token)
 
     def _start_session(self) -> None:
-        """The first request of a login over a connection that is in use: no other may follow before it is over."""
+        """Leave READY with the first request of an authentication over a connection in use: the broker accepts no other
+        request before its end."""
         if self.state is ConnectionState.READY:
             self.transition_to(ConnectionState.REAUTHENTICATING)
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
-        """The broker takes us for who we say we are, for `lifetime_ms` if that is not 0."""
+        """End the authentication: the broker has accepted it, for `lifetime_ms` if that is not 0."""
         self._authenticator = None
-        self.auth_ms = now - self._auth_began
-        self._reauth_since = float("inf")
+        self.auth_ms = now - self._auth_started_at
+        self._blocked_since = float("inf")
         if lifetime_ms > 0:
             self._reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
-            self._reauth_since = now + lifetime_ms * _LATEST
+            self._blocked_since = now + lifetime_ms * _LATEST
         first = self.state is ConnectionState.AUTHENTICATING
         self.transition_to(ConnectionState.CHECKING_VERSIONS if first else ConnectionState.READY)
         if first:
             self._request_versions(API_VERSIONS.max_version, now)
 
     def auth_overdue(self, now: float) -> KafkaError | None:
-        """That the credentials of a login are waited for too long, if they are."""
-        return (
-            None if self._authenticator is None or now < self._authenticator.deadline else self._authenticator.overdue()
-        )
+        """Returns the error of an authentication whose credentials have not come before the deadline, or None."""
+        authenticator = self._authenticator
+        return None if authenticator is None or now < authenticator.deadline else authenticator.overdue()
 
     def on_peer_closed(self) -> AuthenticationError | None:
-        """What it means that the broker closed now, if it means that it refuses a login."""
+        """Returns the authentication error implied by a disconnect at this moment, or None."""
         return None if self._authenticator is None else self._authenticator.closed()
 
     # --- ApiVersions ---
@@ -425,9 +426,9 @@ class Connection:
         self._enqueue(api, version, message, now, self._request_timeout_ms, handler=self._on_versions)
 
     def _on_versions(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """An ApiVersions answer: ready, or asked again with a lower version."""
+        """Handle an ApiVersions response: become READY, or send the request again with a lower version."""
         if len(frame) < _HEAD.size:
-            raise ProtocolError(f"{self.name} answered ApiVersions with {len(frame)} bytes")
+            raise ProtocolError(f"{self.name} responded to ApiVersions with {len(frame)} bytes")
         _, code = _HEAD.unpack_from(frame)
         if code == Errors.UNSUPPORTED_VERSION and entry.version > 0:
             self._request_versions(lower_version(entry.api, entry.version, frame), now)
@@ -437,7 +438,7 @@ class Connection:
         try:
             _, message = decode_response(entry.api, entry.version, frame)
         except ProtocolError as error:
-            raise ProtocolError(f"{self.name} answered ApiVersions with bytes that do not parse: {error}") from error
+            raise ProtocolError(f"{self.name} responded to ApiVersions with garbage: {error}") from error
         self._note_throttle(entry, message)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         self.transition_to(ConnectionState.READY)
@@ -445,28 +446,28 @@ class Connection:
     # --- the probe ---
 
     def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """Raise what the response proves. It ends the connection in any case."""
+        """Raise the error that the response proves, or another one: a probe always ends the connection."""
         assert self.probe is not None
         _, message = decode_response(entry.api, entry.version, frame)
         self.verdict = self.probe.verdict(self.name, self._security_protocol, message)
-        raise self.verdict or BrokerConnectionError(f"{self.name}: {self.probe.unanswered}")
+        raise self.verdict or BrokerConnectionError(f"{self.name}: {self.probe.no_response}")
 
     # --- endings ---
 
     def expired(self, now: float) -> InFlight | None:
-        """A request whose deadline has passed, if any; the connection is then of no more use."""
+        """Returns a request whose deadline has passed, or None."""
         if now < self.next_deadline:
             return None
         return next((entry for entry in self._in_flight if now >= entry.deadline), None)
 
     @property
     def receiving(self) -> bool:
-        """True if part of a response has arrived."""
+        """Returns whether part of a response has arrived."""
         return self._frames.pending > 0
 
     def postpone(self, progress_at: float, now: float) -> bool:
-        """The response to the oldest request is arriving, and bytes came at `progress_at`: the timeouts of requests
-        that would expire count from then. Returns False if that helps none of them."""
+        """Count the timeouts of requests that would expire from `progress_at`, when bytes of the response to the oldest
+        one arrived. Returns whether no request is expired any more."""
         for entry in self._in_flight:
             if entry.deadline <= now:
                 entry.deadline = progress_at + entry.timeout_ms
@@ -474,8 +475,8 @@ class Connection:
         return self.next_deadline > now
 
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
-        """End the connection: `error` answers the `culprit` (or everyone, without one), others lost their
-        connection."""
+        """End the connection. Returns the requests in flight with their errors: `error` for the `culprit`, or without
+        one for all; the others have lost their connection."""
         self.transition_to(ConnectionState.CLOSED)
         lost = error
         if culprit is not None or not isinstance(error, BrokerConnectionError):
@@ -492,10 +493,10 @@ class Connection:
         return failed
 
     def oldest(self) -> InFlight | None:
-        """The request whose answer is due next."""
+        """Returns the request whose response is due next, or None."""
         return self._in_flight[0] if self._in_flight else None
 
     def timeout_error(self, entry: InFlight) -> errors.TimeoutError:
-        """What to tell the caller of a request that was not answered in time."""
+        """Returns the error of a request without a response at its deadline."""
         waited = entry.deadline - entry.sent_at
-        return errors.TimeoutError(f"{self.name} did not answer {entry.api.name} within {waited:.0f} ms")
+        return errors.TimeoutError(f"{self.name} did not respond to {entry.api.name} within {waited:.0f} ms")

@@ -53,18 +53,18 @@ class DisconnectClassifier:
         if connection.has_served_request:
             node.reset_closes()
         elif connection.state is READY and connection.oldest() is not None:
-            # A listener with SASL does this: it answers ApiVersions, and closes at the first other request. A broker
-            # that is about to stop does, too.
+            # A listener with SASL does this: it responds to ApiVersions, and closes at the first other request. A
+            # broker that is about to stop does, too.
             node.on_closed_before_use()
-            may_need_auth = not (connection.requires_auth or self._has_been_answered())
+            may_need_auth = not (connection.requires_auth or self._any_request_served())
             if may_need_auth and node.probe_due(CLOSES_AT_FIRST_REQUEST):
                 from kconsumer.net.probes import SASL_PROBE
 
                 node.probe_next(SASL_PROBE)
         return connection_lost_error(node, connection, CLOSED)
 
-    def _has_been_answered(self) -> bool:
-        """Returns whether any broker ever answered a request of the caller's."""
+    def _any_request_served(self) -> bool:
+        """Returns whether any broker has ever responded to a request of the caller's."""
         connections = (node.connection for node in self._nodes.values())
         return self._any_response or any(
             connection is not None and connection.has_served_request for connection in connections
@@ -75,10 +75,10 @@ def connection_lost_error(node: NodeConnection, connection: Connection, reason: 
     """Returns the error of a lost connection, with a hint if it never worked."""
     text = f"the connection to {node.name} ({node.address}) was lost: {reason}"
     if not connection.has_served_request and connection.requires_auth:
-        text += " before the first request was answered"
+        text += " before the first response"
     elif not connection.has_served_request:
         text += (
-            " before the first request was answered; a TLS or SASL listener does so to a PLAINTEXT "
-            "client (check security_protocol and the port)"
+            " before the first response; a TLS or SASL listener does so to a PLAINTEXT client (check security_protocol "
+            "and the port)"
         )
     return BrokerConnectionError(text)

@@ -451,7 +451,7 @@ class ConnectionLoop:
         if connection.probe is not None:
             if error is not connection.verdict:
                 connection.close(error, now)
-                self._attempt_failed(node, connection.probe.unanswered, now)
+                self._attempt_failed(node, connection.probe.no_response, now)
                 return
             node.probe_next(connection.probe)  # an ordinary attempt would only be closed again
         if self._metrics is not None and isinstance(error, AuthenticationError):

@@ -34,7 +34,7 @@ MAX_IN_FLIGHT = 100
 READY = ConnectionState.READY
 
 # The rest of a larger frame is received in the background. The sockets hold about as much as this (of the broker's send
-# buffer, 100 KiB by default, the system makes the double); then the broker waits until somebody receives.
+# buffer, 100 KiB by default, the system makes the double); then the broker waits until the client receives.
 MIN_BACKGROUND_BYTES = 1 << 18
 
 CLOSES_BETWEEN_PROBES = 4
@@ -107,7 +107,7 @@ class NodeConnection:
         self.attempt_errors: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
         self.failures = 0  # rounds and connections in a row that failed
-        self.closed_before_use = 0  # connections in a row that the broker closed before it answered a request
+        self.closed_before_use = 0  # connections in a row that the broker closed before its first response
         self.closes = 0  # connections that the broker closed without an error response since the last probe
         self.next_probe: Probe | None = None  # of the next round of attempts
         self.probe: Probe | None = None  # of the present round: its attempts are probes
@@ -372,7 +372,7 @@ class NodeConnection:
         self.failures = self.closed_before_use
 
     def reset_closes(self) -> None:
-        """Forget such disconnects: a request was answered."""
+        """Forget such disconnects: a request had its response."""
         self.closed_before_use = self.closes = 0
 
     def probe_due(self, closes: int) -> bool:

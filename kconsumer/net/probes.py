@@ -1,10 +1,11 @@
-"""Probes: one request that shows why a listener closes connections without a word.
+"""Probes: one request that shows why a listener closes connections without an error response.
 
 A listener without TLS closes when it is offered TLS, and a listener with SASL closes at the first request of a client
-that does not log in. So does a load balancer without a healthy target, or the port mapping of a container that starts.
-After some closes the next attempt is a probe: a connection whose only request is answered by the listener that the
-configuration is wrong for, and by no other. Its response is the evidence for an AuthenticationError; without one the
-connection is retried as before. When a probe is due is decided by `hangups.py`, which loads this module then.
+that does not authenticate. A load balancer without a healthy target closes, too, and so does the port mapping of a
+container that starts. After some disconnects the next attempt is a probe: a connection with a single request, to which
+only the listener responds that the configuration is wrong for. Its response is the evidence for an AuthenticationError;
+without one the connection is retried as before. `disconnects.py` decides when a probe is due, and then imports this
+module.
 """
 
 from __future__ import annotations
@@ -18,22 +19,21 @@ from kconsumer.schema.dsl import Api
 
 
 class Probe(NamedTuple):
-    """What is asked. `without_tls`: over a plain TCP connection, whatever the configuration says. `unanswered`: why the
-    attempt failed, if the probe showed nothing."""
+    """The request of a probe."""
 
     api: Api
     version: int
     message: Any
-    without_tls: bool
-    unanswered: str
+    without_tls: bool  # use a plain TCP connection, whatever the configuration says
+    no_response: str  # why the attempt failed, if the probe showed nothing
     timeout_ms: float = 3_000.0
 
     def verdict(self, name: str, security_protocol: str, message: Any) -> AuthenticationError | None:
-        """Returns the error that a response proves, if any."""
+        """Returns the error that a response proves, or None."""
         if self.api is API_VERSIONS:
             return AuthenticationError(
-                f"TLS with {name} failed: it closed the connection when TLS was offered, and answers without TLS; this "
-                f"is a PLAINTEXT or SASL_PLAINTEXT listener (security_protocol is {security_protocol}; check "
+                f"TLS with {name} failed: it closed the connection when TLS was offered, and responds without TLS; "
+                f"this is a PLAINTEXT or SASL_PLAINTEXT listener (security_protocol is {security_protocol}; check "
                 "security_protocol and the port)"
             )
         if message.error_code != Errors.UNSUPPORTED_SASL_MECHANISM:
@@ -51,15 +51,16 @@ PLAINTEXT_PROBE = Probe(
     0,
     API_VERSIONS.request(),
     without_tls=True,
-    unanswered="it closes connections when TLS is offered, and does not answer without TLS either (is the broker "
+    no_response="it closes connections when TLS is offered, and does not respond without TLS either (is the broker "
     "starting, or is this a proxy without a broker?)",
 )
-# No listener has a mechanism of this name. One with SASL names those it has; one without says that it wants no login.
+# No listener has a mechanism of this name. One with SASL returns the names of those it has; one without SASL returns an
+# error that says so.
 SASL_PROBE = Probe(
     SASL_HANDSHAKE,
     1,
     SASL_HANDSHAKE.request(mechanism=""),
     without_tls=False,
-    unanswered="it closes connections at the first request (is the broker starting, or is this a proxy without a "
+    no_response="it closes connections at the first request (is the broker starting, or is this a proxy without a "
     "broker?)",
 )

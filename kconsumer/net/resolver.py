@@ -1,7 +1,7 @@
-"""Names into addresses (and back) without waiting for the system's resolver, which may take half a minute.
+"""DNS lookups as background tasks: the system's resolver may block for half a minute.
 
-Decides that each name is asked for once at a time, and that numeric addresses need nobody. Whose turn it is when the
-answer comes, and how long is waited for it, is the ConnectionLoop's.
+Decides that each name is looked up once at a time, and that numeric addresses need no lookup. The event loop handles
+completed lookups and timeouts.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 
 class Lookup(BackgroundTask[list[Address]]):
-    """One question. When `done`, `found` are the addresses, or `error` says why there are none."""
+    """The lookup of one name. When `completed`, `found` has the addresses, or `error` the reason why there are none."""
 
     __slots__ = ()
 
     @property
     def found(self) -> list[Address]:
-        """The addresses so far."""
+        """The addresses; empty before the lookup has completed."""
         return self._found or []
 
 
 class Resolver(BackgroundExecutor):
-    """Asks the resolver it is given. One thread calls `look_up`; `ended` tells it that some lookups are done since it
-    last reset it, and `wake` ends its waiting."""
+    """Runs lookups in the background. One thread calls `look_up`. When a lookup completes, `completed_tasks` is set and
+    `wake` is called."""
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
         super().__init__(wake, start, inline=True)
-        self._asked: dict[tuple[Resolve, str, int], Lookup] = {}
+        self._lookups: dict[tuple[Resolve, str, int], Lookup] = {}  # in progress
 
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
-        """Begin to ask, or go on waiting for whom was asked before. A numeric address is done at once, unless its name
-        is wanted."""
-        self._asked = {key: lookup for key, lookup in self._asked.items() if not lookup.completed}
-        lookup = self._asked.get((resolve, host, port))
+        """Returns the lookup of a name: the one in progress, or a new one. That of a numeric address is completed at
+        once, unless its canonical name is needed."""
+        self._lookups = {key: lookup for key, lookup in self._lookups.items() if not lookup.completed}
+        lookup = self._lookups.get((resolve, host, port))
         if lookup is not None:
             return lookup
         lookup = Lookup(partial(resolve, host, port))
         if _numeric(host) and resolve is not resolve_canonical:
             lookup.run()
             return lookup
-        self._asked[resolve, host, port] = lookup
+        self._lookups[resolve, host, port] = lookup
         return self.start(lookup)
 
 
 def _numeric(host: str) -> bool:
-    """Whether the resolver need not ask anybody."""
+    """Returns whether a host is a numeric address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.partition("%")[0])

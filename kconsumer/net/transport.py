@@ -1,8 +1,7 @@
 """Non-blocking bytes to and from one address of a broker.
 
-Decides socket options and how a would-block or a closed peer looks to the client. Knows no frames and no
-protocol. A transport with a handshake (TLS) fits behind the same `Transport`: its `finish_connect` goes on
-until the handshake is over, and its `recv_into` fills as much of the view as it has.
+Decides socket options, and how the event loop sees that a call would block or that the peer has closed. Knows no frames
+and no protocol. TLS has the same interface: `finish_connect` then includes the handshake.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ WOULD_BLOCK = -1
 
 
 class Address(NamedTuple):
-    """One resolved address of a broker's name; `host`: the canonical name to call it by, if that was asked for."""
+    """One resolved address of a broker's name."""
 
     family: int
     sockaddr: tuple[Any, ...]
-    host: str | None = None
+    host: str | None = None  # the canonical name, if it was looked up
 
     def __str__(self) -> str:
         return str(self.sockaddr[0])
 
 
 class HandshakeClosedError(ConnectionError):
-    """The peer hung up on a handshake without a word: it does not know our protocol, or is about to end."""
+    """The peer closed the connection during the TLS handshake without an alert: it has no TLS, or is stopping."""
 
 
 class Transport(Protocol):
-    """What the client needs of a connection's bytes. Failures are OSErrors, or KafkaErrors that say what to change."""
+    """The socket of a connection. Failures are OSErrors, or KafkaErrors that say what to change."""
 
     @property
     def plain(self) -> bool:
-        """Whether what the descriptor receives is what the peer said, as it is; read once connected."""
+        """Returns whether the descriptor receives the peer's bytes unencrypted. Valid once connected."""
         ...
 
     @property
     def pending(self) -> bool:
-        """Whether `recv_into` has more to give or to say that the descriptor will not announce."""
+        """Returns whether `recv_into` has more bytes, or an error, that a selector would not report."""
         ...
 
     @property
     def crossed(self) -> bool:
-        """Whether a read waits for writability, or a write for readability: `wants_write` says which."""
+        """Returns whether a read waits for writability, or a write for readability; see `wants_write`."""
         ...
 
     def fileno(self) -> int:
@@ -59,32 +58,33 @@ class Transport(Protocol):
         ...
 
     def finish_connect(self) -> bool:
-        """Go on connecting; True once bytes may flow. Called when the descriptor is ready.
+        """Continue to connect, when the descriptor is ready. Returns True once bytes can be sent.
 
-        Raises OSError when this address does not work, a KafkaError when no other would (a refused login).
+        Raises OSError if this address does not work, a KafkaError if no other would (a refused certificate).
         """
         ...
 
     def wants_write(self) -> bool:
-        """While connecting, or `crossed`: whether to wait for writability (else for readability)."""
+        """Returns whether to wait for writability or, if not, for readability, while connecting or `crossed`."""
         ...
 
     def recv_into(self, view: memoryview) -> int:
-        """Bytes put into `view`; 0 when the peer has closed, `WOULD_BLOCK` when there is nothing now."""
+        """Receive into `view`. Returns the number of bytes, 0 if the peer has closed, `WOULD_BLOCK` if there are none
+        now."""
         ...
 
     def send(self, data: bytes | memoryview) -> int:
-        """Bytes taken, 0 when none fit now."""
+        """Send what fits into the socket's buffer now. Returns the number of bytes, which may be 0."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back. Sends nothing and never blocks, so a forked child may call it."""
+        """Close the descriptor. Sends nothing and never blocks, so a forked child may call it."""
         ...
 
 
 Resolve = Callable[[str, int], list[Address]]
 Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
-"""Starts connecting to an address of a host; the host's name is what TLS checks."""
+"""Starts to connect to an address of a host. TLS checks the certificate against the host's name."""
 Refresh = Callable[[BackgroundExecutor], BackgroundTask[Any] | None]
 """Checks whether certificates have changed. Returns the background task that reads them again, which new connections
 must wait for, or None. A task that fails fails their attempts to connect."""
@@ -98,8 +98,7 @@ class Connector(NamedTuple):
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """All addresses of a name, in the system's order. Blocks in the system's resolver; raises
-    socket.gaierror."""
+    """Returns all addresses of a name in the system's order. May block for long. Raises socket.gaierror."""
     # A name given as bytes needs no IDNA codec, which takes 2 ms to load.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
@@ -107,8 +106,8 @@ def resolve(host: str, port: int) -> list[Address]:
 
 
 def resolve_canonical(host: str, port: int) -> list[Address]:
-    """The same, each with the name that the system has for the address, as Kerberos and certificates may want it; the
-    address itself if there is none."""
+    """Like `resolve`; each address has its canonical name, which Kerberos and certificates may require, or itself as
+    text if there is none."""
     return [
         address._replace(host=socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0])
         for address in resolve(host, port)
@@ -129,14 +128,14 @@ class TcpTransport:
         receive_buffer_bytes: int = -1,
         wrap: Callable[[socket.socket], socket.socket] | None = None,
     ) -> None:
-        """Start connecting; raises OSError if that fails at once. A size of -1 leaves the system's
-        default. `wrap` puts something on top of the socket that is connected through it."""
+        """Start to connect. Raises OSError if that fails at once. A size of -1 keeps the system's default. `wrap` may
+        replace the socket, before it is connected, by one around it."""
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # Before connect: the window scale is agreed in the handshake.
+            # The sizes must be set before the connect, as the TCP handshake negotiates the window scale.
             if send_buffer_bytes >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             if receive_buffer_bytes >= 0:
@@ -156,32 +155,32 @@ class TcpTransport:
         return self._sock.fileno()
 
     def finish_connect(self) -> bool:
-        """True: a writable TCP socket is connected. Raises the OSError that ended the attempt."""
+        """Returns True, as a writable TCP socket is connected. Raises the OSError that ended the attempt."""
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         return True
 
     def wants_write(self) -> bool:
-        """A connecting TCP socket becomes writable."""
+        """Returns True: a TCP socket becomes writable when it is connected."""
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive without the GIL, straight into `view`."""
+        """Receive into `view`, without the GIL and without a copy."""
         try:
             return self._sock.recv_into(view)
         except BlockingIOError:
             return WOULD_BLOCK
 
     def send(self, data: bytes | memoryview) -> int:
-        """Hand bytes to the kernel."""
+        """Send what fits into the kernel's buffer."""
         try:
             return self._sock.send(data)
         except BlockingIOError:
             return 0
 
     def close(self) -> None:
-        """Close the descriptor; the kernel says goodbye when no other process holds it."""
+        """Close the descriptor. The kernel ends the connection when no other process has the socket open."""
         self._sock.close()
 
     def __repr__(self) -> str:
@@ -189,22 +188,22 @@ class TcpTransport:
 
 
 def buffer_sizes(config: ConsumerConfig) -> tuple[int, int]:
-    """Of what is sent and received, -1 for the system's default.
+    """Returns the sizes of the send and receive buffers; -1 stands for the system's default.
 
-    The receive buffer is left to the system unless the user set it: a fixed one switches its tuning off, and Java's
-    64 KiB costs a quarter of the throughput (1 KB records, loopback: 1,030 ns a record against 735).
+    The system chooses the receive buffer unless the user has set it: a fixed size turns off the system's tuning, and
+    Java's 64 KiB costs a quarter of the throughput (1 KB records, loopback: 1,030 ns a record against 735).
     """
     receive_buffer_bytes = config.receive_buffer_bytes if "receive_buffer_bytes" in config.explicit else -1
     return config.send_buffer_bytes, receive_buffer_bytes
 
 
 def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
-    """Start a TCP connection with the configured buffers."""
+    """Returns a TCP transport with the configured buffers, which has started to connect."""
     return TcpTransport(address, *buffer_sizes(config))
 
 
 def make_connector(config: ConsumerConfig) -> Connector:
-    """Return the connector of a configuration. Raises ConfigError for certificates and keys that cannot be used."""
+    """Returns the connector of a configuration. Raises ConfigError for certificates and keys that cannot be used."""
     if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
         from kconsumer.net.tls.transport import TlsConnector  # imported on demand: it loads Python's ssl
 

@@ -1,4 +1,4 @@
-"""Which version of a request is spoken: the highest that broker and client know (KIP-35)."""
+"""Version negotiation (KIP-35): a request is sent in the highest version that broker and client support."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from kconsumer.errors import ProtocolError, UnsupportedVersionError
 from kconsumer.schema.dsl import Api, response_plan
 
 Ranges = Mapping[int, tuple[int, int]]
-"""What a broker speaks: lowest and highest version by API key."""
+"""The versions that a broker supports: lowest and highest by API key."""
 
 
 def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
-    """The version to speak with the broker of that name. Raises UnsupportedVersionError, naming both ranges, if there
-    is none."""
+    """Returns the version of an API to use with the broker of that name. Raises UnsupportedVersionError, which names
+    both ranges, if there is none."""
     low, high = max(api.min_version, min_version), min(api.max_version, max_version)
-    spoken = theirs.get(api.key)
-    if spoken is None:
+    supported = theirs.get(api.key)
+    if supported is None:
         raise UnsupportedVersionError(
             f"{name} lacks {api.name} (needed: v{low} to v{high}); is it older than Kafka 2.1?"
         )
-    lowest, highest = spoken
+    lowest, highest = supported
     if max(lowest, low) <= min(highest, high):
         return min(highest, high)
     age = "older" if highest < low else "newer"
@@ -33,9 +33,9 @@ def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, ma
 
 
 def lower_version(api: Api, refused: int, frame: Frame) -> int:
-    """What to ask for versions with, after `frame` refused a version by error 35: the broker's own maximum if its
-    answer, in the layout of version 0, says so (Kafka 2.4 and later), else 0. Always below the one refused, so asking
-    ends."""
+    """Returns the version for the next ApiVersions request, after `frame` refused one with error 35: the broker's
+    maximum, if the response (in the layout of version 0) has it (since Kafka 2.4), else 0. The result is always below
+    the refused version, so the retries end."""
     try:
         message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)
     except ProtocolError:

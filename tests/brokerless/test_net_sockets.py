@@ -321,7 +321,7 @@ def test_a_request_timeout_on_real_time(drivers: Any) -> None:
         driver.connect()
         driver.send(timeout_ms=30)
         [response] = driver.poll()
-        assert "did not answer Metadata within 30 ms" in str(response.error)
+        assert "did not respond to Metadata within 30 ms" in str(response.error)
         assert not driver.client.ready("-1", driver.clock.now())
 
 

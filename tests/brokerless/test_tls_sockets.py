@@ -320,7 +320,7 @@ def test_a_listener_that_is_not_ready_is_retried(
         errors = [driver.attempt() for _ in range(10)]
     assert {BrokerConnectionError} == {type(error) for error in errors}
     assert "closed the connection when TLS was offered (a broker that starts does so" in str(errors[0])
-    assert "does not answer without TLS either" in str(errors[2])
+    assert "does not respond without TLS either" in str(errors[2])
     with ScriptedBroker(port=port, tls=context):
         while driver.attempt() is not None:
             pass
@@ -352,7 +352,7 @@ def test_a_listener_without_tls_is_found_by_a_probe(drivers: Any, context: ssl.S
         driver = drivers(port, client_id="secret name")
         errors = [driver.attempt() for _ in range(4)]
     assert 2 * [BrokerConnectionError] + 2 * [AuthenticationError] == [type(error) for error in errors]
-    assert "answers without TLS; this is a PLAINTEXT or SASL_PLAINTEXT listener" in str(errors[2])
+    assert "responds without TLS; this is a PLAINTEXT or SASL_PLAINTEXT listener" in str(errors[2])
     assert "security_protocol is SSL; check security_protocol and the port" in str(errors[2])
     assert [(API_VERSIONS, 0, "")] * 2 == asked
     with ScriptedBroker(port=port, tls=context):

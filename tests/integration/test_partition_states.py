@@ -75,7 +75,7 @@ def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: C
         assert Condition.IN_FLIGHT is status.state
         assert f"127.0.0.1:{node.port} (id {node.node_id})" in status.reason
         assert 1.5 <= status.since < 10
-        await_reason(consumer, frozen, "did not answer Fetch within 3000 ms")
+        await_reason(consumer, frozen, "did not respond to Fetch within 3000 ms")
         assert consumer.partition_states()[frozen].state in (Condition.BACKOFF, Condition.NO_LEADER)
         assert consumer.partition_states()[other].state in (Condition.IN_FLIGHT, Condition.READY)
     finally:

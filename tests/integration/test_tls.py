@@ -134,7 +134,7 @@ FAILURES = {
     ),
     "a stranger's certificate": ("MTLS", {"ssl_certfile": "stranger"}, "does not accept the client's certificate"),
     "no TLS": ("SSL", {"security_protocol": None, "ssl_cafile": None}, "speaks TLS; set security_protocol to SSL"),
-    "TLS": ("PLAINTEXT", {}, "closed the connection when TLS .*answers without TLS; .*check security_protocol"),
+    "TLS": ("PLAINTEXT", {}, "closed the connection when TLS .*responds without TLS; .*check security_protocol"),
     "ciphers": ("SSL", {"ssl_cipher_suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "no cipher in common"),
 }
 
@@ -239,7 +239,7 @@ def test_work_that_takes_longer_than_the_request_timeout(
             polls += 1
             if polls <= 5:
                 time.sleep(1.5)
-    lost = [record.getMessage() for record in caplog.records if "did not answer" in record.getMessage()]
+    lost = [record.getMessage() for record in caplog.records if "did not respond" in record.getMessage()]
     assert ([], 320) == (lost, taken)
 
 

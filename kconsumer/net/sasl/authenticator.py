@@ -1,10 +1,10 @@
-"""The exchange of one login over one connection, without its socket.
+"""One SASL authentication over one connection, without its socket.
 
-    credentials → ApiVersions v0 → SaslHandshake → tokens, in SaslAuthenticate or (SaslHandshake v0) bare → logged in
+    credentials → ApiVersions v0 → SaslHandshake → tokens, in SaslAuthenticate or (SaslHandshake v0) raw → authenticated
 
-Decides what is said next and what an answer means; raises AuthenticationError that says what to change. A login over a
-connection that has one already (KIP-368) knows the versions and begins with SaslHandshake. What may wait for others
-than the broker runs as an errand: `resume` is to be called when errands have ended.
+Decides which request is next and what a response means. Raises an AuthenticationError that says what to change. An
+authentication over a connection in use (KIP-368) knows the versions and begins with SaslHandshake. Work that may block
+on anything but the broker runs as a background task; the owner calls `resume` when tasks have completed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Versions = Mapping[int, tuple[int, int]]
 
 
 class AuthChannel(Protocol):
-    """What a login needs of its connection."""
+    """The connection, as the authenticator sees it."""
 
     name: str
     api_versions: dict[int, tuple[int, int]] | None
@@ -34,42 +34,42 @@ class AuthChannel(Protocol):
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """Send a request; the handler gets the answer and the time."""
+        """Send a request, and call the handler with the response and the time."""
         ...
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Send a token in place of a request, without a header, and get one."""
+        """Send a token without a request around it, and call the handler with the broker's token and the time."""
         ...
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
-        """It is over; the session lasts so long (0: as long as the connection)."""
+        """End the authentication, which has succeeded. `lifetime_ms` is the session lifetime (0: unlimited)."""
         ...
 
 
 class SaslAuthenticator:
-    """One login. `deadline`: when the credentials that are waited for should be there, in ms."""
+    """One authentication."""
 
-    def __init__(self, line: AuthChannel, accounts: CredentialsProvider, host: str, timeout_ms: float) -> None:
-        self.deadline = float("inf")
-        self._channel, self._credentials, self._host = line, accounts, host
+    def __init__(self, channel: AuthChannel, credentials: CredentialsProvider, host: str, timeout_ms: float) -> None:
+        self.deadline = float("inf")  # of the background task in progress, in ms
+        self._channel, self._credentials, self._host = channel, credentials, host
         self._timeout_ms = timeout_ms
-        self._versions: Versions | None = line.api_versions
-        self._raw = False  # tokens travel without SaslAuthenticate: a broker that refuses just closes
+        self._versions: Versions | None = channel.api_versions
+        self._raw = False  # tokens are sent without SaslAuthenticate; such a broker refuses them by a disconnect
         self._mechanism: Mechanism | None = None
         self._first: bytes | None = None
         self._task: BackgroundTask[Any] | None = None
-        self._on_result: Callable[[Any, float], None] | None = None  # what to do with what the errand brings
+        self._on_result: Callable[[Any, float], None] | None = None  # takes the result of the task
         self._lifetime_ms = 0
 
     @property
     def description(self) -> str:
-        """Whose login this is, for errors."""
+        """Broker and mechanism, for errors."""
         return f"{self._channel.name} by {self._credentials.name}"
 
-    # --- beside the event loop ---
+    # --- in the background ---
 
     def start(self, now: float) -> None:
-        """Get the credentials; the exchange follows, at once unless that takes a while."""
+        """Read the credentials, in the background if that may block, and then begin the exchange."""
         self._run(self._prepare, self._on_prepared, now, self._credentials.blocking)
 
     def _prepare(self) -> tuple[Mechanism, bytes | None]:
@@ -83,8 +83,9 @@ class SaslAuthenticator:
         else:
             self._send_handshake(now)
 
-    def _run(self, work: Callable[[], Any], then: Callable[[Any, float], None], now: float, beside: bool) -> None:
-        if beside:
+    def _run(self, work: Callable[[], Any], then: Callable[[Any, float], None], now: float, blocking: bool) -> None:
+        """Call `then` with the result of `work`, which runs in the background if it is `blocking`."""
+        if blocking:
             self._on_result = then
             self.deadline = now + self._timeout_ms
             self._task = self._credentials.background.submit(work)
@@ -92,13 +93,13 @@ class SaslAuthenticator:
             then(self._attempt(work), now)
 
     def resume(self, now: float) -> bool:
-        """Look at the errand. Whether it was done, and the exchange went on."""
-        errand, then = self._task, self._on_result
-        if errand is None or then is None or not errand.completed:
+        """Continue the exchange if its background task has completed. Returns whether it has."""
+        task, then = self._task, self._on_result
+        if task is None or then is None or not task.completed:
             return False
         self._task = self._on_result = None
         self.deadline = float("inf")
-        then(self._attempt(errand.result), now)
+        then(self._attempt(task.result), now)
         return True
 
     def _attempt(self, work: Callable[[], Any]) -> Any:
@@ -115,7 +116,7 @@ class SaslAuthenticator:
         except Exception as error:  # a user's callable, or a library: the text may quote a secret
             raise AuthenticationError(f"the login to {self.description} failed with {type(error).__name__}") from None
 
-    # --- the broker's answers ---
+    # --- the broker's responses ---
 
     def _on_versions(self, message: Any, now: float) -> None:
         if message.error_code:
@@ -125,13 +126,13 @@ class SaslAuthenticator:
 
     def _send_handshake(self, now: float) -> None:
         version = self._version(SASL_HANDSHAKE)
-        # Version 0 announces bare tokens; so old a broker has no SaslAuthenticate.
+        # Version 0 announces raw tokens. A broker without a later version has no SaslAuthenticate.
         self._raw = version == 0 or SASL_AUTHENTICATE.key not in (self._versions or {})
         request = SASL_HANDSHAKE.request(mechanism=self._credentials.name)
         self._channel.send_internal(SASL_HANDSHAKE, 0 if self._raw else version, request, now, self._on_handshake)
 
     def _version(self, api: Api) -> int:
-        """The highest that both sides know."""
+        """Returns the highest version that both sides support."""
         low, high = (self._versions or {}).get(api.key, (0, -1))
         version = min(high, api.max_version)
         if version < max(low, api.min_version):
@@ -199,14 +200,14 @@ class SaslAuthenticator:
         )
 
     def overdue(self) -> BrokerConnectionError:
-        """The deadline has passed."""
+        """Returns the error of a background task that has not completed before the deadline."""
         return BrokerConnectionError(
             f"the login to {self.description} has waited {self._timeout_ms:.0f} ms for its credentials (does a"
-            " callable, an issuer of tokens or a key distribution centre not answer?)"
+            " callable, a token endpoint or a key distribution centre not respond?)"
         )
 
     def closed(self) -> AuthenticationError | None:
-        """What it means that the broker closed in the middle: with bare tokens, that it refused."""
+        """Returns what a disconnect during the exchange means: with raw tokens, that the broker refused."""
         return self._refused("it closed the connection") if self._raw else None
 
 

@@ -1,6 +1,6 @@
-"""Who logs in, as the options say: for each login anew, so that a password, ticket or token that changes is picked up.
+"""The credentials for SASL, read from the options for each authentication, so that a changed password or token is used.
 
-Decides which mechanism an authentication runs and with which credentials. If reading them may block (`blocking`), that
+Decides which mechanism an authentication runs, and with which credentials. If reading them may block (`blocking`), that
 is done as a background task.
 """
 
@@ -33,32 +33,32 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
 class CredentialsProvider:
     """The credentials of one client. `mechanism` may be called from several threads."""
 
-    def __init__(self, config: ConsumerConfig, clock: Clock, errands: BackgroundExecutor) -> None:
+    def __init__(self, config: ConsumerConfig, clock: Clock, background: BackgroundExecutor) -> None:
         self.name = config.sasl_mechanism
-        self.background = errands
+        self.background = background
         self._kind = MECHANISMS[self.name]
         self._config = config
-        self._tokens = self._token_source(config, clock, errands) if self.name == "OAUTHBEARER" else None
+        self._tokens = self._token_source(config, clock, background) if self.name == "OAUTHBEARER" else None
         secrets = ("sasl_plain_username", "sasl_plain_password", "sasl_jaas_config")
         self.blocking = self._tokens is not None or self._kind.blocking or any(map(config.refers, secrets))
 
     @staticmethod
-    def _token_source(config: ConsumerConfig, clock: Clock, errands: BackgroundExecutor) -> Tokens:
+    def _token_source(config: ConsumerConfig, clock: Clock, background: BackgroundExecutor) -> Tokens:
         from kconsumer.net.sasl.tokens import Tokens
 
-        return Tokens(config, clock, errands.sleep)
+        return Tokens(config, clock, background.sleep)
 
     @property
     def hint(self) -> str:
-        """What a user may change when the broker refuses."""
+        """What the user may change when the broker refuses."""
         return self._kind.hint
 
     def mechanism(self, host: str) -> Mechanism:
-        """The mechanism of a new login. Raises ConfigError or MechanismError."""
+        """Returns the mechanism for a new authentication. Raises ConfigError or MechanismError."""
         return self._kind(self._credentials(host))
 
     def invalidate(self) -> None:
-        """A broker did not take the last login."""
+        """Note that a broker has refused the credentials: the next authentication gets another token."""
         if self._tokens is not None:
             self._tokens.invalidate()
 
@@ -78,7 +78,8 @@ class CredentialsProvider:
         )
 
     def _jaas(self) -> Mapping[str, Any]:
-        """What an entry of JAAS says that was given by reference; others the configuration has taken over."""
+        """Returns the options in a JAAS entry that was given by reference. One given as text is already in the
+        configuration."""
         if not self._config.refers("sasl_jaas_config"):
             return {}
         from kconsumer.config.jaas import options_of

@@ -1,7 +1,7 @@
-"""What the mechanisms have in common: an account goes in, tokens go to the broker and come back.
+"""The interface of the SASL mechanisms: credentials go in, tokens go to the broker and come back.
 
-A mechanism is pure: it opens nothing and reads no clock. (GSSAPI's library asks the key distribution centre; it runs
-beside the event loop for that reason.) Which request carries the tokens is `login.py`'s.
+A mechanism decides what the tokens contain. It opens nothing and reads no clock, except that GSSAPI's library calls the
+key distribution centre, and therefore runs in the background. `authenticator.py` decides which request carries a token.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import ClassVar
 
 
 class MechanismError(Exception):
-    """The exchange cannot go on; the text says why, without a secret."""
+    """The exchange has failed. The text says why, and contains no secret."""
 
 
 class Credentials:
-    """Who logs in, as read anew for each login. Mechanisms take what they need of it; never shown, never kept."""
+    """The credentials of one authentication, read again for each. They are never shown nor kept."""
 
     __slots__ = ("extensions", "host", "keytab", "password", "principal", "service", "token", "tokenauth", "user")
 
@@ -33,7 +33,8 @@ class Credentials:
         principal: str | None = None,
         keytab: str | None = None,
     ) -> None:
-        """`tokenauth`: user and password are a delegation token's; `service`, `principal`, `keytab`: Kerberos."""
+        """`tokenauth` means that user and password are those of a delegation token. `service`, `host`, `principal` and
+        `keytab` are for Kerberos."""
         self.user, self.password, self.tokenauth = user, password, tokenauth
         self.token, self.extensions = token, dict(extensions or {})
         self.service, self.host, self.principal, self.keytab = service, host, principal, keytab
@@ -43,26 +44,24 @@ class Credentials:
 
 
 class Mechanism(ABC):
-    """One login, from this client's side. Raises MechanismError for an account that it cannot carry."""
+    """The client's side of one authentication. Raises MechanismError for credentials that it cannot send."""
 
     blocking: ClassVar[bool] = False
-    """Whether making one and `step` may wait for others than the broker."""
+    """Whether the constructor and `step` may block."""
 
     hint: ClassVar[str]
-    """What a user may change when the broker refuses."""
+    """What the user may change when the broker refuses."""
 
     broker_error = ""
-    """What the broker said inside the exchange before it refused; empty if nothing."""
+    """The reason that the broker gave inside the exchange before it refused; empty without one."""
 
     @abstractmethod
-    def __init__(self, account: Credentials) -> None: ...
+    def __init__(self, credentials: Credentials) -> None: ...
 
     @abstractmethod
     def step(self, challenge: bytes | None) -> bytes | None:
-        """The token that answers the broker's (None: the first one); None when nothing is left to say.
-
-        Raises MechanismError.
-        """
+        """Returns the token to send after the broker's `challenge` (None at the start), or None at the end of the
+        exchange. Raises MechanismError."""
 
 
 USER_HINT = "check sasl_plain_username, sasl_plain_password and sasl_mechanism"

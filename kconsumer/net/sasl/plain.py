@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): user and password in one message, readable by everybody on the way unless TLS carries it."""
+"""PLAIN (RFC 4616): user and password in one message, in clear text unless TLS encrypts it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, Mech
 
 
 class Plain(Mechanism):
-    """authorization identity (empty) NUL user NUL password."""
+    """One exchange: authorization identity (empty) NUL user NUL password."""
 
     hint = USER_HINT
 
-    def __init__(self, account: Credentials) -> None:
-        for what, text in (("user name", account.user), ("password", account.password)):
+    def __init__(self, credentials: Credentials) -> None:
+        for what, text in (("user name", credentials.user), ("password", credentials.password)):
             if not text:
                 raise MechanismError(f"the {what} is empty")
             if "\0" in text:
                 raise MechanismError(f"the {what} has a NUL character, which PLAIN cannot carry")
-        self._message = f"\0{account.user}\0{account.password}".encode()
+        self._message = f"\0{credentials.user}\0{credentials.password}".encode()
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """The one message; what the broker answers to it has no meaning."""
+        """Returns the message; the broker's response to it contains nothing."""
         return self._message if challenge is None else None

@@ -1,5 +1,5 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the password never travels, and the broker proves that it
-knows it, too.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the password is not sent, and the broker, too, proves that it
+knows it.
 
     client-first   n,,n=user,r=nonce[,tokenauth=true]
     server-first   r=nonce+theirs,s=salt,i=iterations
@@ -22,35 +22,35 @@ from typing import ClassVar
 from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, MechanismError
 
 MIN_ITERATIONS = 4096
-"""What RFC 7677 demands; a broker that asks for fewer makes guessing cheap."""
+"""The minimum of RFC 7677. With fewer iterations the password is cheap to guess for a server that is no broker."""
 
 MAX_ITERATIONS = 1 << 18
-"""16 times Kafka's own maximum, a fifth of a second of work; more would only keep us busy."""
+"""16 times Kafka's own maximum, a fifth of a second of work. A hostile server could ask for hours of it."""
 
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")  # printable, no comma
 _GS2_HEADER = "n,,"  # no channel binding, no other identity
 
 
 class _Scram(Mechanism):
-    """One exchange. `nonce` is for tests."""
+    """One exchange. Tests give a `nonce`."""
 
     algorithm: ClassVar[str]
     hint = USER_HINT
 
-    def __init__(self, account: Credentials, nonce: str | None = None) -> None:
-        if not account.user:
+    def __init__(self, credentials: Credentials, nonce: str | None = None) -> None:
+        if not credentials.user:
             raise MechanismError("the user name is empty")
         self.broker_error = ""
-        self._password = account.password.encode()
+        self._password = credentials.password.encode()
         self._nonce = nonce or secrets.token_urlsafe(24)
-        name = account.user.replace("=", "=3D").replace(",", "=2C")
-        extension = ",tokenauth=true" if account.tokenauth else ""
+        name = credentials.user.replace("=", "=3D").replace(",", "=2C")
+        extension = ",tokenauth=true" if credentials.tokenauth else ""
         self._first = f"n={name},r={self._nonce}{extension}"
-        self._signature: bytes | None = None  # that the broker's must be
+        self._signature: bytes | None = None  # that the broker must send
         self._verified = False
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """See the exchange above."""
+        """Returns client-first, then client-final; checks server-final."""
         if challenge is None:
             return (_GS2_HEADER + self._first).encode()
         if self._signature is None:
@@ -60,15 +60,15 @@ class _Scram(Mechanism):
         return None
 
     def _client_final(self, challenge: bytes) -> bytes:
-        """client-final for server-first."""
+        """Returns client-final for server-first."""
         found = _attributes(challenge)
         if "e" in found:
             raise MechanismError(f"the broker refused: {_shown(found['e'])}")
-        if list(found)[:3] != ["r", "s", "i"]:  # an extension we must know ("m") would come first
+        if list(found)[:3] != ["r", "s", "i"]:  # a mandatory extension ("m") would come first
             raise MechanismError("the broker's first message is not r=…,s=…,i=…")
         nonce, salt, iterations = found["r"], _decoded(found["s"], "salt"), _iterations(found["i"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce or not _NONCE.fullmatch(nonce):
-            raise MechanismError("the broker's nonce does not go on from ours (somebody in between?)")
+            raise MechanismError("the broker's nonce does not begin with the client's (is a proxy in between?)")
         salted = hashlib.pbkdf2_hmac(self.algorithm, self._password, salt, iterations)
         self._password = b""
         without_proof = f"c={base64.b64encode(_GS2_HEADER.encode()).decode()},r={nonce}"
@@ -80,7 +80,7 @@ class _Scram(Mechanism):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, challenge: bytes) -> None:
-        """server-final: the broker must know the password."""
+        """Check server-final: the broker must know the password."""
         found = _attributes(challenge)
         if "e" in found:
             raise MechanismError(f"the broker refused: {_shown(found['e'])}")
@@ -108,7 +108,7 @@ class ScramSha512(_Scram):
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """`a=value,b=value` in order; a value may have "=" itself."""
+    """Returns the attributes of `a=value,b=value` in order; a value may contain "="."""
     try:
         parts = message.decode("utf-8").split(",")
     except UnicodeDecodeError:
@@ -138,11 +138,11 @@ def _iterations(text: str) -> int:
     count = int(text)
     if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
         raise MechanismError(
-            f"the broker asks for {count} iterations, {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
+            f"the broker requires {count} iterations, {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
         )
     return count
 
 
 def _shown(text: str) -> str:
-    """What a broker says, for people: short, and on one line."""
+    """Returns a broker's text for people: short, and on one line."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

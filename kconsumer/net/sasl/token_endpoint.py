@@ -1,6 +1,6 @@
 """The client-credentials flow (RFC 6749, 4.4): a token from the issuer's endpoint over HTTPS, by the standard library.
 
-Decides how long it tries again and what an answer means. It blocks; callers are errands, off the event loop.
+Decides how long to retry and what a response means. It blocks, so it runs in background tasks only.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 MAX_RESPONSE_BYTES = 1 << 20
 HTTP_TIMEOUT_S = 10.0
-"""For connecting, and for the answer, unless the options say otherwise. (Java waits for ever.)"""
+"""The timeout of the connection, and of the response, unless options set them. (Java waits without a timeout.)"""
 
 RETRIABLE_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
-"""Answers after which the same question may succeed."""
+"""HTTP statuses after which the same request may succeed."""
 
 log = get_logger("kconsumer.net")
 
 
 class _RetriableTokenError(Exception):
-    """The endpoint gave no token; asking again may help."""
+    """The endpoint returned no token; a retry may succeed."""
 
 
 class TokenEndpointClient:
-    """One endpoint with one client's credentials. `pause` waits so many seconds, or raises when nobody wants a token
-    any more."""
+    """A client of one token endpoint, with one set of client credentials."""
 
-    def __init__(self, config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> None:
+    def __init__(self, config: ConsumerConfig, clock: Clock, sleep: Callable[[float], object]) -> None:
+        """`sleep` waits for a number of seconds. It raises an exception when the consumer has been closed."""
         self._config = config
         self._clock = clock
-        self._sleep = pause
+        self._sleep = sleep
         self._max_wait_ms = config.sasl_login_retry_backoff_max_ms
         self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, self._max_wait_ms)
         url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
@@ -52,12 +52,12 @@ class TokenEndpointClient:
         self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._shown = f"{url.scheme}://{url.hostname}{'' if url.port is None else f':{url.port}'}{url.path}"
         if not self._secure:
-            log.warning("%s is not https: everybody on the way can read the client's secret", self._shown)
+            log.warning("%s is not https: the client's secret is sent in clear text", self._shown)
 
     def issue(self) -> tuple[str, float | None]:
-        """A token and when it expires (s since 1970; None if the endpoint does not say). Raises MechanismError.
+        """Returns a token and when it expires (s since 1970; None if unknown). Raises MechanismError.
 
-        Asks again, with growing pauses, for up to `sasl_login_retry_backoff_max_ms`.
+        Retries with exponential backoff for up to `sasl_login_retry_backoff_max_ms`.
         """
         until = self._clock.now() + self._max_wait_ms
         attempt = 0
@@ -65,18 +65,18 @@ class TokenEndpointClient:
             try:
                 return self._parse_token(*self._request())
             except (OSError, http.client.HTTPException) as error:
-                reason = f"{self._shown} cannot be asked: {_error_text(error)}"
+                reason = f"{self._shown} cannot be reached: {_error_text(error)}"
             except _RetriableTokenError as error:
                 reason = str(error)
             pause_ms = self._backoff.delay_ms(attempt)
             if self._clock.now() + pause_ms >= until:
                 raise MechanismError(reason)
-            log.info("no token yet: %s; asking again in %.0f ms", reason, pause_ms)
+            log.info("no token yet: %s; retrying in %.0f ms", reason, pause_ms)
             self._sleep(pause_ms / 1000)
             attempt += 1
 
     def _request(self) -> tuple[int, bytes]:
-        """One request: status and body."""
+        """Send one request. Returns status and body of the response."""
         config = self._config
         connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
         try:
@@ -103,7 +103,7 @@ class TokenEndpointClient:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls())
 
     def _tls(self) -> ssl.SSLContext:
-        """The user's own, else the system's authorities and those that the brokers are checked against."""
+        """Returns the user's context, else one that trusts the system's authorities and those for the brokers."""
         config = self._config
         if isinstance(config.ssl_context, ssl.SSLContext):
             return config.ssl_context
@@ -112,7 +112,7 @@ class TokenEndpointClient:
         return context
 
     def _authorization(self) -> str:
-        """Basic authentication of the client (RFC 6749, 2.3.1)."""
+        """Returns the header for Basic authentication of the client (RFC 6749, 2.3.1)."""
         config = self._config
         secret = config.secret("sasl_oauthbearer_client_credentials_client_secret")
         pair = [config.sasl_oauthbearer_client_credentials_client_id or "", secret or ""]
@@ -121,15 +121,15 @@ class TokenEndpointClient:
         return "Basic " + base64.b64encode(":".join(pair).encode()).decode()
 
     def _parse_token(self, status: int, body: bytes) -> tuple[str, float | None]:
-        """The token in the answer. Raises _Trouble if asking again may help, else MechanismError."""
-        answer = _json(body)
+        """Returns the token in a response. Raises _RetriableTokenError if a retry may succeed, else MechanismError."""
+        fields = _json(body)
         if status != http.client.OK:
-            told = ", ".join(str(answer[key])[:200] for key in ("error", "error_description") if answer.get(key))
-            text = f"{self._shown} answered {status}" + (f": {told}" if told else "")
+            reason = ", ".join(str(fields[key])[:200] for key in ("error", "error_description") if fields.get(key))
+            text = f"{self._shown} returned {status}" + (f": {reason}" if reason else "")
             raise (_RetriableTokenError if status in RETRIABLE_STATUSES else MechanismError)(text)
-        token, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+        token, lifetime_s = fields.get("access_token"), fields.get("expires_in")
         if not isinstance(token, str) or not token:
-            raise MechanismError(f"{self._shown} answered without an access_token")
+            raise MechanismError(f"{self._shown} returned no access_token")
         if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
             lifetime_s = int(lifetime_s)
         if not isinstance(lifetime_s, int | float):
@@ -153,5 +153,5 @@ def _error_text(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message} (ssl_cafile)"
     if isinstance(error, TimeoutError):
-        return "it did not answer in time (sasl_login_connect_timeout_ms, sasl_login_read_timeout_ms)"
+        return "it did not respond in time (sasl_login_connect_timeout_ms, sasl_login_read_timeout_ms)"
     return str(error) or type(error).__name__

@@ -1,9 +1,9 @@
-"""Tokens for OAUTHBEARER: from the user's callable or the endpoint of an issuer, kept until they are to be replaced.
+"""Tokens for OAUTHBEARER: from the user's callable or a token endpoint, cached until they must be replaced.
 
-Decides when a token is still good for one more login. A login (a connection's first, or one that a broker's
-`connections.max.reauth.ms` asks for) takes a new one when the old one is past its refresh time; if the issuer then
-gives none, the old one serves for as long as it is valid. No thread waits for the moment: a token matters to logins
-alone. Callers are errands, off the event loop.
+Decides when a cached token is used for one more authentication. An authentication (a connection's first, or one that a
+broker's `connections.max.reauth.ms` requires) gets a new token when the cached one is past its refresh time. If there
+is none then, the cached one is used for as long as it is valid. No thread waits for the refresh time, because only
+authentications need a token. All calls come from background tasks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = get_logger("kconsumer.net")
 
 
 class Token(NamedTuple):
-    """A token and the moments (ms since 1970) that count for it; infinity if it says nothing of them."""
+    """A token. Times are in ms since 1970."""
 
     text: str
-    expires_at: float
+    expires_at: float  # infinity if unknown
     refresh_at: float
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 class RefreshWindow(NamedTuple):
-    """When a token is to be replaced: Java's `sasl.login.refresh.*`, in ms."""
+    """When a token must be replaced: Java's `sasl.login.refresh.*`."""
 
     factor: float
     jitter: float
@@ -48,27 +48,28 @@ class RefreshWindow(NamedTuple):
     buffer_ms: float
 
     def refresh_at(self, now: float, starts_at: float, expires_at: float, drawn: float) -> float:
-        """The moment, for a token got at `now`; `drawn` in [0, 1) is the share of the jitter."""
+        """Returns the refresh time of a token received at `now`. `drawn` in [0, 1) scales the jitter."""
         share = self.factor + self.jitter * drawn
-        if now + self.min_period_ms + self.buffer_ms > expires_at:  # it does not live long enough for pauses
+        if now + self.min_period_ms + self.buffer_ms > expires_at:  # too short-lived for period and buffer
             return now + (expires_at - now) * share
         proposed = min(starts_at + (expires_at - starts_at) * share, expires_at - self.buffer_ms)
         return max(proposed, now + self.min_period_ms)
 
 
 class Tokens:
-    """One client's token. `pause` is for an endpoint that is asked again."""
+    """The token of one client."""
 
     def __init__(
         self,
         config: ConsumerConfig,
         clock: Clock,
-        pause: Callable[[float], object],
+        sleep: Callable[[float], object],
         rng: random.Random | None = None,
     ) -> None:
+        """`sleep` is called between the retries of a token endpoint."""
         self._clock = clock
         self._rng = rng or random.Random()
-        self._issue = config.sasl_oauth_token_provider or _endpoint(config, clock, pause)
+        self._issue = config.sasl_oauth_token_provider or _endpoint(config, clock, sleep)
         self._window = RefreshWindow(
             config.sasl_login_refresh_window_factor,
             config.sasl_login_refresh_window_jitter,
@@ -79,8 +80,8 @@ class Tokens:
         self._token: Token | None = None
 
     def token(self) -> str:
-        """One that is valid now. Raises MechanismError, or what the callable raises."""
-        with self._lock:  # one asks, the others wait for the same answer
+        """Returns a token that is valid now. Raises MechanismError, or the exception of the callable."""
+        with self._lock:  # one task gets the token, the others wait for it
             now, kept = self._clock.wall_ms(), self._token
             if kept is not None and now < kept.refresh_at:
                 return kept.text
@@ -90,17 +91,17 @@ class Tokens:
                 if kept is None or self._clock.wall_ms() >= kept.expires_at:
                     raise
                 reason = error if isinstance(error, MechanismError) else type(error).__name__
-                log.warning("no new token for OAUTHBEARER (%s); the one at hand is valid still", reason)
+                log.warning("no new token for OAUTHBEARER (%s); the cached one is still valid", reason)
                 return kept.text
             return issued.text
 
     def invalidate(self) -> None:
-        """A broker refused it: the next login asks for another one."""
+        """Forget the token, which a broker has refused."""
         self._token = None
 
     def _read(self, issued: object, now: float) -> Token:
-        """What a provider may return: a token, or it and when it expires in s or ms since 1970 (None: it says so
-        itself)."""
+        """Returns the token in what a provider returned: a str, or a str and its expiry in s or ms since 1970 (None:
+        read from the token)."""
         text, expires_at_s = issued if isinstance(issued, tuple) and len(issued) == 2 else (issued, None)
         if not isinstance(text, str):
             raise MechanismError(
@@ -111,7 +112,7 @@ class Tokens:
         if expires_at_s is None:
             expires_at_s = claims.get("exp")
         if not isinstance(expires_at_s, int | float):
-            # Nobody knows when it expires: each login asks for a new one.
+            # The expiry is unknown, so every authentication gets a new token.
             return Token(text, float("inf"), now)
         starts_at = claims.get("iat")
         expires_at = expires_at_s if expires_at_s > MAX_EXPIRY_S else expires_at_s * 1000
@@ -123,7 +124,7 @@ class Tokens:
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """What a token says of itself if it is a JWT; nobody checks its signature here: the broker does."""
+    """Returns the claims of a token that is a JWT, else none. Only the broker checks the signature."""
     parts = text.split(".")
     if len(parts) != 3:
         return {}
@@ -134,7 +135,7 @@ def _claims(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _endpoint(config: ConsumerConfig, clock: Clock, pause: Callable[[float], object]) -> Callable[[], object]:
+def _endpoint(config: ConsumerConfig, clock: Clock, sleep: Callable[[float], object]) -> Callable[[], object]:
     from kconsumer.net.sasl.token_endpoint import TokenEndpointClient
 
-    return TokenEndpointClient(config, clock, pause).issue
+    return TokenEndpointClient(config, clock, sleep).issue

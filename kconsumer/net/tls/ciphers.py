@@ -1,7 +1,7 @@
 """The ciphers that `ssl_cipher_suites` allows, by Java's (IANA's) names or OpenSSL's.
 
-What Python's `ssl` cannot do is refused here, not ignored: before Python 3.15 it cannot choose among the suites of
-TLS 1.3, which are all on, or off with that version.
+Refuses what Python's `ssl` cannot do: before Python 3.15 it cannot choose among the suites of TLS 1.3, which are all
+enabled, or disabled together with that version.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _JAVA = re.compile(r"TLS_(?P<exchange>[A-Z_]+)_WITH_(?P<cipher>[A-Z0-9_]+)_(?P<d
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2 that may have Java's name."""
+    """Returns OpenSSL's name of a suite of TLS 1.2, which may be given by Java's name."""
     match = _JAVA.fullmatch(name)
     if match is None:
         return name
     exchange = match["exchange"].replace("_", "-")
     cipher = re.sub(r"^AES_(\d+)", r"AES\1", match["cipher"]).replace("_CBC", "").replace("_", "-")
-    parts = [] if exchange == "RSA" else [exchange]  # OpenSSL does not name what was once the usual one
+    parts = [] if exchange == "RSA" else [exchange]  # OpenSSL's names do not contain RSA, once the default
     parts.append(cipher)
     if cipher != "CHACHA20-POLY1305":
         parts.append(match["digest"])
@@ -30,7 +30,7 @@ def openssl_name(name: str) -> str:
 
 
 def set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
-    """Allow these suites only; none named: OpenSSL's choice. ConfigError for those that are unknown."""
+    """Allow these suites only; without names those that OpenSSL chooses. Raises ConfigError for unknown names."""
     if not names:
         return
     new = [name for name in names if name in TLS13]
@@ -65,7 +65,7 @@ def _set_new(context: ssl.SSLContext, new: list[str]) -> None:
     elif set(new) != TLS13:
         missing = ", ".join(sorted(TLS13 - set(new)))
         raise ConfigError(
-            f"ssl_cipher_suites: this Python cannot choose among the suites of TLS 1.3, all of which are on; name "
+            f"ssl_cipher_suites: this Python cannot choose among the suites of TLS 1.3, all of which are enabled; name "
             f"{missing}, too, or use TLS 1.2 only (ssl_protocol='TLSv1.2') and name its suites"
         )
 

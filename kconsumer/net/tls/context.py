@@ -1,8 +1,8 @@
-"""An `ssl.SSLContext` from the options: whom we trust, who we are, which versions and ciphers.
+"""An `ssl.SSLContext` from the options: trusted certificates, the client's own certificate, versions and ciphers.
 
-Decides what each option of TLS means, by kafka-python's names or Java's, and refuses with a ConfigError that names the
-option what cannot be used: files that are missing or hold something else, a key that is not the certificate's, a wrong
-password. It reads files and connects to nobody.
+Decides what each option of TLS means, by kafka-python's names or Java's. Raises a ConfigError that names the option for
+files that are missing or contain something else, a key that is not the certificate's, or a wrong password. It reads
+files and opens no connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.+?)-----END \1-----", re.DOTALL)
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 
-# How a store of Java's becomes what we read. Both commands ask for the store's password.
+# Commands that convert a Java keystore or truststore to PEM. They ask for the store's password.
 _TRUSTED_BY_KEYTOOL = "keytool -list -rfc -keystore {path} > truststore.pem"
 _KEY_BY_KEYTOOL = (
     "keytool -importkeystore -srckeystore {path} -destkeystore keystore.p12 -deststoretype PKCS12 && "
@@ -41,11 +41,11 @@ CONVERSIONS = {
 
 
 def make_context(config: ConsumerConfig) -> ssl.SSLContext:
-    """The context of all connections. ConfigError if an option, or what it names, cannot be used."""
+    """Returns the context of all connections. Raises ConfigError if an option, or a file that it names, is unusable."""
     if config.ssl_context is not None:
         return _own(config)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and host names
-    context.options |= ssl.OP_NO_RENEGOTIATION  # as Java's clients: a peer that asks for it is refused
+    context.options |= ssl.OP_NO_RENEGOTIATION  # like Java's clients, refuse a peer that asks for it
     context.check_hostname = config.ssl_check_hostname and config.ssl_endpoint_identification_algorithm == "https"
     _set_versions(context, config)
     set_ciphers(context, config.ssl_cipher_suites)
@@ -55,7 +55,7 @@ def make_context(config: ConsumerConfig) -> ssl.SSLContext:
 
 
 def watched_files(config: ConsumerConfig) -> list[str]:
-    """The files that the context is made of."""
+    """Returns the files from which the context is made."""
     paths = (
         config.ssl_cafile,
         config.ssl_truststore_location,
@@ -74,7 +74,7 @@ def _own(config: ConsumerConfig) -> ssl.SSLContext:
         raise ConfigError("ssl_context is one for servers; make it with ssl.create_default_context()")
     others = sorted(name for name in config.explicit if name.startswith("ssl_") and name != "ssl_context")
     if others:
-        raise ConfigError(f"ssl_context says what {', '.join(others)} would say; give one or the other")
+        raise ConfigError(f"ssl_context replaces {', '.join(others)}; give one or the other")
     return context
 
 
@@ -96,13 +96,13 @@ def _set_versions(context: ssl.SSLContext, config: ConsumerConfig) -> None:
 
 
 def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
-    """Trust whom the options name; without one of them whom the system trusts."""
+    """Trust the certificates that the options name; without such options those that the system trusts."""
     source = _one_of(
         ssl_cafile=config.ssl_cafile,
         ssl_truststore_location=config.ssl_truststore_location,
         ssl_truststore_certificates=config.ssl_truststore_certificates,
     )
-    certificates = [] if source is None else _certificates(source, _Store.of_trust(config))  # or it is none in PEM form
+    certificates = [] if source is None else _certificates(source, _Store.of_trust(config))  # checks the store's type
     _check_no_password("ssl_truststore_password", config.ssl_truststore_password)
     if source is None:
         context.load_default_certs()
@@ -112,7 +112,7 @@ def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
             context.load_verify_locations(cadata=certificate)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"{source}: certificate {number} is damaged ({_why(error)})") from None
-    # As Java does: what is in the truststore is trusted, whoever issued it.
+    # Like Java, trust every certificate in the truststore, also without its issuer.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
@@ -150,8 +150,8 @@ def _load(
     password = _one_of(ssl_password=config.secret("ssl_password"), ssl_key_password=config.secret("ssl_key_password"))
     asked = False
 
-    def tell_password() -> str:
-        # Without an answer of ours OpenSSL would ask on the terminal.
+    def read_password() -> str:
+        # OpenSSL calls this for an encrypted key. Without a callback it would prompt on the terminal.
         nonlocal asked
         asked = True
         if password is None:
@@ -160,7 +160,7 @@ def _load(
 
     try:
         with _as_file(certificates) as chain_path, _as_file(key) as key_path:
-            context.load_cert_chain(chain_path, key_path, tell_password)
+            context.load_cert_chain(chain_path, key_path, read_password)
     except ConfigError:
         raise
     except (ssl.SSLError, ValueError) as error:
@@ -173,8 +173,8 @@ def _load(
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path to read this text from: Python's ssl takes certificates and keys from files only. In memory where the
-    system has such files, so that no key gets to a disk."""
+    """Yields a path from which this text can be read: Python's ssl loads certificates and keys from files only. Where
+    the system has files in memory, no key is written to a disk."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("kconsumer")
         try:
@@ -194,7 +194,7 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 class _Source(NamedTuple):
-    """An option that was set. Its text is for errors, and shows a path, but no key."""
+    """An option that is set. Its `str` is for errors, and shows a path, but no key."""
 
     option: str
     value: str
@@ -208,26 +208,26 @@ class _Source(NamedTuple):
 
 
 class _Store(NamedTuple):
-    """`truststore` or `keystore`, and the type of it that the user named, if any."""
+    """A Java truststore or keystore."""
 
-    name: str
-    said: str | None
+    name: str  # `truststore` or `keystore`
+    configured_type: str | None  # None: the default
 
     @classmethod
     def of_trust(cls, config: ConsumerConfig) -> _Store:
-        said = config.ssl_truststore_type if "ssl_truststore_type" in config.explicit else None
-        return cls("truststore", said)
+        configured = config.ssl_truststore_type if "ssl_truststore_type" in config.explicit else None
+        return cls("truststore", configured)
 
     @classmethod
     def of_key(cls, config: ConsumerConfig) -> _Store:
         return cls("keystore", config.ssl_keystore_type if "ssl_keystore_type" in config.explicit else None)
 
     def check(self, source: _Source, data: bytes) -> None:
-        """Refuse a store of Java's. Its contents tell, unless the user says what it is."""
+        """Raise ConfigError for a JKS or PKCS12 store. Its bytes decide, unless the user has configured a type."""
         found = "JKS" if data.startswith(_JKS_MAGIC) else "PKCS12" if data.startswith(b"\x30") else "PEM"
         kind = found
-        if self.said is not None and source.option.startswith("ssl_" + self.name):
-            kind = self.said
+        if self.configured_type is not None and source.option.startswith("ssl_" + self.name):
+            kind = self.configured_type
         if kind == "PEM" and found != "PEM":
             kind = found
         if kind != "PEM" and source.is_path:
@@ -245,10 +245,10 @@ class _Store(NamedTuple):
 
 
 def _one_of(**options: str | None) -> _Source | None:
-    """Which of these options was set. ConfigError for two."""
+    """Returns the one of these options that is set, or None. Raises ConfigError for two."""
     given = [_Source(name, value) for name, value in options.items() if value is not None]
     if len(given) > 1:
-        raise ConfigError(f"{given[0].option} and {given[1].option} say the same; give one of them")
+        raise ConfigError(f"{given[0].option} and {given[1].option} mean the same; give one of them")
     return given[0] if given else None
 
 
@@ -267,7 +267,7 @@ def _certificates(source: _Source, store: _Store) -> list[str]:
 
 
 def _blocks(source: _Source, store: _Store) -> list[tuple[str, str]]:
-    """Label and text of what is in PEM form in an option's text, or in the file that it names."""
+    """Returns label and text of each PEM block in an option's text, or in the file that it names."""
     if source.is_path:
         try:
             with open(source.value, "rb") as file:
@@ -278,13 +278,13 @@ def _blocks(source: _Source, store: _Store) -> list[tuple[str, str]]:
         text = data.decode("latin-1")
     else:
         store.check(source, b"")
-        text = source.value.replace("\\n", "\n")  # as shells and JSON leave it behind
+        text = source.value.replace("\\n", "\n")  # line breaks that a shell or JSON has escaped
     return [(label, _wrapped(label, body)) for label, body in _PEM.findall(text)]
 
 
 def _wrapped(label: str, body: str) -> str:
-    """OpenSSL wants line breaks, which some ways to pass text on turn into spaces."""
-    if ":" not in body:  # the headers of the old form of encryption have lines of their own
+    """Returns a PEM block with the line breaks that OpenSSL requires; text from elsewhere often has spaces instead."""
+    if ":" not in body:  # the old form of encryption has header lines, which stay as they are
         packed = "".join(body.split())
         body = "\n".join(packed[start : start + 64] for start in range(0, len(packed), 64))
     return f"-----BEGIN {label}-----\n{body.strip()}\n-----END {label}-----\n"

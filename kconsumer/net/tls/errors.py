@@ -1,7 +1,7 @@
-"""What failures of TLS mean, in words that say what to change.
+"""Failures of TLS in words that say what to change.
 
-Decides by OpenSSL's codes and reasons, which are tables here, not by its sentences. Whether a failure is raised, and
-what becomes of the connection, is decided elsewhere.
+Decides by tables of OpenSSL's codes and reasons, not by its messages. It does not decide whether a failure is raised,
+nor what happens to the connection.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ VERIFICATIONS: dict[int, str] = {
     64: _HOST,
 }
 
-NOT_TLS = "what answers does not speak TLS; check security_protocol and the port"
+NOT_TLS = "the listener does not speak TLS; check security_protocol and the port"
 NO_VERSION = "the broker speaks none of the TLS versions that ssl_enabled_protocols and ssl_protocol allow"
 
-# OpenSSL's reasons for giving up by itself.
+# OpenSSL's reasons for ending a handshake itself.
 REASONS: dict[str, str] = {
     "WRONG_VERSION_NUMBER": NOT_TLS,
     "HTTP_REQUEST": NOT_TLS,
@@ -58,7 +58,7 @@ _MISSING = (
 )
 _UNTRUSTED = "the broker does not accept the client's certificate{named}: {why}"
 
-# What a peer's alert says, by the end of OpenSSL's reason.
+# What an alert of the broker means, by the end of OpenSSL's reason.
 ALERTS: dict[str, str] = {
     "CERTIFICATE_REQUIRED": _MISSING,
     "BAD_CERTIFICATE": _UNTRUSTED.replace("{why}", "it takes it for damaged, or for one of no use"),
@@ -81,13 +81,13 @@ _OF_CERTIFICATES = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
 
 
 def peer_name(host: str, address: Address) -> str:
-    """How errors name the other side."""
+    """Returns how errors name the other side."""
     port = address.sockaddr[1] if len(address.sockaddr) > 1 else "?"
     return f"{f'[{host}]' if ':' in host else host}:{port} ({address})"
 
 
 def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> str:
-    """What to change after a handshake that failed."""
+    """Returns what to change after a failed handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         known = VERIFICATIONS.get(error.verify_code)
         given = _given(config, "ssl_cafile", "ssl_truststore_location", "ssl_truststore_certificates", "ssl_context")
@@ -99,7 +99,7 @@ def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> st
 
 
 def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
-    """What to change after an alert of the broker; None for an error that says nothing of the kind."""
+    """Returns what to change after an alert of the broker; None for an error that is no known alert."""
     reason = (_reason(error) or str(error)).upper().replace(" ", "_")
     _, alert, name = reason.partition("ALERT_")
     known = next((text for ending, text in ALERTS.items() if alert and name.startswith(ending)), None)
@@ -112,7 +112,7 @@ def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
 
 
 def _given(config: ConsumerConfig, *names: str) -> str:
-    """The first of these options that was set, and what it is if that is a path."""
+    """Returns the first of these options that is set, with its value if that is a path; empty if none is."""
     for name in names:
         value = getattr(config, name)
         if value is not None:
@@ -121,10 +121,10 @@ def _given(config: ConsumerConfig, *names: str) -> str:
 
 
 def words(error: ssl.SSLError) -> str:
-    """OpenSSL's reason, for failures that have no text here."""
+    """Returns OpenSSL's reason in words, for failures that are in no table here."""
     return (_reason(error) or error.strerror or str(error)).lower().replace("_", " ")
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """OpenSSL's name of the failure; Python's own have none."""
+    """Returns OpenSSL's name of the failure; empty for failures found by Python."""
     return getattr(error, "reason", None) or ""

@@ -1,11 +1,11 @@
 """TLS connections on Python's `ssl`: the handshake, encrypted bytes, and what a failure of either means.
 
-Decides which failures are the caller's to mend (an AuthenticationError that says what to change, in `tls_errors.py`)
-and which pass. What is trusted and who we are is decided by `tls_context.py`. Nothing here blocks: a handshake, a read
-or a write that cannot go on says what it waits for.
+Decides which failures the user must repair (an AuthenticationError that says what to change; see `tls/errors.py`) and
+which are temporary. `tls/context.py` decides which certificates are trusted and which one is sent. Nothing here blocks:
+a handshake, a read or a write that cannot continue says which event it waits for.
 
-OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. What the caller did not take of it stays
-inside, where a selector does not see it: hence `pending`.
+OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. The part that the caller has not taken stays in
+OpenSSL, where a selector does not see it. So `pending` reports it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ DISCONNECTED_ERRORS = (
     errno.EPIPE,
     errno.ENOTCONN,
 )  # the last is how Python's ssl finds a reset connection
-MAX_READ_BYTES = 1 << 20  # bytes, about a millisecond's work; ends with a record, so that a selector tells of the next
-MAX_ALERT_BYTES = 1 << 16  # read after a failed write, for the alert that says why
+MAX_READ_BYTES = 1 << 20  # about a millisecond's work; ends with a record, so that a selector reports the next one
+MAX_ALERT_BYTES = 1 << 16  # read after a failed write, to find the alert that says why
 CLOSED_IN_HANDSHAKE = (
-    "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without one, or a "
+    "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without a broker, or a "
     "PLAINTEXT or SASL_PLAINTEXT listener)"
 )
 
@@ -98,22 +98,23 @@ def _stamp(path: str) -> Stamp | None:
 
 
 def _server_name(host: str) -> str:
-    """What the certificate is to be for: the host without the root's dot and without the zone of an IPv6 address."""
+    """Returns the name that the certificate must have: the host without a final dot, without the zone of an IPv6
+    address. Raises OSError for a name that TLS cannot send."""
     name = host.rstrip(".").partition("%")[0]
     try:
         if name.encode("idna")[:1] not in (b"", b"."):
             return name
     except UnicodeError:
         pass
-    raise OSError(f"TLS cannot be spoken to a host named {host!r}")
+    raise OSError(f"{host!r} cannot be the name of a TLS host")
 
 
 class TlsTransport(TcpTransport):
     """A TLS connection that never blocks. The GIL is released while OpenSSL works."""
 
     __slots__ = (
+        "_config",
         "_end",
-        "_hint",
         "_host",
         "_peer",
         "_ssl",
@@ -130,17 +131,17 @@ class TlsTransport(TcpTransport):
         address: Address,
         context: ssl.SSLContext,
         buffers: tuple[int, int],
-        advice: ConsumerConfig,
+        config: ConsumerConfig,
     ) -> None:
-        """Start connecting; raises OSError if that fails at once. `advice`: the options that errors speak of."""
+        """Start to connect. Raises OSError if that fails at once. Errors name options of the `config`."""
         self._host = host
         self._peer = peer_name(host, address)
-        self._hint = advice
+        self._config = config
         self._tcp_connected = False
         self._waits_for_write = True
-        self._end: BaseException | bool = False  # how reading ended, if bytes that came before were given first
+        self._end: BaseException | bool = False  # how reading ended: an error, or True for a close
         self.crossed = self.pending = False
-        # Wrapped before it is connected: the descriptor then stays the same, which the selector relies on.
+        # The socket is wrapped before it is connected. The descriptor then stays the same, as the selector requires.
         name = _server_name(host)
         super().__init__(
             address,
@@ -151,11 +152,11 @@ class TlsTransport(TcpTransport):
         self._ssl = self._sock
 
     def wants_write(self) -> bool:
-        """What the connection attempt, the handshake, or a read waits for."""
+        """Returns whether the connection attempt, the handshake, a read or a write waits for writability."""
         return self._waits_for_write
 
     def finish_connect(self) -> bool:
-        """Connect, then shake hands. Raises AuthenticationError if the two sides do not accept each other."""
+        """Continue to connect, then with the handshake. Raises AuthenticationError if one side refuses the other."""
         if not self._tcp_connected:
             super().finish_connect()
             self._tcp_connected = True
@@ -170,7 +171,7 @@ class TlsTransport(TcpTransport):
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
             raise HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         except ssl.SSLError as error:
-            raise self._refused(handshake_hint(error, self._hint, self._host)) from error
+            raise self._refused(handshake_hint(error, self._config, self._host)) from error
         except OSError as error:
             if error.errno not in DISCONNECTED_ERRORS:
                 raise
@@ -178,8 +179,8 @@ class TlsTransport(TcpTransport):
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypt straight into `view`, record after record while there are any, but not for long: a broker may send as
-        fast as we decrypt, and the caller has a timeout."""
+        """Decrypt into `view`, record after record, but no more than MAX_READ_BYTES: a broker may send as fast as this
+        decrypts, and the caller has a timeout."""
         if self._end is not False:
             return self._ended()
         if self._waits_for_write and self.crossed:
@@ -202,14 +203,15 @@ class TlsTransport(TcpTransport):
                 self._end = True
                 break
             filled += count
-        # Part of a record, or the end that was found behind the last bytes.
+        # Either part of a record is left, or the end was found behind the last bytes and is reported by the next call.
         self.pending = self._end is not False or (filled == size and self._ssl.pending() > 0)
         if filled:
             return filled
         return WOULD_BLOCK if self._end is False else self._ended()
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and hand over. What was not taken must be offered again as it is, which the connection does."""
+        """Encrypt and send. OpenSSL requires that the next call begins with the bytes that this one did not take, which
+        the connection guarantees."""
         if self.crossed and not self._waits_for_write:
             self.crossed = False
         try:
@@ -223,20 +225,22 @@ class TlsTransport(TcpTransport):
             raise self._read_alert() or error from None
 
     def _ended(self) -> int:
-        """Say how reading ended: 0 for a peer that closed, with or without saying goodbye."""
+        """Returns 0 if the peer has closed, with or without a close_notify alert. Otherwise raises the error that ended
+        reading."""
         error = self._end
         if not isinstance(error, ssl.SSLError):
             if isinstance(error, BaseException):
                 raise error
             return 0
-        advice = alert_hint(error, self._hint)
-        if advice is None:
+        hint = alert_hint(error, self._config)
+        if hint is None:
             raise ConnectionError(f"TLS ended with {words(error)}") from error
-        raise self._refused(advice) from error
+        raise self._refused(hint) from error
 
     def _read_alert(self) -> AuthenticationError | None:
-        """A broker that refuses us says so and hangs up. We may be writing meanwhile, always in TLS 1.3, and find the
-        connection reset before we read the alert."""
+        """Returns the error of an alert that has arrived, or None. A broker that refuses a certificate sends an alert
+        and closes. In TLS 1.3 the client has finished its handshake by then and is writing, so its write fails with a
+        reset before it has read the alert."""
         try:
             while self.recv_into(memoryview(bytearray(MAX_ALERT_BYTES))) > 0:
                 pass
@@ -246,8 +250,8 @@ class TlsTransport(TcpTransport):
             pass
         return None
 
-    def _refused(self, advice: str) -> AuthenticationError:
-        return AuthenticationError(f"TLS with {self._peer} failed: {advice}")
+    def _refused(self, hint: str) -> AuthenticationError:
+        return AuthenticationError(f"TLS with {self._peer} failed: {hint}")
 
     def __repr__(self) -> str:
         return f"<TlsTransport fd={self._sock.fileno()} {self._ssl.version() or 'connecting'}>"

@@ -216,7 +216,7 @@ def test_another_error_ends_the_connection(peer: Peer, code: int, name: str) -> 
 def test_garbage_for_versions_is_a_protocol_error(peer: Peer, frame: bytes) -> None:
     """Too short, or no error code and a body that does not parse."""
     peer.connection.transport_ready(0.0)
-    with pytest.raises(ProtocolError, match="broker 3 at k3:9092 answered ApiVersions"):
+    with pytest.raises(ProtocolError, match="broker 3 at k3:9092 responded to ApiVersions"):
         peer.deliver(len(frame).to_bytes(4) + frame)
 
 
@@ -304,7 +304,7 @@ def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
     peer.send(METADATA)
     peer.send(METADATA)
     good = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response())
-    with pytest.raises(ProtocolError, match=r"answered request #9 where #2 \(Metadata\) was due"):
+    with pytest.raises(ProtocolError, match=r"sent response #9 where #2 \(Metadata\) was due"):
         peer.deliver(good + b"\x00\x00\x00\x04\x00\x00\x00\x09")
     assert 1 == len(peer.responses)
     assert 1 == peer.connection.in_flight
@@ -313,7 +313,7 @@ def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
 def test_an_answer_nobody_asked_for_ends_the_connection(peer: Peer) -> None:
     """Bytes with nothing in flight."""
     peer.negotiate()
-    with pytest.raises(ProtocolError, match="sent 4 bytes that answer no request"):
+    with pytest.raises(ProtocolError, match="sent 4 bytes that belong to no request"):
         peer.deliver(b"\x00\x00\x00\x04\x00\x00\x00\x01")
 
 
@@ -322,7 +322,7 @@ def test_a_frame_without_a_header_ends_the_connection(peer: Peer, frame: bytes) 
     """Too short for a correlation id."""
     peer.negotiate()
     peer.send(METADATA)
-    with pytest.raises(ProtocolError, match="answered request #None where #1"):
+    with pytest.raises(ProtocolError, match="sent response #None where #1"):
         peer.deliver(len(frame).to_bytes(4) + frame)
 
 
@@ -341,7 +341,7 @@ def test_every_truncation_of_an_answer_is_a_protocol_error(peer: Peer) -> None:
     for length in range(4, len(whole)):
         peer = Peer().negotiate(api_versions(Metadata=(0, 1)))
         peer.send(METADATA)
-        with pytest.raises(ProtocolError, match="broker 3 at k3:9092 answered Metadata v1 with garbage"):
+        with pytest.raises(ProtocolError, match="broker 3 at k3:9092 responded to Metadata v1 with garbage"):
             peer.deliver(length.to_bytes(4) + whole[:length])
 
 
@@ -428,7 +428,7 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
     assert error is responses[0].error
     assert isinstance(error, KafkaTimeoutError)
     assert isinstance(responses[1].error, BrokerConnectionError)
-    assert "broker 3 at k3:9092 did not answer Metadata within 1000 ms" in str(responses[1].error)
+    assert "broker 3 at k3:9092 did not respond to Metadata within 1000 ms" in str(responses[1].error)
     assert (0, FOREVER) == (peer.connection.in_flight, peer.connection.next_deadline)
     assert not peer.connection.outgoing
     with pytest.raises(StateError):

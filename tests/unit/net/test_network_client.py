@@ -327,7 +327,7 @@ def test_a_request_timeout_ends_the_connection(harness: NetworkHarness) -> None:
     errors = {id(response.request): response.error for response in harness.poll(60_000)}
     assert 5_000 == harness.clock.now() - start
     assert isinstance(errors[id(late)], KafkaTimeoutError)
-    assert "bootstrap broker boot:9092 did not answer Metadata within 5000 ms" == str(errors[id(late)])
+    assert "bootstrap broker boot:9092 did not respond to Metadata within 5000 ms" == str(errors[id(late)])
     assert isinstance(errors[id(patient)], BrokerConnectionError)
     assert harness.net.last.closed
 
@@ -351,7 +351,7 @@ def test_a_response_that_arrives_does_not_time_out(harness: NetworkHarness) -> N
     start = harness.clock.now()
     [response] = harness.poll(100_000)
     assert (second, 30_000) == (response.request, harness.clock.now() - start)
-    assert "did not answer Metadata within 50000 ms" in str(response.error)
+    assert "did not respond to Metadata within 50000 ms" in str(response.error)
 
 
 def test_requests_behind_a_response_that_arrives_do_not_time_out(harness: NetworkHarness) -> None:
@@ -392,7 +392,7 @@ def test_a_broker_silent_about_its_versions_times_out(harness: NetworkHarness) -
     start = harness.clock.now()
     harness.poll(100_000)
     assert 30_000 == harness.clock.now() - start
-    assert "did not answer ApiVersions within 30000 ms" in str(harness.failed())
+    assert "did not respond to ApiVersions within 30000 ms" in str(harness.failed())
 
 
 def test_disconnect_is_not_a_failure_of_the_broker(harness: NetworkHarness) -> None:
@@ -451,7 +451,7 @@ def test_trouble_outlasts_the_backoff_until_the_connection_works(harness: Networ
     harness.ready()
     harness.poll(4_000)
     trouble = harness.client.connection_errors
-    assert "bootstrap broker boot:9092 (10.0.0.1) has not answered for 4000 ms" == trouble(harness.clock.now())
+    assert "bootstrap broker boot:9092 (10.0.0.1) has not responded for 4000 ms" == trouble(harness.clock.now())
     harness.net.last.fail(errno.ECONNREFUSED)
     harness.poll()
     harness.clock.advance(100)

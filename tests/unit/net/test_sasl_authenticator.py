@@ -137,7 +137,7 @@ def test_silence_ends(api: Any) -> None:
     harness.ready()
     error = harness.until_failed()
     assert isinstance(error, BrokerConnectionError)
-    assert f"did not answer {api.name} within 5000 ms" in str(error)
+    assert f"did not respond to {api.name} within 5000 ms" in str(error)
 
 
 @pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])

@@ -251,7 +251,7 @@ def test_trouble_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """After sasl_login_retry_backoff_max_ms the last trouble is told."""
     issuer = Issuer(monkeypatch, *[(503, b'{"error":"busy"}')] * 50)
-    with pytest.raises(MechanismError, match="answered 503: busy"):
+    with pytest.raises(MechanismError, match="returned 503: busy"):
         issuer.endpoint.issue()
     assert 10_000 >= sum(issuer.pauses_ms) > 2_000
 
@@ -259,12 +259,12 @@ def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ((401, b'{"error":"invalid_client","error_description":"who?"}'), "answered 401: invalid_client, who"),
-        ((302, b""), "answered 302"),
-        ((200, b"<html>"), "without an access_token"),
-        ((200, b'{"access_token":""}'), "without an access_token"),
-        ((200, b'["access_token"]'), "without an access_token"),
-        ((200, b"[" * 100_000), "without an access_token"),
+        ((401, b'{"error":"invalid_client","error_description":"who?"}'), "returned 401: invalid_client, who"),
+        ((302, b""), "returned 302"),
+        ((200, b"<html>"), "returned no access_token"),
+        ((200, b'{"access_token":""}'), "returned no access_token"),
+        ((200, b'["access_token"]'), "returned no access_token"),
+        ((200, b"[" * 100_000), "returned no access_token"),
     ],
 )
 def test_answers_of_no_use(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, bytes], why: str) -> None:

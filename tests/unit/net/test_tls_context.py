@@ -186,7 +186,7 @@ def test_keys_given_as_text_leave_no_file_and_no_descriptor(tmp_path: Path, monk
         ({"ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "ssl_context is one for servers"),
         (
             {"ssl_context": ssl.create_default_context(), "ssl_cafile": "<ca>", "ssl_check_hostname": False},
-            "ssl_context says what ssl_cafile, ssl_check_hostname would say",
+            "ssl_context replaces ssl_cafile, ssl_check_hostname; give one",
         ),
         ({"ssl_cipher_suites": "TLS_ECDHE_RSA_WITH_ROT_13_SHA256"}, "has no suite TLS_ECDHE_RSA_WITH_ROT_13_SHA256;"),
         (
