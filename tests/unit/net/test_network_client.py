@@ -427,7 +427,7 @@ def test_garbage_in_an_answer_is_the_culprits_error(harness: NetworkHarness) -> 
     culprit, other = harness.send(), harness.send()
     errors = {id(response.request): response.error for response in harness.poll()}
     assert isinstance(errors[id(culprit)], ProtocolError)
-    assert "answered Metadata" in str(errors[id(culprit)])
+    assert "responded to Metadata" in str(errors[id(culprit)])
     assert isinstance(errors[id(other)], BrokerConnectionError)
 
 
