@@ -24,7 +24,7 @@ QUOTES = {
         "does not take SCRAM-SHA-512 here, but PLAIN (set sasl_mechanism)",
         "wants no login on this port (set security_protocol …)",
         "closes connections at the first request: a listener with SASL does so … takes logins by PLAIN",
-        "https://… answered 401: …",
+        "https://… returned 401: …",
     ],
     "docs/assignors.md": ['gave orders-3 twice: to "a-1" and to "b-7"'],
     "docs/design/hostile-bytes.md": ["the bytes of the records were changed while they were being read"],
