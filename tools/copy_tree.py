@@ -1,8 +1,8 @@
-"""Copy the tracked and new files of this tree elsewhere, for builds that must not mix with the one in place.
+"""Copy the tracked and new files of this tree to a folder, for builds that must not mix with the one in place.
 
-Object files and generated C say nothing about the flags they were made with, so the trace and asan builds each get a
-folder of their own: copy_tree.py DESTINATION.  Files whose content is unchanged are left alone, so a second build
-compiles only what changed.
+Object files and generated C do not record the flags of their build, so the trace and asan builds each have a folder of
+their own: copy_tree.py DESTINATION. Files whose content is unchanged are not copied again, so a second build compiles
+only what changed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SOURCES = (".py", ".pyi", ".pyx", ".pxd")
 
 
 def main() -> None:
-    """Make DESTINATION hold what a commit made now would hold, besides what a build left there."""
+    """Copy to the DESTINATION of the command line what a commit would contain now. Results of builds there stay."""
     copy_tree(Path(sys.argv[1]))
 
 
 def copy_tree(destination: Path) -> None:
-    """Copy every file that is tracked or new, unless the copy is the same already; remove sources that are gone."""
+    """Copy every tracked or new file whose copy differs, and remove copies of deleted sources."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split("\0")
     for copy in destination.rglob("*.p*"):
