@@ -57,7 +57,7 @@ def test_limit_is_kept_over_calls() -> None:
 
 
 def test_positions_and_next_offsets() -> None:
-    """Positions move to behind what was returned, with the epoch of its batch, and the result tells the same."""
+    """Positions move behind the returned records, with the leader epoch of their batch; the result has them, too."""
     harness = FetchHarness(2)
     one, two = harness.tps
     harness.epochs = {0: 3, 1: 3}
@@ -275,7 +275,7 @@ def test_corrupt_partition_behind_another() -> None:
 
 
 def test_checksums_are_not_checked_when_told_so() -> None:
-    """With check_crcs off a wrong checksum is not looked at."""
+    """With check_crcs off a wrong checksum is not checked."""
     harness = FetchHarness(check_crcs=False)
     harness.logs[harness.tps[0]].add(build_batch([b"0"], crc=1), 1)
     harness.fetch()
@@ -436,10 +436,10 @@ def test_deserializers() -> None:
 
 def test_deserializer_failure() -> None:
     """Records before a bad one are returned; then each call raises at it and tries it again; a seek skips it."""
-    trouble = {b"4"}
+    failing = {b"4"}
 
     def read(data: bytes) -> int:
-        if data in trouble:
+        if data in failing:
             raise ValueError("no")
         return int(data)
 

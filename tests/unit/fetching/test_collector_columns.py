@@ -15,15 +15,15 @@ TP = TopicPartition("t", 0)
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_take_stops_with_the_record_that_reaches_the_bytes(codec: str) -> None:
-    """Pieces of bytes over several batches: each ends with the record that fills it, and none is lost."""
+    """Parts of a byte size over several batches: each ends with the record that fills it, and no record is lost."""
     data = b"".join(build_batch([b"v" * 100] * 10, base_offset=base, codec=codec) for base in range(0, 50, 10))
-    fetch, pieces, offsets = PartitionFetch(TP, data, 0), [], []
+    fetch, sizes, offsets = PartitionFetch(TP, data, 0), [], []
     while not fetch.exhausted:
         run = fetch.take(1000, 1300)
-        pieces.append(run.size)
+        sizes.append(run.size)
         offsets += [record.offset for record in run]
     assert list(range(50)) == offsets
-    assert all(1300 <= size < 1300 + 120 for size in pieces[:-1])
+    assert all(1300 <= size < 1300 + 120 for size in sizes[:-1])
     assert 1 == len(PartitionFetch(TP, data, 0).take(1000, 1)), "there is always one"
 
 

@@ -67,7 +67,7 @@ def test_bytes_are_counted_until_read_or_dropped() -> None:
     assert 0 == buffer.waiting_bytes
 
 
-def test_same_position_goes_on_with_the_chain() -> None:
+def test_same_position_continues_the_chain() -> None:
     """A chain is kept while assignment and position fit it."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
@@ -136,7 +136,7 @@ def test_parked_chain_lets_others_pass_and_keeps_its_order() -> None:
 
 
 def test_only_parked_data_is_no_data() -> None:
-    """`has_data` tells what a collect could return."""
+    """`has_data` says whether a collect could return anything."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     add(buffer, a, 0, 5)

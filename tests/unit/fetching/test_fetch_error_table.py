@@ -81,7 +81,7 @@ def test_old_views_are_refreshed(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", coded("retry"), ids=name_of)
-def test_passing_trouble_is_retried(code: int) -> None:
+def test_retriable_error_is_retried(code: int) -> None:
     """The same broker is asked again after the backoff, without new metadata."""
     harness = answered_by_follower(code)
     assert 0 == harness.metadata_requests.count
@@ -127,7 +127,7 @@ def raised(harness: FetchHarness) -> KafkaError:
 
 
 def seek(harness: FetchHarness, tp: TopicPartition) -> None:
-    """Go on elsewhere."""
+    """Move to another position."""
     harness.seek(tp, 3)
 
 

@@ -71,7 +71,7 @@ def test_a_failed_expedited_fetch_is_not_repeated() -> None:
 
 
 def test_no_expedited_fetch_while_records_wait() -> None:
-    """What is buffered keeps the caller busy: nothing is expedited beside it."""
+    """Buffered data keeps the caller busy: nothing is expedited meanwhile."""
     harness = FetchHarness(2)
     harness.logs[harness.tps[1]].append(10)
     harness.fetch()

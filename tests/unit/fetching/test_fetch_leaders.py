@@ -36,7 +36,7 @@ def nodes(requests: list[UnsentRequest]) -> list[str | None]:
 
 
 def test_the_named_leader_is_asked_at_once() -> None:
-    """Neither the backoff nor metadata is waited for, though metadata is asked for as well; its old answer, which may
+    """Neither the backoff nor metadata is waited for, though metadata is asked for as well; its old response, which may
     come later, does not bring the old leader back."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
@@ -53,7 +53,7 @@ def test_the_named_leader_is_asked_at_once() -> None:
 
 
 def test_a_known_broker_needs_no_address() -> None:
-    """The leader named may be one that metadata has told of; then the response need not repeat its address."""
+    """The leader named may be one that metadata contains; then the response need not repeat its address."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0=moved_to(1, 1))
     assert ["1"] == nodes(harness.poll())
@@ -63,7 +63,7 @@ def test_a_known_broker_needs_no_address() -> None:
     "hint", [moved_to(7, 3), moved_to(1, 0), moved_to(-1, 3), moved_to(1, -1)], ids=["address", "old", "none", "epoch"]
 )
 def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
-    """A leader without a known address, of an old epoch, or none at all changes nothing: metadata has to tell."""
+    """A leader without a known address, of an old leader epoch, or none changes nothing: metadata is needed."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0=hint)
     assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
@@ -139,7 +139,7 @@ def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
     assert ["0"] == nodes(harness.poll())
 
 
-def test_the_lease_ends_while_a_fetch_is_under_way() -> None:
+def test_the_lease_ends_while_a_fetch_is_in_flight() -> None:
     """Its answer is still good; the next fetch goes to the leader."""
     harness = following()
     harness.logs[harness.tps[0]].append(3)

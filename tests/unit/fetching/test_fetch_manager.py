@@ -20,7 +20,7 @@ from support.harnesses.fetching import TOPIC_ID, FetchHarness, Log, offsets
 
 
 def test_fields_of_a_request() -> None:
-    """A request carries the configured limits, asks for a session, and tells each partition's position and epoch."""
+    """A request has the configured limits, asks for a session, and names each partition's position and leader epoch."""
     harness = FetchHarness(2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1")
     harness.epochs = {0: 4, 1: 9}
     harness.update_metadata()
@@ -239,7 +239,7 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
 
 
 def test_wants_poll() -> None:
-    """The engine is told when there may be something to do: a response, room made, metadata, an assignment."""
+    """`wants_poll` says when there may be something to do: a response, room made, metadata, an assignment."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
@@ -272,11 +272,11 @@ def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
     for _ in range(3):
         log.append(10)
     harness.answer(*harness.poll())
-    under_way = harness.poll()
-    assert under_way
+    in_flight = harness.poll()
+    assert in_flight
     assert 1 == len(harness.collect(5))
     assert not harness.manager.wants_poll
-    harness.answer(*under_way)
+    harness.answer(*in_flight)
     assert harness.manager.wants_poll
 
 
@@ -609,20 +609,20 @@ def test_empty_response_is_harmless() -> None:
     assert [{0: 0}] == [offsets(r) for r in harness.poll()]
 
 
-# --- what the broker tells besides records -------------------------------------------------------------
+# --- what the broker reports besides records -------------------------------------------------------------
 
 
 def test_offsets_of_the_log_are_kept() -> None:
     """High watermark, last stable offset and log start go to the partition's state; -1 changes nothing."""
     harness = FetchHarness()
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "high_watermark": 30,
         "last_stable_offset": 20,
         "log_start_offset": 4,
         "records": None,
     }
-    harness.answer(*harness.poll(), p0=told)
-    harness.answer(*harness.poll(), p0=dict.fromkeys(told, -1) | {"records": None})
+    harness.answer(*harness.poll(), p0=reported)
+    harness.answer(*harness.poll(), p0=dict.fromkeys(reported, -1) | {"records": None})
     state = harness.subscription.get(harness.tps[0])
     assert (30, 20, 4, 30) == (
         state.high_watermark,

@@ -1,5 +1,5 @@
 """Fetching under everything that may happen at once: nothing is lost, repeated, stale, out of order or stuck, memory is
-accounted for, and `partition_states()` tells what is the case."""
+accounted for, and `partition_states()` shows what is the case."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(chosen=st.sets(partitions), awaiting=st.booleans(), moved=st.booleans())
     def reassign(self, chosen: set[int], awaiting: bool = False, moved: bool = False) -> None:
-        """Partitions that stay keep their position; those that come go on where they were left, or where another member
+        """Partitions that stay keep their position; new ones continue where they were left, or where another member
         left them, once on_assign has returned."""
         harness = self.harness
         before = set(harness.subscription.assigned())

@@ -42,15 +42,15 @@ def fill(harness: FetchHarness, batch_bytes: int, batches: int, **options: Any) 
 
 
 def test_block_counts_until_it_is_freed() -> None:
-    """A frame counts with its whole block, whoever keeps it alive, also when another thread lets go of it."""
+    """A frame counts with its whole block, whatever refers to it, also when another thread frees it."""
     memory = Memory(1000)
     block = frame(bytes(300))
     size = memory.track(block).size
     assert (block.capacity, size) == (size, memory.total)
-    pieces = [Slice(block)]
+    slices = [Slice(block)]
     del block
     assert (size, False) == (memory.total, memory.has_freed)
-    thread = threading.Thread(target=pieces.clear)
+    thread = threading.Thread(target=slices.clear)
     thread.start()
     thread.join()
     assert memory.has_freed
@@ -145,10 +145,10 @@ def test_frame_counts_until_its_last_partition_is_read() -> None:
     del block, whole
     # The codec gives slices of the frame; here each wraps a view of it, and the frame is counted by hand.
     harness.buffer.memory.track(view.obj)
-    pieces = [Slice(view[: len(batches[0])]), Slice(view[len(batches[0]) :])]
-    harness.answer(*harness.poll(), p0={"records": pieces[0]}, p1={"records": pieces[1]})
+    slices = [Slice(view[: len(batches[0])]), Slice(view[len(batches[0]) :])]
+    harness.answer(*harness.poll(), p0={"records": slices[0]}, p1={"records": slices[1]})
     del view
-    pieces.clear()
+    slices.clear()
     held = harness.buffer.memory.total
     assert held >= size
     assert 1 == len(harness.collector.collect(1))
@@ -197,13 +197,13 @@ def test_bound_holds_while_reading_slowly() -> None:
             values = [Rec(b"%d" % (log.end + i), headers=[("h", bytes(rng.randint(0, 600)))]) for i in range(5)]
             codec = rng.choice(("none", "gzip", "zstd"))
             log.add(build_batch(values, base_offset=log.end, codec=codec, leader_epoch=0), log.end + 5)
-    memory, peak, under_way = harness.buffer.memory, 0, []
+    memory, peak, in_flight = harness.buffer.memory, 0, []
     got: dict[TopicPartition, int] = dict.fromkeys(harness.tps, 0)
     while any(count < 150 for count in got.values()):
-        under_way += harness.poll()
+        in_flight += harness.poll()
         peak = max(peak, memory.total + memory.reserved)
-        if under_way and rng.random() < 0.6:
-            harness.answer(under_way.pop(rng.randrange(len(under_way))))
+        if in_flight and rng.random() < 0.6:
+            harness.answer(in_flight.pop(rng.randrange(len(in_flight))))
         records = harness.collector.collect(rng.randint(1, 20))
         peak = max(peak, memory.total + memory.reserved)
         for record in records:
@@ -293,8 +293,8 @@ def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
 # --- paused partitions ------------------------------------------------------------------------------------
 
 
-def test_paused_data_is_kept_and_blocks_nobody() -> None:
-    """What a paused partition has buffered stays, while others are fetched and read beside it."""
+def test_paused_data_is_kept_and_blocks_no_other_partition() -> None:
+    """The buffered data of a paused partition stays, while others are fetched and read."""
     harness = FetchHarness(2, buffer_memory=8000, max_partition_fetch_bytes=1000)
     one, _ = harness.tps
     fill(harness, 900, 6)

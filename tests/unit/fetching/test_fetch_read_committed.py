@@ -62,7 +62,7 @@ def test_an_aborted_tail_moves_the_position() -> None:
 
 
 def test_lag_is_to_the_last_stable_offset() -> None:
-    """partition_states() and the lag metric count up to where this level reads; the high watermark is told as it is."""
+    """partition_states() and the lag metric count up to where this level reads; the high watermark is unchanged."""
     for harness, lag in ((committed(), 2), (FetchHarness(), 7)):
         harness.logs[harness.tps[0]].append(3)
         harness.answer(*harness.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})

@@ -17,10 +17,10 @@ from support.harnesses.fetching import TOPIC_ID, FetchHarness, offsets
 
 OTHER_ID = bytes(15) + b"\x07"
 VERSION = 17
-Told = tuple[int, int, dict[int, int], list[int]]
+Contents = tuple[int, int, dict[int, int], list[int]]
 
 
-def told(request: UnsentRequest) -> Told:
+def contents(request: UnsentRequest) -> Contents:
     """Session id, epoch, partitions with their offsets, and partitions to forget."""
     message = request.message
     forgotten = [p for topic in message.forgotten_topics_data for p in topic.partitions]
@@ -35,10 +35,10 @@ def filled(partitions: int = 3, **options: int) -> FetchHarness:
     return harness
 
 
-def fetch(harness: FetchHarness) -> Told:
-    """Send the one request there is, answer it, read everything, and tell what the request said."""
+def fetch(harness: FetchHarness) -> Contents:
+    """Send the one request there is, respond to it, read everything, and return what the request contained."""
     (request,) = harness.poll()
-    said = told(request)
+    said = contents(request)
     harness.answer(request)
     harness.collect()
     return said
@@ -91,14 +91,14 @@ def test_partitions_without_room_stay_in_the_session() -> None:
     said = []
     for _ in range(6):
         for request in harness.poll():
-            said.append(told(request)[2:])
+            said.append(contents(request)[2:])
             harness.answer(request)
     assert [({0: 0, 1: 0}, []), ({0: 5, 1: 5}, [])] == said
     harness.collect(5)
-    assert [({0: 10}, [])] == [told(request)[2:] for request in harness.poll()]
+    assert [({0: 10}, [])] == [contents(request)[2:] for request in harness.poll()]
 
 
-def test_partition_in_backoff_is_forgotten_for_so_long() -> None:
+def test_partition_is_forgotten_during_its_backoff() -> None:
     """A broker answers at once while a partition fails, so a failed one is left out until its backoff ends."""
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
@@ -114,7 +114,7 @@ def test_one_session_per_broker() -> None:
     harness.fetch()
     harness.leaders[0], harness.epochs[0] = 1, 1
     harness.update_metadata()
-    assert {"0": (100, 1, {}, [0]), "1": (100, 1, {0: 0}, [])} == {r.node: told(r) for r in harness.poll()}
+    assert {"0": (100, 1, {}, [0]), "1": (100, 1, {0: 0}, [])} == {r.node: contents(r) for r in harness.poll()}
 
 
 def test_request_does_not_grow_with_the_partitions() -> None:
@@ -145,7 +145,7 @@ def test_back_at_the_same_offset_needs_no_word() -> None:
 # --- topic ids -------------------------------------------------------------------------------------------
 
 
-def test_topic_made_anew() -> None:
+def test_topic_created_again() -> None:
     """When a topic's id changes its old id is forgotten and the new one named; both in one request."""
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
@@ -166,7 +166,7 @@ def test_session_goes_from_ids_to_names_and_back() -> None:
     harness.topic_id = None
     harness.update_metadata()
     (request,) = harness.poll()
-    assert ((100, 0, {0: 5, 1: 5, 2: 5}, []), 12) == (told(request), request.max_version)
+    assert ((100, 0, {0: 5, 1: 5, 2: 5}, []), 12) == (contents(request), request.max_version)
     harness.answer(request)
     assert (101, 1, {}, []) == fetch(harness)
     harness.topic_id = TOPIC_ID
@@ -198,7 +198,7 @@ def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
     fetch(harness)
     harness.answer(*harness.poll(), error_code=code)
     (request,) = harness.poll()
-    assert (*following, {0: 5, 1: 5, 2: 5}, []) == told(request)
+    assert (*following, {0: 5, 1: 5, 2: 5}, []) == contents(request)
     assert (0 if code in (70, 71) else 1) == harness.metadata_requests.count
     harness.answer(request)
     assert (101, 1, {}, []) == fetch(harness)
@@ -220,7 +220,7 @@ def test_session_evicted_by_the_broker() -> None:
 
 
 def test_lost_answer() -> None:
-    """When nobody knows whether the broker read a request, the next one is full and ends the old session."""
+    """When it is unknown whether the broker processed a request, the next one is full and ends the old session."""
     harness = filled()
     fetch(harness)
     (request,) = harness.poll()
@@ -238,7 +238,7 @@ def test_broker_without_room_for_sessions() -> None:
 
 
 def test_session_closed_by_the_broker() -> None:
-    """Session id 0 in an incremental answer ends the session; the response's data counts."""
+    """Session id 0 in an incremental response ends the session; the response's data counts."""
     harness = filled()
     fetch(harness)
     fetch(harness)
@@ -281,7 +281,7 @@ def ask(session: FetchSession, chains: dict[TopicPartition, FetchChain]) -> Sess
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [0]}, {TOPIC_ID: [0, 1, 2]}, {OTHER_ID: [0, 1]}, {}])
 def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, list[int]]) -> None:
-    """A full answer that leaves partitions out, or names others, is dropped with its session."""
+    """A full response that leaves partitions out, or names others, is dropped with its session."""
     session, chains = started()
     assert not session.accept(response(partitions), VERSION)
     assert (0, 0) == (session.id, session.epoch)
@@ -291,7 +291,7 @@ def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, li
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [2]}, {OTHER_ID: [0]}])
 def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list[int]]) -> None:
-    """An incremental answer that names partitions of no session is dropped; the session is ended by the next
+    """An incremental response that names partitions of no session is dropped; the session is ended by the next
     request."""
     session, chains = started()
     assert session.accept(response({TOPIC_ID: [0, 1]}), VERSION)
@@ -301,7 +301,7 @@ def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list
 
 
 def test_incremental_answer_may_leave_partitions_out() -> None:
-    """Partitions without news are not in an incremental answer."""
+    """Partitions without changes are not in an incremental response."""
     session, chains = started()
     session.accept(response({TOPIC_ID: [0, 1]}), VERSION)
     ask(session, chains)
@@ -329,7 +329,7 @@ def test_close_ends_every_session() -> None:
     harness = FetchHarness(4, brokers=2, sessions=10)
     harness.fetch()
     requests = harness.manager.close()
-    assert {"0": (100, -1, {}, []), "1": (100, -1, {}, [])} == {r.node: told(r) for r in requests}
+    assert {"0": (100, -1, {}, []), "1": (100, -1, {}, [])} == {r.node: contents(r) for r in requests}
     for request in requests:
         harness.caches[request.node or ""].read(request.message, VERSION)
     assert [{}, {}] == [cache.sessions for cache in harness.caches.values()]
@@ -337,7 +337,7 @@ def test_close_ends_every_session() -> None:
 
 
 def test_close_without_sessions() -> None:
-    """Brokers that gave no session are not told."""
+    """Brokers that gave no session get no request."""
     harness = FetchHarness(2)
     harness.fetch()
     assert [] == harness.manager.close()

@@ -1,4 +1,4 @@
-"""What `partition_states()` says of a partition: each condition, when it began, and which one is told of several."""
+"""What `partition_states()` says of a partition: each condition, when it began, and which one of several is shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world_with(records: int = 6, partitions: int = 1, **options: Any) -> FetchHa
     return harness
 
 
-def told(harness: FetchHarness, partition: int = 0, **known: Any) -> tuple[Condition, float]:
+def shown(harness: FetchHarness, partition: int = 0, **known: Any) -> tuple[Condition, float]:
     """Condition and since (s) of a partition."""
     status = harness.status(harness.tps[partition], **known)
     return status.state, status.since
@@ -46,25 +46,25 @@ def test_ready_then_in_flight_then_buffered() -> None:
     """The way of a fetch: each condition begins when the step before it ended."""
     harness = world_with()
     harness.wait(2000)
-    assert (Condition.READY, 2.0) == told(harness)
+    assert (Condition.READY, 2.0) == shown(harness)
     assert "next poll() sends a fetch to b0:9092 (id 0)" in reason(harness)
     (request,) = harness.poll()
     harness.wait(300)
-    assert (Condition.IN_FLIGHT, 0.3) == told(harness)
+    assert (Condition.IN_FLIGHT, 0.3) == shown(harness)
     assert "a fetch is in flight to b0:9092 (id 0)" == reason(harness)
     harness.answer(request)
     harness.wait(100)
-    assert (Condition.BUFFERED, 0.1) == told(harness)
+    assert (Condition.BUFFERED, 0.1) == shown(harness)
     assert "wait for poll(); the next fetch follows them" in reason(harness)
     (request,) = harness.poll()
     harness.wait(100)
-    assert (Condition.BUFFERED, 0.2) == told(harness)
+    assert (Condition.BUFFERED, 0.2) == shown(harness)
     assert "the next fetch is in flight" in reason(harness)
     harness.collect()
-    assert (Condition.IN_FLIGHT, 0.1) == told(harness)
+    assert (Condition.IN_FLIGHT, 0.1) == shown(harness)
     harness.answer(request)
     harness.wait(50)
-    assert (Condition.READY, 0.05) == told(harness)
+    assert (Condition.READY, 0.05) == shown(harness)
 
 
 def test_numbers() -> None:
@@ -77,7 +77,7 @@ def test_numbers() -> None:
     assert harness.buffer.buffered_bytes(harness.tps[0]) == status.buffered_bytes > 0
 
 
-def test_buffered_goes_on_from_fetch_to_fetch() -> None:
+def test_buffered_continues_from_fetch_to_fetch() -> None:
     """It began when something first waited, however often that was read and more came."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     for _ in range(6):
@@ -87,7 +87,7 @@ def test_buffered_goes_on_from_fetch_to_fetch() -> None:
         harness.wait(1000)
         harness.fetch()
         harness.collect(2)
-    assert (Condition.BUFFERED, 4.0) == told(harness)
+    assert (Condition.BUFFERED, 4.0) == shown(harness)
 
 
 def test_broker_that_does_not_answer() -> None:
@@ -95,7 +95,7 @@ def test_broker_that_does_not_answer() -> None:
     harness = world_with(fetch_max_wait_ms=500)
     harness.poll()
     harness.wait(12_300)
-    assert (Condition.IN_FLIGHT, 12.3) == told(harness)
+    assert (Condition.IN_FLIGHT, 12.3) == shown(harness)
     assert "without a response for 12.3 s although it may wait there for 0.5 s:" in reason(harness)
 
 
@@ -107,21 +107,21 @@ def test_without_a_position() -> None:
     harness = FetchHarness(assign=False)
     harness.subscription.assign(set(harness.tps))
     harness.wait(1000)
-    assert (Condition.INITIALIZING, 1.0) == told(harness)
+    assert (Condition.INITIALIZING, 1.0) == shown(harness)
     assert "committed offset; COORDINATOR_NOT_AVAILABLE" in reason(harness, coordinator="COORDINATOR_NOT_AVAILABLE")
     harness.subscription.request_reset(harness.tps[0], OffsetReset.EARLIEST)
     harness.subscription.set_next_retry(harness.tps, 0, "NOT_LEADER_OR_FOLLOWER")
     harness.wait(500)
-    assert (Condition.AWAIT_RESET, 0.5) == told(harness)
+    assert (Condition.AWAIT_RESET, 0.5) == shown(harness)
     assert "looking up the earliest offset; NOT_LEADER_OR_FOLLOWER" == reason(harness)
     harness.subscription.get(harness.tps[0]).pause()
     assert "; refused; paused" in reason(harness, unreachable="refused")
     harness.seek(harness.tps[0], 0)
-    assert Condition.PAUSED is told(harness)[0]
+    assert Condition.PAUSED is shown(harness)[0]
 
 
 def test_reset_without_a_leader() -> None:
-    """That nobody can be asked is part of the reason; what metadata says of the topic comes before it."""
+    """That no broker can be reached is part of the reason; what metadata says of the topic comes before it."""
     harness = FetchHarness()
     harness.subscription.request_reset(harness.tps[0])
     harness.leaders[0] = -1
@@ -139,39 +139,39 @@ def test_awaiting_validation() -> None:
     harness.leaders[0], harness.epochs[0] = 1, 1
     harness.update_metadata()
     harness.wait(700)
-    assert (Condition.AWAIT_VALIDATION, 0.7) == told(harness)
+    assert (Condition.AWAIT_VALIDATION, 0.7) == shown(harness)
     harness.validate()
-    assert Condition.READY is told(harness)[0]
+    assert Condition.READY is shown(harness)[0]
 
 
 def test_flags() -> None:
-    """Paused, awaiting the callback, being revoked: the stronger is told, since the flags last changed."""
+    """Paused, awaiting the callback, being revoked: the stronger is shown, since the flags last changed."""
     harness = world_with()
     state = harness.subscription.get(harness.tps[0])
     harness.fetch()
     state.pause()
     harness.wait(250)
-    assert (Condition.PAUSED, 0.25) == told(harness)
+    assert (Condition.PAUSED, 0.25) == shown(harness)
     assert "bytes of it stay buffered" in reason(harness)
     state.flag(awaiting_callback=True)
-    assert (Condition.AWAIT_CALLBACK, 0.0) == told(harness)
+    assert (Condition.AWAIT_CALLBACK, 0.0) == shown(harness)
     assert "on_assign" in reason(harness)
     state.flag(pending_revocation=True)
     harness.wait(100)
-    assert (Condition.REVOKING, 0.1) == told(harness)
+    assert (Condition.REVOKING, 0.1) == shown(harness)
     state.flag(pending_revocation=False, unsubscribed=True)
-    assert (Condition.REVOKING, 0.0) == told(harness)
+    assert (Condition.REVOKING, 0.0) == shown(harness)
     assert "the subscription does not contain t any more" in reason(harness)
     state.flag(paused=False, awaiting_callback=False, unsubscribed=False)
     harness.wait(100)
-    assert Condition.BUFFERED is told(harness)[0]
+    assert Condition.BUFFERED is shown(harness)[0]
 
 
 # --- errors ----------------------------------------------------------------------------------------------
 
 
 def test_error_that_waits_for_the_user() -> None:
-    """A record that cannot be read is told since it was met, and until it is sought past."""
+    """A record that cannot be read is shown since it was found, and until a seek past it."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(2)
     broken = bytearray(build_batch([b"x"], base_offset=2, leader_epoch=0))
@@ -179,20 +179,20 @@ def test_error_that_waits_for_the_user() -> None:
     harness.logs[harness.tps[0]].add(bytes(broken), 3)
     harness.fetch()
     harness.collect(2)
-    assert Condition.BUFFERED is told(harness)[0]
+    assert Condition.BUFFERED is shown(harness)[0]
     harness.wait(1)
     for _ in range(2):
         with pytest.raises(CorruptRecordError):
             harness.collector.collect(1)
         harness.wait(2000)
-    assert (Condition.FAILED, 4.0) == told(harness)
+    assert (Condition.FAILED, 4.0) == shown(harness)
     assert "corrupt record data in t-0 at offset 2" in reason(harness)
     harness.seek(harness.tps[0], 3)
-    assert Condition.READY is told(harness)[0]
+    assert Condition.READY is shown(harness)[0]
 
 
 def test_error_of_the_broker_that_waits_for_the_user() -> None:
-    """A refused permission is told since it was first refused, though the broker is asked again and again."""
+    """A missing permission is shown since it was first refused, though fetches are repeated."""
     harness = world_with()
     refused = {"p0": {"error_code": 29, "records": None}}
     harness.answer(*harness.poll(), **refused)
@@ -200,11 +200,11 @@ def test_error_of_the_broker_that_waits_for_the_user() -> None:
         harness.collector.collect(1)
     harness.wait(5000)
     harness.answer(*harness.poll(), **refused)
-    assert (Condition.FAILED, 5.0) == told(harness)
+    assert (Condition.FAILED, 5.0) == shown(harness)
     assert "TOPIC_AUTHORIZATION_FAILED" in reason(harness)
     harness.wait(5000)
     harness.fetch()
-    assert Condition.BUFFERED is told(harness)[0]
+    assert Condition.BUFFERED is shown(harness)[0]
 
 
 def test_partition_in_backoff() -> None:
@@ -213,7 +213,7 @@ def test_partition_in_backoff() -> None:
     harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
     harness.poll()
     harness.wait(100)
-    assert (Condition.BACKOFF, 0.1) == told(harness)
+    assert (Condition.BACKOFF, 0.1) == shown(harness)
     assert "UNKNOWN_LEADER_EPOCH" in reason(harness)
     assert reason(harness).endswith("; retrying in 0.3 s")
 
@@ -225,13 +225,13 @@ def test_broker_in_backoff() -> None:
         (request,) = harness.poll()
         harness.reply(request, error=BrokerConnectionError(f"broken {number}"))
         harness.wait(backoff_ms - 100)
-        assert Condition.BACKOFF is told(harness)[0]
+        assert Condition.BACKOFF is shown(harness)[0]
         harness.wait(200)
-    assert (Condition.READY, 0.9) == told(harness), "the backoff is over"
+    assert (Condition.READY, 0.9) == shown(harness), "the backoff is over"
     (request,) = harness.poll()
     harness.reply(request, error=BrokerConnectionError("broken 3"))
     harness.wait(100)
-    assert (Condition.BACKOFF, 1.5) == told(harness)
+    assert (Condition.BACKOFF, 1.5) == shown(harness)
     assert "b0:9092 (id 0) is backed off after an error: broken 3; retrying in 0.9 s" == reason(harness)
     harness.wait(900)
     harness.fetch()
@@ -239,7 +239,7 @@ def test_broker_in_backoff() -> None:
     (request,) = harness.poll()
     harness.reply(request, error=BrokerConnectionError("broken 4"))
     harness.wait(200)
-    assert (Condition.BACKOFF, 0.2) == told(harness)
+    assert (Condition.BACKOFF, 0.2) == shown(harness)
 
 
 def test_broker_that_cannot_be_reached() -> None:
@@ -247,7 +247,7 @@ def test_broker_that_cannot_be_reached() -> None:
     harness = world_with()
     harness.poll()
     harness.wait(200)
-    assert (Condition.BACKOFF, 0.2) == told(harness, unreachable="Connection refused")
+    assert (Condition.BACKOFF, 0.2) == shown(harness, unreachable="Connection refused")
     assert "connecting to b0:9092 (id 0): Connection refused" == reason(harness, unreachable="Connection refused")
 
 
@@ -259,20 +259,20 @@ def test_no_leader() -> None:
     (request,) = harness.poll()
     harness.leaders[0] = -1
     harness.update_metadata()
-    assert Condition.IN_FLIGHT is told(harness)[0], "the old leader may answer yet"
+    assert Condition.IN_FLIGHT is shown(harness)[0], "the old leader may answer yet"
     harness.reply(request, error=BrokerConnectionError("gone"))
     for _ in range(3):
         harness.poll()
         harness.update_metadata()
         harness.wait(20)
-    assert (Condition.NO_LEADER, 0.06) == told(harness)
+    assert (Condition.NO_LEADER, 0.06) == shown(harness)
     assert "no leader is known; new metadata has been requested; gone" == reason(harness)
     assert "topic t does not exist; gone" == reason(harness, topic_problem="topic t does not exist")
     harness.leaders[0] = 1
     harness.update_metadata()
     harness.validate()
     harness.poll()
-    assert Condition.IN_FLIGHT is told(harness)[0]
+    assert Condition.IN_FLIGHT is shown(harness)[0]
 
 
 # --- others in the way -----------------------------------------------------------------------------------
@@ -289,14 +289,14 @@ def test_buffer_full() -> None:
     for _ in range(4):
         harness.wait(250)
         assert [] == harness.poll()
-    assert (Condition.BUFFER_FULL, 1.0) == told(harness, 1)
+    assert (Condition.BUFFER_FULL, 1.0) == shown(harness, 1)
     assert "buffer full: buffer_memory has no room for a fetch (3,1" in reason(harness, 1)
     assert " of 4,000); poll() makes room" in reason(harness, 1)
-    assert (Condition.BUFFERED, 1.0) == told(harness, 0)
+    assert (Condition.BUFFERED, 1.0) == shown(harness, 0)
     for _ in range(4):
         harness.collector.collect(1)
         harness.fetch()
-    assert Condition.BUFFER_FULL is not told(harness, 1)[0]
+    assert Condition.BUFFER_FULL is not shown(harness, 1)[0]
 
 
 def test_buffered_with_no_room_for_more() -> None:
@@ -307,11 +307,11 @@ def test_buffered_with_no_room_for_more() -> None:
             log.add(build_batch([bytes(1200)], base_offset=log.end, leader_epoch=0), log.end + 1)
     while harness.fetch():
         pass
-    assert Condition.BUFFERED is told(harness)[0]
+    assert Condition.BUFFERED is shown(harness)[0]
     assert "buffer_memory has no room for the next fetch" in reason(harness)
 
 
-def test_broker_left_alone_for_another_partition() -> None:
+def test_broker_blocked_by_another_partition() -> None:
     """A partition that waits because another one of its broker is far ahead says which."""
     harness = FetchHarness(2, max_partition_fetch_bytes=1)
     one, _ = harness.tps
@@ -321,9 +321,9 @@ def test_broker_left_alone_for_another_partition() -> None:
     harness.fetch()
     harness.wait(300)
     harness.poll()
-    assert (Condition.BROKER_BLOCKED, 0.3) == told(harness, 1)
+    assert (Condition.BROKER_BLOCKED, 0.3) == shown(harness, 1)
     assert "nothing is fetched from b0:9092 (id 0) until poll() has taken more of t-0" in reason(harness, 1)
     assert "more is fetched when some of them have been taken" in reason(harness, 0)
     harness.collect(1)
     harness.poll()
-    assert Condition.IN_FLIGHT is told(harness, 1)[0]
+    assert Condition.IN_FLIGHT is shown(harness, 1)[0]

@@ -112,7 +112,7 @@ def test_a_listing_asks_the_broker_named() -> None:
 
 
 @pytest.mark.parametrize(("version", "state"), [(3, None), (4, "Stable")])
-def test_old_brokers_tell_less(version: int, state: str | None) -> None:
+def test_old_brokers_report_less(version: int, state: str | None) -> None:
     """What the version does not carry is None; without filters any version will do."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
@@ -193,7 +193,7 @@ def test_members_of_other_protocol_types_are_not_decoded() -> None:
 
 
 def test_a_consumer_group_has_epochs_and_targets() -> None:
-    """What KIP-848 tells beyond the classic protocol."""
+    """What KIP-848 reports beyond the classic protocol."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
     given = ConsumerGroupDescribeAssignment(
@@ -216,7 +216,7 @@ def test_a_consumer_group_has_epochs_and_targets() -> None:
     )
 
 
-def test_a_group_that_nobody_knows() -> None:
+def test_a_group_that_does_not_exist() -> None:
     """All three requests say so (an old broker by the state Dead, or by lacking the request): GROUP_ID_NOT_FOUND."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)

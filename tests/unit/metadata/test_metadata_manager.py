@@ -119,7 +119,7 @@ def test_a_pattern_keeps_only_what_matches() -> None:
         assert kept == case.cluster.topics()
 
 
-def test_topics_nobody_wants_are_not_kept() -> None:
+def test_topics_that_are_not_wanted_are_not_kept() -> None:
     """A response may come after the subscription changed."""
     case = Case("a")
     request = case.asks(0.0)
@@ -132,7 +132,7 @@ def test_topics_nobody_wants_are_not_kept() -> None:
 
 
 def test_metadata_ages() -> None:
-    """After a good answer the next request is due at metadata_max_age_ms."""
+    """After a good response the next request is due at metadata_max_age_ms."""
     case = Case("a")
     case.update(0.0)
     assert MAX_AGE_MS == case.waits(0.0)
@@ -149,8 +149,8 @@ def test_a_requested_update_waits_for_the_backoff() -> None:
     assert ["a"] == asked(case.asks(RETRY_MS))
 
 
-def test_answers_that_tell_nothing_new_back_off() -> None:
-    """Each answer without progress doubles the wait, up to the maximum; progress starts again."""
+def test_responses_without_changes_back_off() -> None:
+    """Each response without progress doubles the wait, up to the maximum; progress starts again."""
     case = Case("a")
     case.update(0.0)
     now, waits = 0.0, []
@@ -223,13 +223,13 @@ def test_stale_answers_are_asked_again() -> None:
 
 
 def test_answers_reach_the_listeners() -> None:
-    """Whoever depends on metadata is told of each answer taken in, and of no failure."""
+    """The listeners are called for each metadata response, and for no failure."""
     case = Case("a")
-    told: list[MetadataUpdate] = []
-    case.manager.on_update.append(told.append)
+    updates: list[MetadataUpdate] = []
+    case.manager.on_update.append(updates.append)
     fail(case.asks(0.0), LOST, 0.0)
     case.update(100.0)
-    assert [(True, True)] == [(update.full, update.progressed) for update in told]
+    assert [(True, True)] == [(update.full, update.progressed) for update in updates]
 
 
 # --- new topics ----------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_interest_during_a_request_is_not_lost() -> None:
 
 
 def test_a_partial_answer_leaves_the_full_update_due() -> None:
-    """Ageing continues from the last full answer."""
+    """Ageing continues from the last full response."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -388,7 +388,7 @@ def test_a_newer_epoch_asks_for_metadata() -> None:
     ("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)], ids=["refused", "invalid"]
 )
 def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
-    """Topics refused or with illegal names are told once per answer, by name."""
+    """Topics refused or with illegal names are raised once per response, by name."""
     case = Case("a", "b")
     for now in (0.0, MAX_AGE_MS):
         case.update(now, metadata(topic("a", error=code), topic("b", partition(0))))
@@ -400,7 +400,7 @@ def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
 
 
 def test_refused_topics_come_first() -> None:
-    """With both kinds of trouble the permission is told, as in Java."""
+    """With both kinds of errors the missing permission is raised, as in Java."""
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=17), topic("b", error=29)))
     assert isinstance(case.manager.take_error(), TopicAuthorizationError)
@@ -408,7 +408,7 @@ def test_refused_topics_come_first() -> None:
 
 
 def test_a_good_answer_takes_the_error_back() -> None:
-    """An error that nobody has seen yet is dropped when the next answer is good."""
+    """An error that was not raised yet is dropped when the next response is good."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.manager.request_update()
@@ -437,7 +437,7 @@ def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
 
 
 def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
-    """A question that fails for a topic tells its user; the next poll need not."""
+    """A lookup that fails for a topic raises its error; the next poll need not."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.manager.mark_raised({"a"})
@@ -465,7 +465,7 @@ def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_hint_names_other_errors() -> None:
-    """Other topic errors are told with Kafka's name."""
+    """Other topic errors are updates with Kafka's name."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_problem("a")
@@ -473,7 +473,7 @@ def test_a_hint_names_other_errors() -> None:
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
 def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
-    """A failed login or a broker too old is told to the user, and tried again after the backoff."""
+    """A failed login or a broker too old is updates to the user, and tried again after the backoff."""
     case = Case("a")
     fail(case.asks(0.0), error, 0.0)
     assert (error, None) == (case.manager.take_error(), case.manager.take_error())
@@ -484,7 +484,7 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
 
 
 def test_no_broker_left_means_bootstrapping_again() -> None:
-    """When every known broker is in backoff the engine is told to go back to the bootstrap list (KIP-899)."""
+    """When every known broker is in backoff the engine is updates to go back to the bootstrap list (KIP-899)."""
     case = Case("a")
     case.update(0.0)
     case.manager.on_no_node(1.0)
@@ -495,7 +495,7 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
 
 
 def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
-    """Before the first answer only bootstrap addresses are known: they are tried again."""
+    """Before the first response only bootstrap addresses are known: they are tried again."""
     case = Case("a")
     case.manager.on_no_node(1.0)
     assert not case.manager.wants_rebootstrap
@@ -531,7 +531,7 @@ def test_silence_means_bootstrapping_again() -> None:
 
 
 def test_answers_stop_the_trigger() -> None:
-    """The trigger counts from when metadata became due, not from the last answer."""
+    """The trigger counts from when metadata became due, not from the last response."""
     case = Case("a")
     case.update(0.0)
     assert MAX_AGE_MS - TRIGGER_MS == case.waits(TRIGGER_MS)
@@ -554,7 +554,7 @@ def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
     assert (False, {"a"}) == (case.manager.wants_rebootstrap, case.cluster.topics())
 
 
-def test_repr_tells_what_is_needed() -> None:
+def test_repr_shows_what_is_needed() -> None:
     """The repr shows what is due and whether it was asked."""
     case = Case("a")
     assert "<MetadataManager needs full, idle>" == repr(case.manager)

@@ -159,7 +159,7 @@ def test_the_deadline_ends_the_lookup() -> None:
 
 
 def test_an_abandoned_lookup_is_forgotten() -> None:
-    """A caller who gave up fails the promise; nothing more is asked, and a late answer is harmless."""
+    """A caller who gave up fails the promise; nothing more is asked, and a late response is harmless."""
     case = Case()
     promise = case.manager.fetch(None)
     request = case.asks(0.0)

@@ -193,7 +193,7 @@ def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
     assert (FetchState.FETCHING, 5) == case.state("b-0")
 
 
-def test_look_up_goes_on_while_the_same_partitions_need_it() -> None:
+def test_lookup_continues_while_the_same_partitions_need_it() -> None:
     """Also for a partition that was asked for by name in on_assign, and that is held back otherwise."""
     case = Case("a-0", "a-1")
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
@@ -295,7 +295,7 @@ def test_failed_look_up(timed_out: bool) -> None:
 
 @pytest.mark.parametrize("code", [25, 113], ids=["UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"])
 def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
-    """What the caller hears of it is on_lost: poll raises nothing. Until a heartbeat tells the member, the broker is
+    """The caller gets on_lost: poll raises nothing. Until a heartbeat notifies the member, the broker is
     asked again, less and less often."""
     case = Case("a-0")
     case.poll()

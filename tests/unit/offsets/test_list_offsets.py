@@ -55,7 +55,7 @@ def test_no_partitions_no_question() -> None:
 
 
 def test_answers_without_epoch() -> None:
-    """Old brokers tell no leader epoch; ends have no timestamp."""
+    """Old brokers report no leader epoch; ends have no timestamp."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1})
     answer(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
@@ -121,7 +121,7 @@ def test_a_refused_topic_fails_the_question() -> None:
 
 
 def test_final_errors_fail_the_question() -> None:
-    """A failed login fails it; a late answer of another leader is harmless."""
+    """A failed login fails it; a late response of another leader is harmless."""
     case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     first, second = case.asks(0.0)
@@ -200,7 +200,7 @@ def test_a_question_given_up_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_ends_tell_the_lag(committed: bool) -> None:
+def test_end_offsets_update_the_lag(committed: bool) -> None:
     """The end of an assigned partition is remembered, as high watermark or as last stable offset."""
     case = fetching("a-0", isolation_level="read_committed" if committed else "read_uncommitted")
     case.manager.list_offsets({A0: -1})
@@ -209,7 +209,7 @@ def test_ends_tell_the_lag(committed: bool) -> None:
     assert case.subscription.get(A0).lag(not committed) is None
 
 
-def test_other_offsets_tell_no_lag() -> None:
+def test_other_offsets_do_not_update_the_lag() -> None:
     """Beginnings and offsets by time are not ends; nor are ends of partitions that are not assigned."""
     case = fetching("a-0")
     case.lead({"a-0": 1, "x-0": 1})

@@ -221,7 +221,7 @@ def test_validation_follows_the_epoch(name: str) -> None:
 
 @pytest.mark.parametrize("asks", [resetting, validating], ids=["reset", "validation"])
 def test_a_leader_behind_its_epoch_is_asked_again(asks: Callable[[], tuple[OffsetsCase, UnsentRequest]]) -> None:
-    """While metadata tells nothing new, a leader that does not know its epoch yet is asked the same again."""
+    """While metadata is unchanged, the request to a leader that does not know its leader epoch yet is repeated."""
     case, request = asks()
     code = CODE["UNKNOWN_LEADER_EPOCH"]
     unknown = epoch_error(code) if request.api is OFFSET_FOR_LEADER_EPOCH else offsets({"a-0": {"error": code}})

@@ -103,7 +103,7 @@ def test_partitions_in_flight_are_not_asked_again() -> None:
     assert {"a-0": (-1, 3)} == rows(case.ask(REQUEST_TIMEOUT_MS))
 
 
-def test_initializing_partitions_are_left_alone() -> None:
+def test_initializing_partitions_are_unchanged() -> None:
     """Partitions that wait for a committed offset are the commit manager's."""
     case = Case("a-0", reset=OffsetReset.NONE)
     assert FOREVER == case.waits(0.0)
@@ -199,7 +199,7 @@ def test_no_offset_is_retried(found: Any) -> None:
 
 
 def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
-    """The partition stays assigned until the group has heard of it, but nobody needs its position."""
+    """The partition stays assigned until the group has revoked it, but its position is not needed."""
     case = Case("a-0")
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
     case.subscription.get(A0).flag(unsubscribed=True)
@@ -207,7 +207,7 @@ def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
 
 
 def test_a_refused_topic_is_raised() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is told once with the topics; partitions of other topics get their
+    """TOPIC_AUTHORIZATION_FAILED is raised once with the topics; partitions of other topics get their
     positions."""
     case = Case("a-0", "b-0")
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
@@ -230,7 +230,7 @@ def test_a_lost_request_is_retried() -> None:
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
 def test_final_errors_are_raised(error: Exception) -> None:
-    """Errors that will not pass are told, and tried again after the backoff."""
+    """Errors that are not retriable are raised, and retried after the backoff."""
     case = Case("a-0")
     fail(case.ask(0.0), error, 5.0)
     assert (error, None) == (case.manager.take_error(), case.manager.take_error())
@@ -238,7 +238,7 @@ def test_final_errors_are_raised(error: Exception) -> None:
 
 
 def test_the_first_error_wins() -> None:
-    """Of two errors the first is told."""
+    """Of two errors the first is raised."""
     case = Case("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     first, second = case.asks(0.0)
     errors = [AuthenticationError(code=58), UnsupportedVersionError("too old")]

@@ -36,7 +36,7 @@ partitions = st.integers(0, PARTITIONS - 1)
 
 class Cutting(RuleBasedStateMachine):
     """`view`: what was returned of each partition, by offset the epoch of the record; a record that is returned takes
-    the place of all from its offset on, and where the log ends before, the position tells. `truth`: the same for the
+    the place of all from its offset on, and where the log ends before, the position says. `truth`: the same for the
     leader's log. `FetchHarness` has the batches."""
 
     @initialize(policy=st.sampled_from(["earliest", "latest", "none"]), room=st.sampled_from([1, 200, 1 << 20]))
@@ -78,7 +78,7 @@ class Cutting(RuleBasedStateMachine):
             self.write(partition, written)
 
     @rule()
-    def tell_leaders(self) -> None:
+    def publish_leaders(self) -> None:
         """Metadata arrives."""
         self.harness.leaders.update(self.leaders)
         self.harness.epochs.update(self.epochs)
@@ -191,7 +191,7 @@ class Cutting(RuleBasedStateMachine):
         if not hasattr(self, "harness"):
             return
         for _ in range(60):
-            self.tell_leaders()
+            self.publish_leaders()
             self.send()
             while self.in_flight:
                 self.answer_one(self.in_flight.pop(0))
@@ -218,7 +218,7 @@ def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
     state.answer_one(state.in_flight.pop(0))
     state.answer_one(state.in_flight.pop(0))
     state.elect(kept=0.0, leader=0, partition=1, written=0)
-    state.tell_leaders()
+    state.publish_leaders()
     state.collect(limit=6)
     state.write(count=3, partition=1)
     state.teardown()

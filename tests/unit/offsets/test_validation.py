@@ -130,7 +130,7 @@ def test_positions_without_epoch_are_not_validated() -> None:
     assert FetchPosition(50, None, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
 
 
-def test_good_positions_go_on() -> None:
+def test_good_positions_continue() -> None:
     """When the log reaches the position, it is fetched from."""
     case = Case()
     answer(case.moved(), GOOD, 5.0)
@@ -155,7 +155,7 @@ def test_an_epoch_the_leader_does_not_know_resets() -> None:
 
 
 def test_without_policy_truncation_is_raised() -> None:
-    """With policy none all truncated partitions are told, with the offsets where the logs part as far as
+    """With policy none all truncated partitions are reported, with the offsets where the logs part as far as
     known."""
     case = Case(OffsetReset.NONE)
     answer(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
@@ -191,7 +191,7 @@ def lasting(case: Case) -> set[Any]:
 
 
 def test_a_truncation_lasts_until_sought() -> None:
-    """Whoever asks is told, as often as he asks, of the partitions whose positions the user has not moved yet."""
+    """Each call reports the partitions whose positions the user has not moved yet."""
     case = Case(OffsetReset.NONE)
     cut(case)
     assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
@@ -217,7 +217,7 @@ def test_a_truncation_is_silent_while_paused() -> None:
 
 
 def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
-    """The partition stays assigned until the group has heard of it, but nobody reads it."""
+    """The partition stays assigned until the group has revoked it, but it is not read."""
     case = Case(OffsetReset.NONE)
     cut(case)
     case.subscription.get(A0).flag(unsubscribed=True)
@@ -255,7 +255,7 @@ def test_a_partition_left_out_is_retried() -> None:
 
 
 def test_a_refused_topic_is_raised() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is told once with the topic."""
+    """TOPIC_AUTHORIZATION_FAILED is raised once with the topic."""
     case = Case()
     answer(case.moved(), ends({"a-0": 29, "a-1": (70, 2)}), 5.0)
     error = case.manager.take_error()
@@ -272,7 +272,7 @@ def test_a_lost_request_is_retried() -> None:
 
 
 def test_final_errors_are_raised() -> None:
-    """A failed login is told, and tried again after the backoff."""
+    """A failed authentication is raised, and retried after the backoff."""
     case = Case()
     error = AuthenticationError(code=58)
     fail(case.moved(), error, 5.0)

@@ -51,8 +51,8 @@ def test_every_offset_has_its_reason() -> None:
         missing = [n for n in range(40) if rng.random() < 0.6]
         skipped = [(n, n + 1, reason) for n, reason in reason_of.items() if reason]
         rng.shuffle(skipped)
-        pieces = [(n, n + 1) for n in missing]
-        gaps = [piece for piece in pieces if piece[0] - 1 not in missing]
+        parts = [(n, n + 1) for n in missing]
+        gaps = [part for part in parts if part[0] - 1 not in missing]
         gaps = [(start, next(n for n in range(start, 41) if n not in missing)) for start, _ in gaps]
         found = {n: gap.reason for gap in explained(gaps, skipped) for n in range(gap.start, gap.end)}
         assert {n: reason_of[n] or "compaction" for n in missing} == found
