@@ -146,7 +146,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
     loaded = json.loads(python(code, installed))
     strangers = {"pyarrow", "pyspark", "pandas", "numpy", "rich"}
-    heavy = {"asyncio", "importlib.metadata", "email", "difflib", "zipfile", "ssl", "kconsumer.engine"}
+    heavy = {"asyncio", "importlib.metadata", "email", "difflib", "zipfile", "ssl", "kconsumer.engine.base"}
     assert not (strangers | heavy) & set(loaded)
     assert len(loaded) < 150
 
