@@ -155,7 +155,7 @@ class Assignor(abc.ABC):
 
     @abc.abstractmethod
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Returns the assignments by member id. Called at the leader."""
+        """Returns the assignment of each member, by member id. Only the leader of the group calls this."""
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: B027  # optional hook
         """Called with the assignment of this member after each rebalance."""
@@ -393,7 +393,7 @@ def _takes_options(factory: Any) -> bool:
 
 
 def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
-    """Returns the instance. Raises AssignorLoadError if it does not fulfil the static part of the contract."""
+    """Check the static part of the contract. Returns the instance, or raises AssignorLoadError."""
     if not isinstance(instance, Assignor):
         raise _load_error(info, f"returned {type(instance).__qualname__}, which is not a kconsumer.Assignor")
     own = getattr(instance, "name", None)

@@ -28,9 +28,12 @@ class RepeatedFailures:
         self._quiet_until = 0.0
 
     def failed(self, reasons: Iterable[str], now: float) -> int | None:
-        """Note one more failure at `now` (ms). Returns None if no warning is due, else the number of failures since the
-        last warning, this one not counted. A cause that has changed is due at once; numbers, such as how long an
-        attempt took, are no part of it."""
+        """Count a failure at `now` (ms). Returns the number of failures since the last warning, without this one, or
+        None if no warning is due.
+
+        A warning is due at once if the cause has changed. Numbers in a reason, such as the duration of an attempt, are
+        not part of the cause.
+        """
         cause = frozenset(_NUMBERS.sub("", reason) for reason in reasons)
         if cause != self._cause:
             self._cause, self._warnings, self._quiet_until = cause, 0, 0.0

@@ -16,7 +16,10 @@ from kconsumer_assignors._rack_ranges import assign_with_racks
 
 
 class RangeAssignor(Assignor):
-    """Assigns each subscriber of a topic the next range of its partitions. The first subscribers get one more."""
+    """Assigns each subscriber of a topic the next range of its partitions.
+
+    If the partitions do not divide evenly, the first subscribers get one partition more than the others.
+    """
 
     name = "range"
 

@@ -209,7 +209,7 @@ cdef tuple read_headers(Span span):
 
 
 cdef object changed_error():
-    """Return the error for bytes that were valid when they were checked."""
+    """Return the error for records that passed the check, but whose bytes have changed since."""
     return CorruptRecordError("the bytes of the records were changed while they were being read")
 
 

@@ -93,7 +93,7 @@ class Option:
         ) from None
 
     def show(self, value: object) -> str:
-        """Returns the value for a message or a repr; "<hidden>" for a secret."""
+        """Returns the repr of the value, as messages show it; "<hidden>" for a secret."""
         return "<hidden>" if self.secret else repr(value)
 
 

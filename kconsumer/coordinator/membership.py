@@ -68,7 +68,7 @@ class Membership(ABC, Generic[M]):
         return self._steps.due_callback
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """Note that the listener is called next."""
+        """Prepare for a call of the listener, which follows directly. Does nothing by default."""
 
     @abstractmethod
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:

@@ -31,17 +31,19 @@ class PendingRequest:
     last_error: KafkaError | None = None
 
     def is_due(self, now: float) -> bool:
-        """Returns True if it may be sent, after its backoff. One without time left is sent once all the same, as in
-        Java."""
+        """Returns True if the request may be sent once its backoff is over.
+
+        A request that was never sent is sent even after its deadline, as in Java.
+        """
         is_late = self.deadline is not None and now >= self.deadline
         return not (self.in_flight or self.promise.done or (is_late and self.tried))
 
     def mark_sent(self) -> None:
-        """Note that the request was sent."""
+        """Record that the request was sent."""
         self.in_flight = self.tried = True
 
     def response_received(self) -> None:
-        """Note that the request has a response, or failed."""
+        """Record that the request is no longer in flight: it has a response, or failed."""
         self.in_flight = False
 
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
@@ -67,8 +69,10 @@ class PendingCommit(PendingRequest):
     _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
 
     def supersede(self, offsets: Offsets, ids: Ids) -> None:
-        """Note that a later commit has newer offsets of some partitions. A retry sends those: it may arrive after the
-        later commit, and must not set the group back."""
+        """Store the newer offsets of a later commit, for a retry of this one.
+
+        The retry may arrive after the later commit, and must not move the group's committed offsets back.
+        """
         self._newer.update({tp: offset for tp, offset in offsets.items() if tp in self.offsets})
         self._newer_ids.update({tp: topic_id for tp, topic_id in ids.items() if tp in self.ids})
 
@@ -83,7 +87,7 @@ class PendingCommit(PendingRequest):
         return offsets, ids
 
     def hasten(self) -> None:
-        """Send it with the next poll, whatever is in flight."""
+        """Send the commit with the next poll, even if others are in flight."""
         self.must_send = True
 
     def fail(self, error: KafkaError) -> None:
@@ -119,23 +123,23 @@ class PendingRequests(Generic[R]):
         return self._pending[index]
 
     def first(self, count: int) -> list[R]:
-        """Returns the oldest ones."""
+        """Returns the `count` oldest requests."""
         return self._pending[:count]
 
     def after(self, count: int) -> list[R]:
-        """Returns all but the oldest ones."""
+        """Returns all but the `count` oldest requests."""
         return self._pending[count:]
 
     def append(self, request: R) -> None:
-        """Add the newest one."""
+        """Add a request as the newest one."""
         self._pending.append(request)
 
     def drop_done(self) -> None:
-        """Remove those that have a result."""
+        """Remove the requests that have a result."""
         self._pending = [request for request in self._pending if not request.promise.done]
 
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
-        """Returns the requests of those candidates that are due. `build` returns None for one that it has failed."""
+        """Returns the requests of all due candidates. `build` returns None if it has failed the promise of one."""
         requests, wait_ms = [], self.deadline_wait_ms(now)
         for pending in candidates:
             if not pending.is_due(now):
@@ -152,7 +156,7 @@ class PendingRequests(Generic[R]):
         return PollResult(requests, wait_ms)
 
     def expire(self, group_id: str, coordinator: str, now: float) -> None:
-        """Fail those whose deadline has passed."""
+        """Fail the requests whose deadline has passed."""
         for pending in self._pending:
             if pending.deadline is not None and now >= pending.deadline and not pending.promise.done:
                 error = TimeoutError(

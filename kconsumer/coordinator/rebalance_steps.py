@@ -17,7 +17,7 @@ from kconsumer.types import TopicPartition
 
 
 class CallbackKind(enum.Enum):
-    """The method of the listener."""
+    """Which method of the user's rebalance listener to call: on_assign, on_revoke or on_lost."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -26,7 +26,7 @@ class CallbackKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RebalanceCallback:
-    """A call of the listener."""
+    """A call of the user's rebalance listener."""
 
     kind: CallbackKind
     partitions: tuple[TopicPartition, ...]  # sorted by topic and partition
@@ -36,7 +36,7 @@ Step = RebalanceCallback | Callable[[float], None]
 
 
 class RebalanceSteps:
-    """A queue of steps."""
+    """The queue of steps that have not run yet."""
 
     __slots__ = ("_queue", "commit")
 
@@ -59,7 +59,7 @@ class RebalanceSteps:
         self._queue.append(step)
 
     def add_next(self, step: Step) -> None:
-        """Insert a step before all others. A step calls this for what must follow it at once."""
+        """Insert a step before all others. A running step calls this to add the step that must follow it directly."""
         self._queue.appendleft(step)
 
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
@@ -82,7 +82,7 @@ class RebalanceSteps:
         self.commit = commit
 
     def take_commit(self) -> Promise[Offsets] | None:
-        """Returns the commit that the steps waited for, and waits for none."""
+        """Returns the commit that the steps wait for, or None. From then on they wait for no commit."""
         commit, self.commit = self.commit, None
         return commit
 

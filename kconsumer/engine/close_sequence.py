@@ -1,6 +1,6 @@
 """Decides the steps of close(), their order, and how long each may take.
 
-Every step runs, whatever the one before it raised, and all within one timer. The first error is raised at the end.
+Every step runs, even if the one before it raised, and all share one timer. The first error is raised at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_CLOSE_TIMEOUT_MS = 1000.0  # how much longer than for a fetch close() wa
 
 
 class CloseSequence:
-    """The operation that ends one engine. `driver` has the network, on the calling thread."""
+    """Runs the steps of close() for one engine. `driver` does the I/O, on the calling thread."""
 
     def __init__(self, engine: Engine, driver: ClassicDriver, timer: Timer) -> None:
         self._engine = engine
@@ -41,7 +41,7 @@ class CloseSequence:
         self._ending_sessions: Collection[str] = ()
 
     def run(self, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
-        """Commit, leave, close."""
+        """Run all steps, then close the connections. Raises the first error of a step at the end."""
         first_error: Exception | None = None
         try:
             for step in self._steps(leave_group, auto_commit=auto_commit):
@@ -144,8 +144,10 @@ class CloseSequence:
             yield from self._await(lambda: promise.done)
 
     def _await_sessions(self) -> Operation[None]:
-        """Wait until the brokers have ended their fetch sessions. They would do so later in any case, so a broker
-        that takes longer than a fetch usually does is not waited for."""
+        """Wait until the brokers have ended their fetch sessions.
+
+        A broker ends an unused session later in any case, so the wait is hardly longer than for a fetch.
+        """
         in_flight = self._components.client.in_flight
         limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS
         yield from self._await(lambda: not any(map(in_flight, self._ending_sessions)), limit_ms)

@@ -170,9 +170,9 @@ class Driver(ABC):
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
-        """Poll a manager. If it fails the others are polled nevertheless, and `raise_errors` raises its error later.
+        """Poll a manager, and store its error for `raise_errors`, so that the other managers are polled, too.
 
-        Returns how long (ms) it need not be polled again.
+        Returns the time (ms) until the manager must be polled again.
         """
         try:
             return self._poll_manager(manager, now, submit or self._components.dispatcher.submit)
@@ -189,7 +189,7 @@ class Driver(ABC):
         return float(self._components.config.retry_backoff_ms)
 
     def _poll_manager(self, manager: RequestManager, now: float, submit: Submit) -> float:
-        """Poll a manager and send its requests. Returns how long (ms) it need not be polled again."""
+        """Poll a manager and send its requests. Returns the time (ms) until it must be polled again."""
         result = manager.poll(now)
         if result.disconnect is not None:
             self._components.dispatcher.disconnect(result.disconnect, now)

@@ -16,10 +16,10 @@ EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 
 
 class Section:
-    """Holds the lock and defers signal handlers. The same thread may enter another section inside.
+    """Holds the engine's lock and defers signal handlers. A thread may enter a section inside another one.
 
-    An exception that is not in EXPECTED has ended the change in the middle: `Step.unfinished` stays set, and every
-    later call except close() raises StateError.
+    If an exception that is not in EXPECTED leaves the section, the change may be incomplete. `Step.unfinished` then
+    stays set, and every later call except close() raises StateError.
     """
 
     __slots__ = ("_holds", "_nested", "_parts")
@@ -50,8 +50,10 @@ class Section:
 
 
 class Unlocked:
-    """Releases the lock, which the thread holds once, and lets signal handlers run. The state must be consistent, and
-    may have changed afterwards."""
+    """Releases the lock inside a section, and lets signal handlers run. The thread must be in one section only.
+
+    The state must be consistent before, and may have changed afterwards.
+    """
 
     __slots__ = ("_handlers", "_parts")
 

@@ -41,7 +41,7 @@ YIELD_MS = 1.0  # how long one thread gives up the GIL for urgent work of the ot
 
 
 class ThreadedDriver(Driver):
-    """Waits while a thread, started by the first call that needs it, drives managers and network."""
+    """Waits while a network thread polls the managers and does the I/O. The first call that needs it starts it."""
 
     leave_wait_ms = 1000.0
 
@@ -266,9 +266,9 @@ class ThreadedDriver(Driver):
         return self._event.active and self._event.fetching and parts.buffer.has_data()
 
     def _write(self, created: int, now: float) -> None:
-        """Write requests to sockets, among them `created` fetches of the calling thread.
+        """Write queued requests to sockets. `created` counts how often the calling thread has created fetches.
 
-        If any of these is new the signal is given, because `yield_to_network` may wait for it.
+        If it has created some since the last write, notify the signal, because `yield_to_network` may wait for it.
         """
         self._components.client.flush(now)
         if self._fetches_flushed != created:

@@ -173,7 +173,7 @@ class FetchPlanner:
         self._buffer.take_dirty()
 
     def mark_sent(self, broker: BrokerFetchState) -> None:
-        """Note that a request with all of the broker's partitions was created; it becomes the last one of the order."""
+        """Clear the broker's changes, after a request with all its partitions was created, and move it to the end."""
         broker.changed.clear()
         self._brokers[broker.node.id] = self._brokers.pop(broker.node.id)
 

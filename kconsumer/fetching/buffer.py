@@ -156,7 +156,7 @@ class FetchChain:
             self.leader_changed = True
 
     def mark_leader_changed(self) -> None:
-        """Note that the partition has another leader than the one whose log is buffered here."""
+        """Record that the partition has another leader than the one whose log is buffered here."""
         self.leader_changed = True
 
     def follow_leader(self, position: FetchPosition) -> None:
@@ -176,7 +176,7 @@ class FetchChain:
         return self.failures
 
     def clear_failures(self) -> None:
-        """Note that a fetch succeeded."""
+        """Reset the number of failures, after a fetch succeeded."""
         self.failures = 0
 
     @property

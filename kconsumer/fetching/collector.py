@@ -223,11 +223,11 @@ class Collector:
         return False
 
     def _handle_error(self, fetch: CompletedFetch, *, first: bool) -> None:
-        """Handle an error that is next to be read: move or reset the position by policy, or raise.
+        """Handle an error at the head of the buffer: move or reset the position by policy, or raise.
 
-        An error that is raised stays, behind the buffered data of other partitions, until the user acts or another
-        response replaces it. If this call has taken records already (not `first`), the error stays at the head and the
-        next call raises it.
+        A raised error stays in the buffer until the user acts or another response replaces it. If this call has taken
+        nothing before it (`first`), the error is moved behind the data of other partitions. Otherwise the call returns
+        what it has taken, the error stays at the head, and the next call raises it.
         """
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)

@@ -60,12 +60,12 @@ class Memory:
         return block
 
     def acquire(self, block: Block) -> None:
-        """Note that a buffered fetch refers to the block."""
+        """Count one more buffered fetch that refers to the block."""
         self._needed += 0 if block.uses else block.size
         block.uses += 1
 
     def release(self, block: Block) -> None:
-        """Note that a buffered fetch no longer refers to the block. After the last one only the user may still do."""
+        """Count one fewer buffered fetch that refers to the block. The user's batches may still do so."""
         if block.uses:
             block.uses -= 1
             self._needed -= 0 if block.uses else block.size
@@ -110,8 +110,7 @@ class Memory:
 
     @property
     def used(self) -> int:
-        """Bytes that count: of blocks that buffered fetches refer to, and of the user's blocks up to half of the
-        memory."""
+        """Bytes that count against the limit: blocks of buffered fetches, and the user's blocks up to half of it."""
         if self._freed:
             self.reap_freed()
         # Every poll reads this: computed here, because `held_by_caller` and `min` would be two more calls.

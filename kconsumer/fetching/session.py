@@ -232,7 +232,7 @@ class FetchSession:
         return found, unexpected
 
     def on_failure(self) -> None:
-        """Note that a request ended without a response: the broker may have processed it or not."""
+        """Restart the session after a request without a response, which the broker may or may not have processed."""
         self._restart("no response")
 
     def _restart(self, reason: str, *, forget: bool = False) -> None:

@@ -144,7 +144,8 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:
-    """Returns a member. Its assignment is parsed only if the group consists of consumers."""
+    """Returns a member of a classic group. Its assignment is parsed only in groups of consumers: others have formats
+    of their own."""
     data = bytes(member.member_assignment)
     assigned = decode_assignment(data).assigned_partitions if is_consumer_group and data else []
     partitions = sorted(TopicPartition(t.topic, p) for t in assigned for p in t.partitions)

@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _InFlightUpdate:
-    """The update in flight."""
+    """What the Metadata request in flight covers."""
 
     full: bool  # whether it names all wanted topics
     interest: int  # the value of `MetadataManager._interest` when it was sent
@@ -335,7 +335,7 @@ class MetadataManager:
         return self._topic_errors.get(topic, 0)
 
     def mark_raised(self, topics: Iterable[str]) -> None:
-        """Note that the caller raises the errors of these topics, so `take_error` does not."""
+        """Drop the errors of these topics from what `take_error` returns, because the caller raises them."""
         for topic in topics:
             self._unraised.pop(topic, None)
 

@@ -1,7 +1,7 @@
 """Large responses, received on a thread that needs no GIL while the caller processes the records before them.
 
-Decides whether the receiver may have a connection's socket, and gives it one. While it has it, nothing else reads that
-socket. What the received bytes mean is decided by the connection; see `NodeConnection.on_background_data`.
+Decides whether the receiver may have a connection's socket, and gives it one. While the receiver has a socket, nothing
+else reads it. What the received bytes mean is decided by the connection; see `NodeConnection.on_background_data`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ class BackgroundReceiver:
         self._filled: dict[int, int] = {}  # bytes received by each job, when it was checked last
 
     def start_prefetch(self, node: NodeConnection) -> None:
-        """Start to receive the next response if it is expected to be large: the caller processes the records of the
-        response before, and does not poll meanwhile."""
+        """Start to receive the next response in the background if it is expected to be large.
+
+        Otherwise its bytes would wait in the socket while the caller processes the records of the previous response.
+        """
         connection = node.connection
         if connection is not None and node not in self.jobs and connection.has_in_flight and connection.state is READY:
             view = connection.prefetch_view(MIN_BACKGROUND_BYTES)

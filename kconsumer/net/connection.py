@@ -187,8 +187,10 @@ class Connection:
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
 
     def sent(self, count: int) -> int:
-        """Note that the transport has taken `count` bytes of the first part of `outgoing`. Returns the size of the
-        request that they complete, or 0."""
+        """Remove `count` bytes, which the transport has taken, from the first part of `outgoing`.
+
+        Returns the size of the request that they complete, or 0.
+        """
         first = self.outgoing[0]
         if count < len(first):
             self.outgoing[0] = first[count:]
@@ -253,7 +255,7 @@ class Connection:
         return self._handle_frames(frames, now, responses)
 
     def cancel_prefetch(self) -> None:
-        """Note that nothing will be put into `prefetch_view()`: the bytes belong in `recv_view()` again."""
+        """Give up `prefetch_view()`, into which nothing was received. The next bytes go into `recv_view()` again."""
         self._frames.received_prefetched(b"", 0)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
@@ -296,7 +298,7 @@ class Connection:
         responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
 
     def _note_throttle(self, entry: InFlight, message: Any) -> None:
-        """Note for how long the broker asks to be sent nothing (KIP-219)."""
+        """Store the throttle time of a response. The client sends the broker nothing for that time (KIP-219)."""
         throttle_from = entry.api.throttle_from
         if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
             self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
@@ -446,7 +448,8 @@ class Connection:
     # --- the probe ---
 
     def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """Raise the error that the response proves, or another one: a probe always ends the connection."""
+        """End the connection of a probe, whatever the response. Raises the error that the response proves, or else a
+        BrokerConnectionError."""
         assert self.probe is not None
         _, message = decode_response(entry.api, entry.version, frame)
         self.verdict = self.probe.verdict(self.name, self._security_protocol, message)

@@ -22,7 +22,7 @@ CLOSED = "it closed the connection"
 
 
 class DisconnectClassifier:
-    """Explains disconnects, with what is known from all connections of a client."""
+    """Explains a disconnect by the history of all connections of a client."""
 
     def __init__(self, nodes: Mapping[str, NodeConnection]) -> None:
         self._nodes = nodes
@@ -30,11 +30,11 @@ class DisconnectClassifier:
         self._any_response = False  # a connection that has ended received a response to a request
 
     def on_ready(self) -> None:
-        """Note that a connection is ready: the security protocol of the configuration is right."""
+        """Record that a connection became ready, which proves that the configured security protocol is right."""
         self._any_ready = True
 
     def on_detach(self, connection: Connection) -> None:
-        """Note what a connection that ends has proved."""
+        """Record whether a connection that ends has received a response to a request."""
         self._any_response |= connection.has_served_request
 
     def on_closed_in_handshake(self, node: NodeConnection) -> None:

@@ -156,7 +156,7 @@ class ConnectionLoop:
             raise
 
     def rebootstrapped(self) -> None:
-        """Note that the client has returned to the bootstrap servers."""
+        """Clear `rebootstrap_required`: the client has returned to the bootstrap servers."""
         self.rebootstrap_required = False
 
     def close(self) -> None:
@@ -397,7 +397,7 @@ class ConnectionLoop:
     def _after_handshake_data(
         self, node: NodeConnection, connection: Connection, before: ConnectionState, now: float
     ) -> None:
-        """Continue after bytes that arrived in another state than READY: the connection is ready, or sends more."""
+        """Continue after bytes that arrived before the connection was READY: it is ready now, or writes more."""
         if connection.state is not READY:
             self.write(node, now)
             return

@@ -191,9 +191,10 @@ class ConnectionMetrics:
 
 
 def _java_id(node_id: str) -> int:
-    """Returns Java's number for a connection. That of the group coordinator counts down from the largest number.
+    """Returns the number that Java's metrics use for a connection: the id of the broker.
 
-    The one for expedited fetches, which Java does not have, counts down from half of that.
+    For the separate connection to the group coordinator it is MAX_NODE_ID minus the broker id, as in Java. Java has no
+    connection for expedited fetches; its number is MAX_NODE_ID // 2 minus the broker id.
     """
     largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node_id[0])
     return int(node_id) if largest is None else largest - broker_id(node_id)

@@ -213,11 +213,11 @@ class NodeConnection:
         return True
 
     def attempt_failed(self, reason: str) -> None:
-        """Note why the attempt at the present address failed."""
+        """Store why the attempt at the present address failed."""
         self.attempt_errors.append(f"{reason} ({self.address})")
 
     def preparation_timed_out(self) -> None:
-        """Note that what the round of attempts waits for did not come before its deadline."""
+        """Store what did not finish in time before a connect: reading changed certificates or resolving the name."""
         waited = f"within {self.setup_deadline - self.last_attempt:.0f} ms"
         if self.refresh is not None:
             reason = f"changed certificates were not read {waited} (does a callable such as ssl_password not return?)"
@@ -296,10 +296,11 @@ class NodeConnection:
         responses: list[ClientResponse],
         receive_in_background: Callable[[NodeConnection, memoryview], bool],
     ) -> int:
-        """Read until the socket is empty, no response is due, or the background receiver continues. Responses to the
-        caller's requests are appended to `responses`. Raises OSError or KafkaError.
+        """Read until the socket is empty or no response is due. Passes the rest of a large frame to the background
+        receiver. Appends responses to the caller's requests to `responses`. Raises OSError or KafkaError.
 
-        Returns the bytes of the last read, WOULD_BLOCK if it found none, or 0 if the broker has closed the connection.
+        Returns the number of bytes of the last read, WOULD_BLOCK if it found none or the background receiver continues,
+        or 0 if the broker has closed the connection.
         """
         connection, transport = self.connection, self.transport
         assert connection is not None
@@ -322,7 +323,7 @@ class NodeConnection:
                 return count
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
-        """Take bytes that the background receiver put into the frame buffer. Raises and returns as `read`."""
+        """Process bytes that the background receiver put into the frame buffer. Raises and returns as `read`."""
         connection = self.connection
         assert connection is not None
         self.last_used = now
@@ -344,7 +345,7 @@ class NodeConnection:
         return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
 
     def note_progress(self, now: float) -> None:
-        """Note that bytes have arrived."""
+        """Record the time at which bytes have arrived."""
         self.progress_at = now
 
     def throttle(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""ListOffsets: builds the requests, parses the responses, and repeats them for a lookup of the user.
+"""ListOffsets: builds the requests and parses the responses. Drives the lookups that users call, with all retries.
 
-The actions for error codes are a table in `offsets/error_actions.py`. Resets of positions, the consumer's own use of
-ListOffsets, are in `offsets/reset_manager.py`.
+The actions for error codes are a table in `offsets/error_actions.py`. Resets of positions, for which the consumer
+itself sends ListOffsets, are in `offsets/reset_manager.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
 
 @dataclass(slots=True)
 class ListOffsetsResult:
-    """The partitions of one response, sorted by what follows."""
+    """The partitions of one response, grouped by outcome."""
 
     found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
     #: No record is of that time or later, or the log is too old to have timestamps.
@@ -109,7 +109,7 @@ class ListOffsetsRequests:
 
 
 def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
-    """Sort the partitions of a response by what follows. Partitions that it does not contain are retried."""
+    """Group the partitions of a response by outcome. Requested partitions that it does not contain are retried."""
     result = ListOffsetsResult()
     missing = dict.fromkeys(requested)
     for topic in response.topics:
@@ -134,7 +134,7 @@ def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicParti
 
 
 class ListOffsetsCall(PendingCall[OffsetTable]):
-    """A user's lookup of the offsets of some partitions, repeated at their leaders until all are found."""
+    """A user's lookup of offsets. Sends requests to the leaders of the partitions until all offsets are found."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         self._existence = ExistenceCheck(metadata)
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add the requests to send now to `requests`. Returns how long (ms) nothing more needs to be sent."""
+        """Add the requests to send now to `requests`. Returns the time (ms) until it must be polled again."""
         if self.promise.done:
             return FOREVER
         if now >= self.deadline:

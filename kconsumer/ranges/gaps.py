@@ -1,4 +1,4 @@
-"""Offsets that gave no record, and why: what a range reader reports of them."""
+"""Offsets of a range that gave no record, and the reasons, as range readers report them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gaps:
         self.complete = True  # `first` has all of them
 
     def copy(self) -> Gaps:
-        """Returns the same gaps in lists of their own."""
+        """Returns an independent copy."""
         copied = Gaps()
         copied.counts.update(self.counts)
         copied.first.extend(self.first)
@@ -52,7 +52,8 @@ class Gaps:
             self.complete = False
 
     def explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
-        """Add gaps between records. The reason is known for skipped offsets; the others were compacted."""
+        """Add gaps between records. Offsets in `skipped`, (start, end, reason), get that reason, and all others
+        `compaction`."""
         reasons = iter(sorted(set(skipped)))
         reason = next(reasons, None)
         for start, end in gaps:

@@ -30,8 +30,8 @@ def check(point: Point) -> None:
 def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
     """Returns the offset in each partition that a point stands for; `first` and `last` are the ends of the partitions.
 
-    A datetime stands for the first record of that time or later, or for the end if there is none. Offsets are not
-    changed.
+    A datetime stands for the first record of that time or later, or for the end if there is none. An offset
+    stands for itself, even if it is outside these ends.
     """
     if isinstance(point, datetime):
         found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))

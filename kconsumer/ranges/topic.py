@@ -190,7 +190,7 @@ class _Exchange:
         self.make_room(capacity)
 
     def put(self, step: Step) -> None:
-        """Pass a step to the caller, as soon as it has taken enough earlier ones."""
+        """Pass a step to the caller. Blocks until the caller has taken enough of the earlier steps."""
         self._room.get()
         self.found.put(step)
 
@@ -201,7 +201,7 @@ class _Exchange:
 
 
 def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange) -> None:
-    """Read a share until its end or until the exchange is stopped; runs in a thread."""
+    """Read the ranges of one client in a thread, and pass the steps to the caller, until the end or a stop."""
     try:
         if exchange.stopped:
             return

@@ -61,7 +61,10 @@ def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
 
 
 def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Let small ranges share a task if there are many tasks. Below that, plan as many tasks as Spark's source."""
+    """Returns the ranges of each task. Above MAX_UNSHARED_TASKS ranges, small ones share a task.
+
+    Up to this number each range has a task of its own, as in Spark's source.
+    """
     if len(tasks) <= MAX_UNSHARED_TASKS:
         return [(task,) for task in tasks]
     first = admin.earliest({task.topic_partition for task in tasks if task.start == EARLIEST})

@@ -28,7 +28,7 @@ class Constraints:
     until_ms: int | None = None  # no timestamp from this one on is wanted
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether records of this partition may be wanted."""
+        """Return whether the filters on topic and partition accept this partition."""
         return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
             TESTS[name](partition, operand) for name, operand in self.partitions
         )

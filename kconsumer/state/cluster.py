@@ -221,7 +221,7 @@ class Cluster:
         return True
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Note a leader epoch from elsewhere (a commit, a ListOffsets response). Returns True if it is newer than the
+        """Record a leader epoch from a commit or a ListOffsets response. Returns True if it is newer than the
         known one: the cached leader is then outdated, and metadata should be requested."""
         known = self._epochs.get(tp)
         if known is None or epoch <= known:

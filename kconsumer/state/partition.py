@@ -64,7 +64,7 @@ class Tally:
         return changed
 
     def clear_unchecked_leaders(self) -> None:
-        """Note that every position was compared with the cluster's leaders."""
+        """Clear `unchecked_leaders`, after every position was compared with the cluster's leaders."""
         self.unchecked_leaders = False
 
     def successor(self) -> Tally:
@@ -190,7 +190,7 @@ class PartitionState:
         self.out_of_range += 1
 
     def clear_out_of_range(self) -> None:
-        """Note that the broker accepted the offset of the position."""
+        """Clear `out_of_range`, after the broker accepted the offset of the position."""
         self.out_of_range = 0
 
     def set_reset_end(self, end: int) -> None:
@@ -225,7 +225,7 @@ class PartitionState:
         return self.fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
-        """Note that the position is valid, or cannot be validated."""
+        """End the validation of the position, which is valid or cannot be validated."""
         if self.fetch_state is AWAIT_VALIDATION:
             self.transition_to(FETCHING)
 

@@ -311,7 +311,7 @@ class SubscriptionState:
         self.unreturned = positions
 
     def clear_unreturned(self) -> None:
-        """Note that `poll` returned its records, or put the positions back."""
+        """Clear `unreturned`, after `poll` has returned its records or put the positions back."""
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -474,8 +474,10 @@ class ClassicMembership(Membership[Member]):
             self._backoff.failed(now)
 
     def _retry_at_once(self, now: float) -> None:
-        """Retry without a backoff, but only once per rebalance: a coordinator that always sends the same response must
-        not be requested without pause."""
+        """Retry without a backoff, but only once per rebalance.
+
+        Otherwise a coordinator that always sends the same response would get requests without a pause.
+        """
         if self._retried_at_once:
             self._backoff.failed(now)
         self._retried_at_once = True

@@ -100,7 +100,7 @@ class Member:
             self.rejoin_reason = reason
 
     def join_sent(self) -> None:
-        """Note that a JoinGroup was sent: it satisfies the requests to rejoin so far."""
+        """Clear the request to rejoin: a JoinGroup that satisfies it was sent."""
         self.rejoin_reason = None
 
     def adopt_id(self, member_id: str) -> None:

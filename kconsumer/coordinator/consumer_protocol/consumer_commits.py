@@ -47,7 +47,7 @@ class ConsumerCommitProtocol(CommitProtocol):
 
     @property
     def fetch_generation(self) -> Generation:
-        """OffsetFetch names the member and its member epoch, which the coordinator checks."""
+        """The member id and member epoch that OffsetFetch contains. The coordinator checks them."""
         return self._member.generation
 
     @property
@@ -56,7 +56,7 @@ class ConsumerCommitProtocol(CommitProtocol):
         return None
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
-        """Nothing to do: the next heartbeat learns what became of the member."""
+        """Do nothing: the response to the next heartbeat says whether the member is still in the group."""
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
         """Returns the ids of the topics that the positions come from, whatever their names mean by now."""

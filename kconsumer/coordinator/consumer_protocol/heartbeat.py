@@ -66,19 +66,19 @@ HEARTBEAT_ACTIONS: ErrorTable[ConsumerHeartbeatErrorAction] = ErrorTable(
 
 
 class HeartbeatListener(Protocol):
-    """Receives what heartbeats find out."""
+    """Handles the outcomes of heartbeats."""
 
     def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         """Handle a response without an error."""
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """Handle that the coordinator does not have this member, or has it with another member epoch."""
+        """Handle a fenced member: the coordinator has removed it, or has another member epoch for it."""
 
     def on_fatal(self, error: KafkaError) -> None:
         """End the membership with an error."""
 
     def on_heartbeat_sent(self) -> None:
-        """Apply the change of state that the heartbeat announces: it was sent."""
+        """Apply the change of state that a heartbeat announces. Called when the heartbeat was sent."""
 
     def on_poll_timer_expired(self) -> None:
         """Leave the group: the user did not poll for `max_poll_interval_ms`."""
@@ -100,7 +100,7 @@ class SentFields:
 
     @property
     def subscription_changed(self) -> bool:
-        """True if the coordinator has another subscription than the present one."""
+        """True if the subscription differs from the one last sent to the coordinator. False if none was sent."""
         return "topics" in self._sent and (
             self._sent["topics"] != self._subscription.subscribed_topics()
             or self._sent.get("regex", "") != (self._subscription.broker_pattern or "")
@@ -212,7 +212,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return PollResult([self.request(now)], self.time_to_next_ms(now))
 
     def end_membership(self) -> None:
-        """Note that the member leaves: responses to heartbeats sent until now do not concern a later membership."""
+        """Ignore the responses to earlier heartbeats: the member leaves, and they do not concern a later membership."""
         self._last_ended = self._numbers
 
     def request(self, now: float) -> UnsentRequest:

@@ -63,7 +63,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- what the engine calls -------------------------------------------------------------------------------------
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """Note which partitions the listener knows once this callback has started."""
+        """Update the partitions that are unknown to the listener, just before it is called."""
         if callback.kind is CallbackKind.ASSIGNED:
             self._unknown_to_listener = frozenset()
         elif callback.kind is CallbackKind.REVOKED:
@@ -187,7 +187,10 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._metrics.left()
 
     def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Returns those that on_assign was called with and on_revoke was not: on_lost is called for no others."""
+        """Returns the partitions that the listener got in on_assign and has not given up in on_revoke.
+
+        on_lost is called for these only.
+        """
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:

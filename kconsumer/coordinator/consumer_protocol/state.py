@@ -136,7 +136,7 @@ class ConsumerMember:
         self.target = self.target.followed_by(partitions)
 
     def own(self, assignment: LocalAssignment) -> None:
-        """Note that this is owned now; the next heartbeat acknowledges it."""
+        """Make this the owned assignment, which the next heartbeat acknowledges."""
         self.current = assignment
         self.transition_to(S.ACKNOWLEDGING)
 

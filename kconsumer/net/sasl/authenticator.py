@@ -2,9 +2,10 @@
 
     credentials → ApiVersions v0 → SaslHandshake → tokens, in SaslAuthenticate or (SaslHandshake v0) raw → authenticated
 
-Decides which request is next and what a response means. Raises an AuthenticationError that says what to change. An
-authentication over a connection in use (KIP-368) knows the versions and begins with SaslHandshake. Work that may block
-on anything but the broker runs as a background task; the owner calls `resume` when tasks have completed.
+Decides which request is next and what a response means. Raises an AuthenticationError that says what to change. A
+reauthentication (KIP-368) has the versions of its connection already, and begins with SaslHandshake. Work that may
+block, such as a user's callable or a token endpoint, runs as a background task; the owner of the authenticator calls
+`resume` when tasks have completed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class AuthChannel(Protocol):
 
 
 class SaslAuthenticator:
-    """One authentication."""
+    """Authenticates one connection once (Java `SaslClientAuthenticator`)."""
 
     def __init__(self, channel: AuthChannel, credentials: CredentialsProvider, host: str, timeout_ms: float) -> None:
         self.deadline = float("inf")  # of the background task in progress, in ms
@@ -207,7 +208,10 @@ class SaslAuthenticator:
         )
 
     def closed(self) -> AuthenticationError | None:
-        """Returns what a disconnect during the exchange means: with raw tokens, that the broker refused."""
+        """Returns the error that a disconnect during the exchange means, or None.
+
+        Only with raw tokens, to which a broker has no other response, it means that the broker refused.
+        """
         return self._refused("it closed the connection") if self._raw else None
 
 

@@ -58,7 +58,7 @@ class CredentialsProvider:
         return self._kind(self._credentials(host))
 
     def invalidate(self) -> None:
-        """Note that a broker has refused the credentials: the next authentication gets another token."""
+        """Drop the token, if there is one: a broker has refused it, and the next authentication gets another."""
         if self._tokens is not None:
             self._tokens.invalidate()
 

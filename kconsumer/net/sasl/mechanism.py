@@ -1,7 +1,8 @@
 """The interface of the SASL mechanisms: credentials go in, tokens go to the broker and come back.
 
-A mechanism decides what the tokens contain. It opens nothing and reads no clock, except that GSSAPI's library calls the
-key distribution centre, and therefore runs in the background. `authenticator.py` decides which request carries a token.
+A mechanism decides what the tokens contain. It does no I/O and reads no clock. GSSAPI is the exception: its library
+calls the key distribution centre, and therefore runs in the background. `authenticator.py` decides which request
+carries a token.
 """
 
 from __future__ import annotations

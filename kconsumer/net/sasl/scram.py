@@ -1,5 +1,5 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the password is not sent, and the broker, too, proves that it
-knows it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the client does not send the password, and the broker proves
+that it has the user's credentials.
 
     client-first   n,,n=user,r=nonce[,tokenauth=true]
     server-first   r=nonce+theirs,s=salt,i=iterations
@@ -32,7 +32,7 @@ _GS2_HEADER = "n,,"  # no channel binding, no other identity
 
 
 class _Scram(Mechanism):
-    """One exchange. Tests give a `nonce`."""
+    """One SCRAM exchange. Tests pass a fixed `nonce`."""
 
     algorithm: ClassVar[str]
     hint = USER_HINT
@@ -50,7 +50,10 @@ class _Scram(Mechanism):
         self._verified = False
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns client-first, then client-final; checks server-final."""
+        """Returns the client-first message at the start, and the client-final message as the response to server-first.
+
+        Checks server-final, and then returns None.
+        """
         if challenge is None:
             return (_GS2_HEADER + self._first).encode()
         if self._signature is None:
@@ -80,7 +83,7 @@ class _Scram(Mechanism):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, challenge: bytes) -> None:
-        """Check server-final: the broker must know the password."""
+        """Check server-final, by which the broker proves that it has the user's credentials."""
         found = _attributes(challenge)
         if "e" in found:
             raise MechanismError(f"the broker refused: {_shown(found['e'])}")

@@ -73,7 +73,10 @@ def _offsets(value: Any) -> Any:
 
 
 class Reporter:
-    """Combines Spark's reports, from the thread of its listener, with the counts of sinks; writes lines and the log."""
+    """Reports finished micro-batches: a line for the terminal, and a JSON document in the progress log.
+
+    Combines the reports that Spark's listener thread passes to `progress` with the counts of the sinks.
+    """
 
     def __init__(self, write: Callable[[str], object], progress_log: str | None, clock: Clock) -> None:
         self._write, self._clock = write, clock

@@ -123,7 +123,7 @@ class PipelineConfig:
 
     @property
     def aggregate_sink(self) -> Sink:
-        """The output for windows. Their files are small and have no maximum size."""
+        """The output for the aggregates of time windows. Its files are small, so nothing limits their size."""
         assert self.aggregate is not None
         at = self.aggregate
         return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, None, self.sink.options)
