@@ -1,1 +1,1 @@
-"""Sockets: connections to brokers; knows brokers, not groups."""
+"""The connections to brokers: sockets, TLS, SASL, requests and responses. Nothing here depends on consumer groups."""

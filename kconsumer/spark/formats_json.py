@@ -131,7 +131,7 @@ class JsonDecoder:
         return pa.nulls(1, self._arrow)
 
     def _build(self, rows: list[Any], start: int, bad: dict[int, str]) -> list[pa.Array]:
-        """Convert matched rows to columns. The only error left is a date or time that does not exist."""
+        """Convert matched rows to columns. A date or time that does not exist is the only error that can remain."""
         return build_columns(rows, self._to_column, "has a date or a time that does not exist", bad, start)
 
     def _to_column(self, rows: list[Any]) -> pa.Array:
