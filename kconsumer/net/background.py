@@ -1,7 +1,7 @@
-"""Background tasks: blocking work of the network client, such as DNS lookups, credentials and changed certificates.
+"""Background tasks: work of the network client that may block, such as DNS lookups, or reading tokens and certificates.
 
-Decides on which threads it runs: on at most four daemon threads, which end when there is no more work. The event loop
-handles completed tasks and timeouts.
+The tasks run on at most four daemon threads, which end when no task is waiting. The event loop handles completed tasks
+and timeouts.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ T = TypeVar("T")
 E = TypeVar("E", bound="BackgroundTask[Any]")
 
 MAX_THREADS = 4
-"""A name server or token endpoint that does not respond may occupy all of them; further tasks then wait."""
+"""If all threads wait for a server that does not respond, further tasks are queued."""
 
-MAX_SLEEP_S = 0.1
+MAX_SLEEP_S = 0.1  # `sleep` checks after each such interval whether the executor was closed
 
 Start = Callable[[Callable[[], None]], None]
 """Runs a callable in the background."""
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run a callable on a daemon thread, which does not keep the process from ending, however long it blocks."""
+    """Run a callable on a daemon thread. The process can exit even if the callable blocks forever."""
     threading.Thread(target=work, name="kconsumer-background", daemon=True).start()
 
 
 class BackgroundTask(Generic[T]):
-    """One blocking call. When `completed`, `result()` returns its result or raises its exception (`error`)."""
+    """One blocking call. Once `completed` is set, `result()` returns its result or raises its exception (`error`)."""
 
     __slots__ = ("_found", "_function", "completed", "error")
 
@@ -42,7 +42,7 @@ class BackgroundTask(Generic[T]):
         self._found: T | None = None
 
     def run(self) -> None:
-        """Call the function, and keep its result or exception."""
+        """Call the function, store its result or exception, and set `completed`."""
         work, self._function = self._function, None
         assert work is not None
         try:
@@ -54,22 +54,24 @@ class BackgroundTask(Generic[T]):
         self.completed = True
 
     def fail(self, error: Exception) -> None:
-        """Complete the task with this error, without running it."""
+        """Complete the task with this error, without calling the function."""
         self._function = None
         self.error = error
         self.completed = True
 
     def result(self) -> T:
-        """Returns the result, or raises the exception."""
+        """Returns the result of the call, or raises its exception. Valid once `completed`."""
         if self.error is not None:
             raise self.error
         return cast(T, self._found)  # None may be a result
 
 
 class BackgroundExecutor:
-    """Runs background tasks on at most MAX_THREADS threads. One thread calls `submit`. When a task is completed,
-    `completed_tasks` is set and `wake` is called. If no thread can be started, tasks fail, or with `inline` run on the
-    caller's thread."""
+    """Runs background tasks on at most MAX_THREADS threads. Only one thread may call `submit` and `start`.
+
+    When a task is completed, the executor sets `completed_tasks` and calls `wake`. If no thread can be started, the
+    waiting tasks fail. With `inline` they run on the calling thread instead.
+    """
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread, *, inline: bool = False) -> None:
         self.completed_tasks = False
@@ -82,7 +84,7 @@ class BackgroundExecutor:
         self._threads = 0
 
     def submit(self, work: Callable[[], T]) -> BackgroundTask[T]:
-        """Run a callable in the background. Returns its task."""
+        """Run a callable in the background, as a new task. Returns the task."""
         return self.start(BackgroundTask(work))
 
     def start(self, task: E) -> E:
@@ -102,26 +104,29 @@ class BackgroundExecutor:
         return task
 
     def acknowledge(self) -> None:
-        """Clear `completed_tasks`. Must be called before the search for completed tasks: one that completes during the
-        search sets it again."""
+        """Clear `completed_tasks`. Call this before searching for completed tasks: a task that completes during the
+        search sets it again, so it is not missed."""
         self.completed_tasks = False
 
     def close(self) -> None:
-        """Start no more tasks, and ignore the results of those in progress. Takes no lock: a forked child may call it,
-        in which the lock is perhaps held by a thread of the parent."""
+        """Drop the waiting tasks. Tasks in progress continue, but nothing uses their results.
+
+        Takes no lock, because a forked child may call it. A background thread of the parent may have held the lock
+        during the fork, and the child's copy of it would never be released.
+        """
         self._closed = True
         self._waiting.clear()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep in a task. Raises StateError soon after `close`, when the task's result is of no use."""
+        """Sleep, on the thread of a task. Raises StateError within MAX_SLEEP_S of a `close`."""
         for _ in range(max(1, round(seconds / MAX_SLEEP_S))):
             if self._closed:
                 raise StateError("the consumer was closed")
             threading.Event().wait(min(seconds, MAX_SLEEP_S))
 
     def _fail_all(self, error: RuntimeError) -> None:
-        """Fail the waiting tasks: they may call user code, which must not run on the calling thread, as that holds the
-        engine's lock."""
+        """Fail the waiting tasks with this error. They cannot run on the calling thread, which holds the engine's lock,
+        because they may call user code."""
         with self._lock:
             self._threads -= 1
             waiting, self._waiting = self._waiting, deque()
@@ -131,7 +136,7 @@ class BackgroundExecutor:
         self._wake()
 
     def _work(self) -> None:
-        """Run one task after the other, until none is waiting."""
+        """Run waiting tasks one after the other, until there are none. The body of each background thread."""
         while True:
             with self._lock:
                 if not self._waiting:

@@ -1,7 +1,8 @@
-"""Large responses, received on a thread that needs no GIL while the caller processes the records before them.
+"""Receives large responses in the background, while the calling thread processes the records of earlier ones.
 
-Decides whether the receiver may have a connection's socket, and gives it one. While the receiver has a socket, nothing
-else reads it. What the received bytes mean is decided by the connection; see `NodeConnection.on_background_data`.
+The bytes are received by `Receiver` (`_core/receiver.pyx`), on a thread that does not take the GIL. This module decides
+which sockets the receiver reads. While it reads a socket, no other code may. The received bytes are then given to the
+connection by `NodeConnection.on_background_data`.
 """
 
 from __future__ import annotations
@@ -17,20 +18,19 @@ log = get_logger("kconsumer.net")
 
 
 class BackgroundReceiver:
-    """The receiver and the sockets that it reads. The selector reports `receiver` when there is something to `take`."""
+    """Starts and ends the receiver's jobs, each of which reads one socket. The selector reports `receiver` when a job
+    has ended; `take` then returns its bytes."""
 
     def __init__(self, interest: SelectorInterest) -> None:
         self.receiver = Receiver()
-        self.jobs: dict[NodeConnection, int] = {}  # the receiver's job by the node whose socket it reads
+        self.jobs: dict[NodeConnection, int] = {}  # for each node whose socket is read by the receiver, the job's id
         self._interest = interest
         self._registered_with: selectors.BaseSelector | None = None  # the selector that reports `receiver`
-        self._filled: dict[int, int] = {}  # bytes received by each job, when it was checked last
+        self._filled: dict[int, int] = {}  # for each job id, the bytes received when `progressed` was last called
 
     def start_prefetch(self, node: NodeConnection) -> None:
-        """Start to receive the next response in the background if it is expected to be large.
-
-        Otherwise its bytes would wait in the socket while the caller processes the records of the previous response.
-        """
+        """Start to receive a node's next response in the background, if it is expected to be large. It then arrives
+        even while the calling thread processes records and does not call `poll`."""
         connection = node.connection
         if connection is not None and node not in self.jobs and connection.has_in_flight and connection.state is READY:
             view = connection.prefetch_view(MIN_BACKGROUND_BYTES)
@@ -38,7 +38,8 @@ class BackgroundReceiver:
                 connection.cancel_prefetch()
 
     def receive_rest(self, node: NodeConnection, view: memoryview) -> bool:
-        """Start to receive the rest of a frame into the view. Returns False if that is not possible."""
+        """Start to receive the rest of a frame into `view` in the background, and stop selecting the socket for reads.
+        Returns False if that is not possible."""
         if not self._start(node, view, framed=False):
             return False
         self._interest.update_connected(node, reads=False)
@@ -56,11 +57,12 @@ class BackgroundReceiver:
             job = self.receiver.begin(transport.fileno(), view, node, framed)
             if job is not None:
                 self.jobs[node] = job
-        except OSError as error:  # no thread or no descriptor is available
+        except OSError as error:  # the receiver could not create its thread or its pipe
             log.debug("large responses are not received in the background: %s", error)
         except BaseException:
-            # If the exception came between `begin` and the assignment, the job would not be cancelled before the socket
-            # is closed. The receiver would then read from whatever has its descriptor next.
+            # A signal handler may raise after `begin` and before the assignment to `jobs`. The job would then not be
+            # cancelled before the socket is closed, and the receiver would read from the next file that gets the same
+            # descriptor. So cancel it here.
             for job, owner in self.receiver.held().items():
                 if owner is node:
                     self.receiver.cancel(job)
@@ -68,8 +70,8 @@ class BackgroundReceiver:
         return node in self.jobs
 
     def take(self) -> tuple[NodeConnection, ReceivedBytes] | None:
-        """Returns the next node whose job has ended, and the bytes received; None if there is none. The socket is read
-        by `poll` again."""
+        """Remove a job that has ended. Returns its node and what was received, or None if no job has ended. `poll` may
+        read the socket again."""
         taken = self.receiver.take()
         if taken is None:
             return None
@@ -79,16 +81,19 @@ class BackgroundReceiver:
         return node, taken[1:]
 
     def find_lost_jobs(self) -> list[NodeConnection]:
-        """Returns the nodes whose job is not the receiver's, or the other way round, and corrects `jobs`. An exception
-        came between a method of the receiver and the line that notes the job: either bytes are lost, or two would read
-        the same socket."""
+        """Returns the nodes for which `jobs` and the receiver differ, and makes `jobs` equal to the receiver's.
+
+        They differ if a signal handler raised between a call of the receiver and the line that updates `jobs`. If the
+        receiver has no such job any more, bytes are lost. If only the receiver has it, `poll` and the receiver would
+        read the same socket. So the connections of these nodes must be closed.
+        """
         held: dict[NodeConnection, int] = {node: job for job, node in self.receiver.held().items()}
         lost = [node for node in {**self.jobs, **held} if self.jobs.get(node) != held.get(node)]
         self.jobs = held
         return lost
 
     def progressed(self, node: NodeConnection) -> bool:
-        """Returns whether the receiver has received bytes for this node since the last call."""
+        """Returns whether the receiver has received bytes for this node since the last call for it."""
         job = self.jobs.get(node)
         if job is None:
             return False
@@ -98,13 +103,13 @@ class BackgroundReceiver:
         return self._filled[job] > before
 
     def cancel(self, node: NodeConnection) -> None:
-        """Stop reading a node's socket."""
+        """Cancel a node's job, if it has one, so that the receiver no longer reads its socket."""
         job = self.jobs.get(node)
         if job is not None:
             self.receiver.cancel(job)
             self.jobs.pop(node, None)
 
     def close(self) -> None:
-        """End the thread. Must be called before the sockets that it reads are closed."""
+        """Stop the receiver's thread. Must be called before the sockets that it reads are closed."""
         self.receiver.close()
         self.jobs.clear()

@@ -1,8 +1,10 @@
-"""All connections of one consumer, by connection id, and what may be sent where and when.
+"""The network client: all connections of one consumer.
 
-Decides which brokers there are, when to connect to one, whether a request may be sent to it, and which is least loaded.
-It does not decide what to send; managers do. One thread at a time may use a client; only `wakeup()` may be called from
-any thread or a signal handler. Nothing is opened before the first use, and nothing blocks but `poll`.
+Keeps the list of brokers. Decides when to connect to a broker, whether a request may be sent to it now, and which
+broker is least loaded. Managers decide which requests to send; the event loop does the I/O.
+
+Only one thread at a time may use a client, except that any thread or signal handler may call `wakeup()`. Descriptors
+are opened at the first use. Only `poll` blocks.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ __all__ = ["MAX_IN_FLIGHT", "ClientRequest", "ClientResponse", "NetworkClient"]
 
 
 class NetworkClient:
-    """Connections to brokers by connection id.
+    """The connections of one consumer. Each has a connection id, which the methods call `node_id`:
 
-    "3" is the connection to broker 3, "+3" that of the group coordinator on broker 3, "*3" that of expedited fetches,
-    and "-1", "-2" … are those to the bootstrap servers.
+        "3"         the connection to broker 3 for metadata and ordinary fetches
+        "+3"        a separate connection to broker 3 for requests to the group coordinator
+        "*3"        a separate connection to broker 3 for expedited fetches
+        "-1", "-2"  the connections to the first and the second bootstrap server
+
+    All times are in ms; `now` is the clock's present time.
     """
 
     def __init__(
@@ -56,8 +62,8 @@ class NetworkClient:
         rng: random.Random | None = None,
         metrics: ConnectionMetrics | None = None,
     ) -> None:
-        """Open no connection yet. Raises ConfigError for certificates and keys that cannot be used. Tests replace what
-        comes after `clock`."""
+        """Read certificates and keys, but open no connection yet. Raises ConfigError if they cannot be used. Tests pass
+        their own `selector_factory`, `connector` and other keyword arguments."""
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
@@ -79,15 +85,16 @@ class NetworkClient:
         self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
-        self.deferred_writes = False  # True: `send` leaves the system call to `flush` and `poll`
+        self.deferred_writes = False  # True: `send` only queues the request; `flush` or `poll` writes it
         self.rebootstrap()
 
     # --- which brokers there are ---
 
     def set_nodes(self, nodes: Iterable[Node], cluster_id: str | None = None) -> None:
-        """Replace the known brokers. The connection to one that is gone is closed unless it has requests in flight.
+        """Replace the list of brokers. Closes connections to brokers that are not in the new list, except those with
+        requests in flight.
 
-        With `cluster_id` brokers can refuse a client that expects them to be in another cluster (KIP-1242).
+        New connections send `cluster_id` in ApiVersions, so that a broker of another cluster can refuse (KIP-1242).
         """
         self._nodes = {node.id: node for node in nodes}
         self._cluster_id = cluster_id
@@ -100,7 +107,10 @@ class NetworkClient:
                 del self._nodes_by_id[node.id]
 
     def rebootstrap(self, *, close_connections: bool = False) -> None:
-        """Return to `bootstrap_servers` (KIP-899); `close_connections` fails requests in flight (KIP-1102)."""
+        """Replace the list of brokers by `bootstrap_servers` (KIP-899).
+
+        With `close_connections` all connections are closed first, which fails the requests in flight (KIP-1102).
+        """
         self._loop.rebootstrapped()
         if close_connections:
             now = self._clock.now()
@@ -111,13 +121,17 @@ class NetworkClient:
 
     @property
     def wants_rebootstrap(self) -> bool:
-        """Returns whether a broker says that it belongs to another cluster than expected; true until `rebootstrap`."""
+        """Returns whether the client should rebootstrap, because a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
+        and `metadata_recovery_strategy` allows it. Becomes False with `rebootstrap`."""
         return self._loop.rebootstrap_required and self._config.metadata_recovery_strategy == "rebootstrap"
 
     def least_loaded_node(self, now: float) -> str | None:
-        """Returns the connection id for a request that any broker can serve: one that is idle, else the least busy,
-        else one that is connecting, else the one tried longest ago. None when all are in backoff, throttled or have
-        `MAX_IN_FLIGHT` requests."""
+        """Returns the connection id for a request that any broker can serve, or None if no broker can be used now.
+
+        Prefers a ready connection without requests in flight, then the ready one with the fewest, then one that is
+        being established, and last the broker whose last connection attempt is the oldest. Leaves out connections that
+        are in backoff, throttled, or have `MAX_IN_FLIGHT` requests.
+        """
         ids = [str(broker) for broker in self._nodes]
         if not ids:
             return None
@@ -149,7 +163,8 @@ class NetworkClient:
     # --- one connection ---
 
     def ready(self, node_id: str, now: float) -> bool:
-        """Returns whether a request may be sent. If not, starts to connect, except during an attempt or a backoff."""
+        """Returns whether a request may be sent now. Starts to connect if there is no connection, unless an attempt is
+        in progress or the backoff has not ended. Starts to authenticate again if that is due."""
         node = self._nodes_by_id.get(node_id)
         if node is not None and node.connection is not None:
             if node.connection.reauth_due(now):
@@ -165,8 +180,7 @@ class NetworkClient:
         return False
 
     def delay_ms(self, node_id: str, now: float) -> float:
-        """Returns how long it is useless to call `ready` again: 0 if it is not, infinity if `poll` will return when
-        something changes."""
+        """Returns the time (ms) after which to call `ready` again: 0 for at once, infinity for after `poll` returns."""
         node = self._nodes_by_id.get(node_id)
         if node is None:
             return 0.0
@@ -179,7 +193,8 @@ class NetworkClient:
         return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or node.connection.blocked_for_reauth(now) else 0.0
 
     def connection_failed(self, node_id: str, now: float) -> KafkaError | None:
-        """Returns why the broker cannot be reached: while its connection is in backoff, or when it is unknown."""
+        """Returns the error of the last connection or attempt while the connection is in backoff, or an error if the
+        broker is no longer known. Returns None otherwise."""
         node = self._nodes_by_id.get(node_id)
         if node is not None and node.connection is not None:
             return None
@@ -188,22 +203,23 @@ class NetworkClient:
         return node.error if node is not None and now < node.backoff_until else None
 
     def authentication_error(self) -> AuthenticationError | None:
-        """Returns the failed authentication or TLS handshake that ended a broker's last connection, if one did."""
+        """Returns an authentication or TLS error that ended the last connection of some broker, or None. Ignores
+        brokers that have a connection again."""
         errors = (node.error for node in self._nodes_by_id.values() if node.connection is None)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
     def connection_errors(self, now: float) -> str:
-        """Returns in one line why brokers cannot be reached; empty if all that were tried can be."""
+        """Returns the errors of all connections that are not ready, in one line for users. Empty if there are none."""
         reasons = {self._error_of(node, now): None for node in self._nodes_by_id.values()}
         return "; ".join(reason for reason in reasons if reason)
 
     def last_error(self, node_id: str, now: float) -> str:
-        """Returns in one line why nothing can be sent to this broker; empty if it can, or if it was not tried."""
+        """Returns in one line why this connection is not ready. Empty if it is ready or was never tried."""
         node = self._nodes_by_id.get(node_id)
         return "" if node is None else self._error_of(node, now)
 
     def report(self, now: float) -> list[ConnectionReport]:
-        """Returns a report of each connection, also of those that are lost."""
+        """Returns a report of each connection, including lost ones."""
         return [self._report_of(node, now) for node in self._nodes_by_id.values()]
 
     def _report_of(self, node: NodeConnection, now: float) -> ConnectionReport:
@@ -219,7 +235,8 @@ class NetworkClient:
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:
-        """Returns the last error, until the connection works again. It still counts during the next attempt."""
+        """Returns in one line why a connection is not ready. The error of a lost one is kept until it is ready
+        again."""
         connection = node.connection
         if connection is not None and connection.state is READY:
             return ""
@@ -234,9 +251,11 @@ class NetworkClient:
         return f"{node.name} ({node.address}) has not responded for {waited_ms:.0f} ms"
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Write a request, as far as the socket takes it. `poll` returns its response.
+        """Queue a request and, unless `deferred_writes` is set, write as much as the socket takes. A later `poll`
+        returns the response.
 
-        Raises UnsupportedVersionError if the broker shares no version of it, StateError if the node is not `ready`.
+        Raises StateError if the connection is not `ready`, UnsupportedVersionError if the broker and this client have
+        no version of the request in common, and ProtocolError if it cannot be encoded.
         """
         node = self._nodes_by_id.get(request.node)
         if node is None or not node.may_send(now):
@@ -244,11 +263,11 @@ class NetworkClient:
         self._loop.send(node, request, now, deferred=self.deferred_writes)
 
     def flush(self, now: float) -> None:
-        """Write what was sent while `deferred_writes`. `poll` begins with it, too."""
+        """Write the requests that were queued with `deferred_writes`. `poll` does this first, too."""
         self._loop.flush(now)
 
     def disconnect(self, node_id: str, now: float) -> None:
-        """Close a connection and fail its requests in flight. It may be opened again after the backoff."""
+        """Close a connection and fail its requests in flight. `ready` may open it again after the backoff."""
         node = self._nodes_by_id.get(node_id)
         if node is None or node.connection is None:
             return
@@ -257,7 +276,7 @@ class NetworkClient:
         node.forget_error()
 
     def in_flight(self, node_id: str | None = None) -> int:
-        """Returns the number of requests without a response, of one connection or of all."""
+        """Returns the number of requests without a response: for one connection, or in total without `node_id`."""
         if node_id is None:
             connections = [node.connection for node in self._nodes_by_id.values()]
         else:
@@ -265,12 +284,14 @@ class NetworkClient:
         return sum(connection.in_flight for connection in connections if connection is not None)
 
     def api_versions(self, node_id: str) -> Mapping[int, tuple[int, int]] | None:
-        """Returns the versions that the broker supports, by API key; None unless connected."""
+        """Returns the (lowest, highest) versions that the broker supports, by API key. Returns None without a
+        connection, and before its ApiVersions response."""
         node = self._nodes_by_id.get(node_id)
         return node.connection.api_versions if node is not None and node.connection is not None else None
 
     def negotiated(self, node_id: str, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
-        """Returns the version that a request would be sent with. Raises as `send` does."""
+        """Returns the version that a request would be sent with. Raises StateError if the connection is not ready, and
+        UnsupportedVersionError if there is no common version."""
         node = self._nodes_by_id.get(node_id)
         if node is None or node.connection is None or node.connection.state is not READY:
             raise StateError(f"the versions of connection {node_id} are not known yet")
@@ -281,39 +302,40 @@ class NetworkClient:
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """Do I/O until a request ends, a connection becomes ready or is lost, `wakeup` is called, or the timeout.
 
-        Returns the requests that have ended.
+        Returns a ClientResponse, with a message or an error, for each request that has ended.
         """
         return self._loop.poll(timeout_ms, now)
 
     def idle(self, now: float) -> bool:
-        """Returns whether `poll` would find nothing to do now. Changes nothing."""
+        """Returns True if `poll` would have nothing to do now. Changes no state."""
         return self._loop.idle(now)
 
     @property
     def responses_ready(self) -> int:
-        """The number of large responses that have been received and that no `poll` has taken yet."""
+        """The number of responses that the background receiver has received and `poll` has not processed yet."""
         return self.receiver.ended
 
     @property
     def receiving(self) -> bool:
-        """Returns whether part of a response has arrived and only `poll` can read the rest, because nothing else reads
-        a TLS connection. Without a poll the broker would have to wait, and the response be late."""
+        """Returns whether part of a response has arrived and only `poll` can read the rest. This is the case with TLS,
+        which the background receiver cannot read. The caller should poll soon, as the broker cannot send the rest once
+        the socket's buffers are full."""
         return self._loop.receiving
 
     def wakeup(self) -> None:
-        """Make a `poll` that blocks, or else the next one, return at once. For any thread or signal handler."""
+        """Make the present `poll` return at once, or else the next one. Any thread or signal handler may call this."""
         self._loop.waker.wake()
 
     def close(self) -> None:
-        """Close every connection; requests in flight get no response. Never blocks; may be called twice.
+        """Close every connection. Requests in flight are dropped without a response. Never blocks; may be called twice.
 
-        Sends nothing, so a forked child may call it without disturbing its parent: see `abandon`.
+        Sends nothing, so a forked child may call it without affecting its parent's connections; see `abandon`.
         """
         self._loop.close()
         self._nodes.clear()
 
     def abandon(self) -> None:
-        """In a forked child: close the descriptors inherited from the parent, which continues to use its own."""
+        """Close the descriptors that a forked child has inherited. The parent can still use its own."""
         self.close()
 
     def __repr__(self) -> str:
@@ -323,7 +345,7 @@ class NetworkClient:
         return f"<NetworkClient: {'closed' if self._loop.closed else state}, {self.in_flight()} in flight>"
 
     def _new_connection(self, node: NodeConnection) -> Connection:
-        """Returns the protocol state of a new connection, with what ApiVersions says about this client."""
+        """Returns a Connection for an attempt, with the fields that it will send in ApiVersions."""
         config, probe = self._config, node.probe
         node_id = broker_id(node.id)
         checked = (
@@ -340,7 +362,7 @@ class NetworkClient:
         }
         return Connection(
             node.name,
-            client_id="" if probe is not None and probe.without_tls else config.client_id,  # others could read it
+            client_id="" if probe is not None and probe.without_tls else config.client_id,  # not sent in clear text
             request_timeout_ms=config.request_timeout_ms,
             api_versions_fields=api_versions_fields,
             max_frame_bytes=config.receive_message_max_bytes,
@@ -356,7 +378,7 @@ class NetworkClient:
         return CredentialsProvider(self._config, self._clock, self._loop.background)
 
     def _new_authenticator(self, host: str) -> NewAuthenticator | None:
-        """Returns how a connection to this host authenticates; None without SASL."""
+        """Returns a function that creates the authenticator of a connection to this host; None without SASL."""
         credentials, timeout_ms = self._credentials, self._config.request_timeout_ms
         if credentials is None:
             return None

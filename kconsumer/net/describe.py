@@ -1,6 +1,6 @@
-"""Connections and their errors in words: broker names, the operating system's errors, reports.
+"""Texts for users about connections: names of brokers, errors of the operating system, and reports.
 
-Decides what users read. It does not decide which error a connection ends with.
+Decides the wording only. `disconnects.py` decides which error a connection ends with.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaEr
 
 
 class ConnectionReport(NamedTuple):
-    """One connection as shown to people."""
+    """The state of one connection, for state dumps and error messages."""
 
     name: str
     """The broker's role, id and address."""
     state: str
     in_flight: int
-    """Requests without a response."""
+    """The number of requests without a response."""
     oldest: str
-    """The name of the oldest of these requests; empty without one."""
+    """The API of the request that was sent first of those, such as "Fetch"; empty without one."""
     oldest_ms: float
-    """Its age."""
+    """The time since that request was sent, in ms."""
     error: str
-    """Why the connection does not work; empty if it does."""
+    """Why the connection is not ready; empty if it is."""
 
 
 def broker_name(node_id: str, host: str, port: int) -> str:
-    """Returns how errors name the broker behind a connection id."""
+    """Returns the name of a broker for error messages, such as "broker 3 at kafka:9092"."""
     if ":" in host:
         host = f"[{host}]"
     if node_id.startswith("+"):
@@ -41,7 +41,7 @@ def broker_name(node_id: str, host: str, port: int) -> str:
 
 
 def broker_id(node_id: str) -> int:
-    """Returns the id of the broker that a connection id belongs to: 3 for "3", "+3" and "*3"."""
+    """Returns the broker id in a connection id: 3 for "3", "+3" and "*3"."""
     return int(node_id.lstrip("+*"))
 
 
@@ -56,7 +56,7 @@ _REASONS: Mapping[int, str] = {
 
 
 def os_reason(error: Exception) -> str:
-    """Returns an operating system's error in words."""
+    """Returns the text for an error of a connection attempt, a read or a write."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"the name could not be resolved ({getattr(error, 'strerror', None) or error})"
     if not isinstance(error, OSError):
@@ -66,9 +66,9 @@ def os_reason(error: Exception) -> str:
 
 
 def refresh_error(name: str, error: Exception) -> KafkaError:
-    """Returns the error of a connection attempt whose changed certificates could not be read.
+    """Returns the error of a connection attempt for which changed certificates could not be read.
 
-    Of an exception that a callable of the user raised only the class is named: its text may quote a secret.
+    For an exception of a user's callable it contains the class only, because the text may contain a secret.
     """
     if isinstance(error, KafkaError):
         return error

@@ -1,6 +1,7 @@
-"""What a disconnect by the broker means: an error in words, and whether the next attempt is a probe for the cause.
+"""Finds the likely cause of a disconnect by the broker.
 
-Decides which error a connection ends with. What then happens to the connection is decided by the event loop.
+Decides which error a connection ends with, and whether the next attempt is a probe (`probes.py`). The event loop closes
+the connection.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.node import READY, NodeConnection
 
 CLOSES_OF_A_REFUSAL = 3
-"""A broker that takes tokens without SaslAuthenticate can refuse them by a disconnect only. After this many in a row it
-has."""
+"""A broker without SaslAuthenticate can refuse credentials only by a disconnect. After this many disconnects in a row
+the cause is taken to be a refusal, and no longer a network error."""
 
 CLOSES_IN_HANDSHAKE, CLOSES_AT_FIRST_REQUEST = 2, 3
-"""Disconnects in a row before the first probe."""
+"""The number of such disconnects in a row before the first probe."""
 
 CLOSED = "it closed the connection"
 
 
 class DisconnectClassifier:
-    """Explains a disconnect by the history of all connections of a client."""
+    """Finds the causes of disconnects. Uses what has happened on all connections of a client."""
 
     def __init__(self, nodes: Mapping[str, NodeConnection]) -> None:
         self._nodes = nodes
@@ -30,22 +31,23 @@ class DisconnectClassifier:
         self._any_response = False  # a connection that has ended received a response to a request
 
     def on_ready(self) -> None:
-        """Record that a connection became ready, which proves that the configured security protocol is right."""
+        """Record that a connection became ready. So `security_protocol` is right, and no plaintext probe is needed."""
         self._any_ready = True
 
     def on_detach(self, connection: Connection) -> None:
-        """Record whether a connection that ends has received a response to a request."""
+        """Record, for a connection that ends, whether the broker has ever responded to a request on it."""
         self._any_response |= connection.has_served_request
 
     def on_closed_in_handshake(self, node: NodeConnection) -> None:
-        """Count a disconnect when TLS was offered."""
+        """Count a disconnect during the TLS handshake. Makes the next attempts a probe without TLS if one is due."""
         if not self._any_ready and node.probe_due(CLOSES_IN_HANDSHAKE):
             from kconsumer.net.probes import PLAINTEXT_PROBE
 
             node.probe_next(PLAINTEXT_PROBE)
 
     def explain(self, node: NodeConnection, connection: Connection) -> KafkaError:
-        """Returns the likely cause of a disconnect by the broker, as an error."""
+        """Returns the error for a disconnect by the broker, with its likely cause. Also counts the disconnect, and
+        makes the next attempts a probe if one is due."""
         refusal = connection.on_peer_closed()
         if refusal is not None:
             refusal = node.on_auth_refused_by_close(refusal, CLOSES_OF_A_REFUSAL)
@@ -53,8 +55,8 @@ class DisconnectClassifier:
         if connection.has_served_request:
             node.reset_closes()
         elif connection.state is READY and connection.oldest() is not None:
-            # A listener with SASL does this: it responds to ApiVersions, and closes at the first other request. A
-            # broker that is about to stop does, too.
+            # To a client without SASL, a SASL listener responds to ApiVersions and closes the connection at the next
+            # request. But a broker that is shutting down may do the same.
             node.on_closed_before_use()
             may_need_auth = not (connection.requires_auth or self._any_request_served())
             if may_need_auth and node.probe_due(CLOSES_AT_FIRST_REQUEST):
@@ -64,7 +66,8 @@ class DisconnectClassifier:
         return connection_lost_error(node, connection, CLOSED)
 
     def _any_request_served(self) -> bool:
-        """Returns whether any broker has ever responded to a request of the caller's."""
+        """Returns whether any broker has ever responded to a request other than those of authentication and
+        ApiVersions."""
         connections = (node.connection for node in self._nodes.values())
         return self._any_response or any(
             connection is not None and connection.has_served_request for connection in connections
@@ -72,7 +75,7 @@ class DisconnectClassifier:
 
 
 def connection_lost_error(node: NodeConnection, connection: Connection, reason: str) -> BrokerConnectionError:
-    """Returns the error of a lost connection, with a hint if it never worked."""
+    """Returns the error of a lost connection, with a hint if no request has had a response on it."""
     text = f"the connection to {node.name} ({node.address}) was lost: {reason}"
     if not connection.has_served_request and connection.requires_auth:
         text += " before the first response"

@@ -1,22 +1,23 @@
-"""The first bytes that a listener sends: whether it is a Kafka broker at all."""
+"""Checks the first bytes that a listener sends, to find listeners that use TLS, HTTP or another protocol."""
 
 from __future__ import annotations
 
 from kconsumer.errors import AuthenticationError, ProtocolError
 
 PREAMBLE_BYTES = 16
-"""The number of first bytes that an error shows."""
+"""An error shows at most this many of the first bytes."""
 
 MAX_FIRST_FRAME_BYTES = 1 << 20
-"""The first response is to ApiVersions or a step of SASL and has a few kB. No broker announces more."""
+"""The largest size accepted for the first response. It belongs to ApiVersions or SASL, so a broker sends a few kB."""
 
 TLS_RECORDS = (b"\x15\x03", b"\x16\x03")  # an alert, a handshake
 
 
 def check_first_bytes(name: str, received: bytes) -> bool:
-    """Returns whether the first bytes of a connection are enough to know that they are the size of a Kafka frame.
+    """Check that a connection begins with a plausible size of a Kafka frame. Returns False if more bytes are needed.
 
-    Raises AuthenticationError or ProtocolError if they cannot be.
+    `name` is the broker's name for errors. Raises AuthenticationError if the listener uses TLS, and ProtocolError if it
+    is not a Kafka broker.
     """
     if len(received) < 4:
         return False
@@ -31,7 +32,7 @@ def check_first_bytes(name: str, received: bytes) -> bool:
 
 
 def _likely_cause(received: bytes) -> str:
-    """Returns what sends such first bytes."""
+    """Returns, for an error message, what kind of server may have sent these first bytes."""
     if received.startswith(b"HTTP"):
         return "it speaks HTTP (a proxy, a REST interface or another web server; check host and port)"
     return f"its response starts with {received!r} (another server or a proxy in between? check host and port)"

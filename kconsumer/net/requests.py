@@ -1,6 +1,6 @@
-"""What goes into a NetworkClient and what comes out of it: requests and responses.
+"""The requests that managers give to the NetworkClient, and the responses that it returns.
 
-Both classes are written out: `@dataclass` would generate and compile their methods in each process.
+Neither class is a dataclass, because `@dataclass` generates and compiles methods at each import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kconsumer.schema.dsl import Api
 
 
 class ClientRequest:
-    """A request for one connection."""
+    """A request to send over one connection."""
 
     __slots__ = ("api", "max_version", "message", "min_version", "node", "tag", "timeout_ms")
 
@@ -29,7 +29,7 @@ class ClientRequest:
         self.node = node  # the connection id
         self.api, self.message = api, message
         self.timeout_ms = timeout_ms  # counted from `NetworkClient.send`
-        self.min_version, self.max_version = min_version, max_version  # the highest that the broker knows, too, is used
+        self.min_version, self.max_version = min_version, max_version  # the highest that the broker supports is used
         self.tag = tag  # belongs to the caller; the client does not read it
 
     def __repr__(self) -> str:
@@ -37,7 +37,7 @@ class ClientRequest:
 
 
 class ClientResponse:
-    """The end of a request: the broker's response, or the error that took its place."""
+    """The result of a request: either the broker's response (`message`) or an `error`."""
 
     __slots__ = ("error", "message", "now", "request", "sent_at", "version")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class ConnectionState(enum.Enum):
-    """How far a connection is on its way to serving requests."""
+    """The steps of a connection, from the connect to the close. Requests are sent in READY only."""
 
     CONNECTING = "connecting"
     AUTHENTICATING = "authenticating"
@@ -19,6 +19,7 @@ class ConnectionState(enum.Enum):
 
 
 S = ConnectionState
+#: For each state the states that may follow it.
 TRANSITIONS: Mapping[ConnectionState, frozenset[ConnectionState]] = {
     S.CONNECTING: frozenset({S.AUTHENTICATING, S.CHECKING_VERSIONS, S.PROBING, S.CLOSED}),
     S.AUTHENTICATING: frozenset({S.CHECKING_VERSIONS, S.CLOSED}),

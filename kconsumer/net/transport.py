@@ -1,7 +1,8 @@
-"""Non-blocking bytes to and from one address of a broker.
+"""Transports: non-blocking sockets that send bytes to one address of a broker and receive bytes from it.
 
-Decides socket options, and how the event loop sees that a call would block or that the peer has closed. Knows no frames
-and no protocol. TLS has the same interface: `finish_connect` then includes the handshake.
+Sets the socket options, and defines how a call reports that it would block or that the peer has closed. A transport
+does not interpret the bytes. `tls/transport.py` has the same interface; its `finish_connect` includes the TLS
+handshake.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kconsumer.net.background import BackgroundExecutor, BackgroundTask
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
 
-WOULD_BLOCK = -1
+WOULD_BLOCK = -1  # returned by `recv_into` when there are no bytes now
 
 
 class Address(NamedTuple):
@@ -25,56 +26,61 @@ class Address(NamedTuple):
 
     family: int
     sockaddr: tuple[Any, ...]
-    host: str | None = None  # the canonical name, if it was looked up
+    host: str | None = None  # the canonical host name, if one was looked up
 
     def __str__(self) -> str:
         return str(self.sockaddr[0])
 
 
 class HandshakeClosedError(ConnectionError):
-    """The peer closed the connection during the TLS handshake without an alert: it has no TLS, or is stopping."""
+    """The peer closed the connection during the TLS handshake without an alert. It may not use TLS, or be stopping."""
 
 
 class Transport(Protocol):
-    """The socket of a connection. Failures are OSErrors, or KafkaErrors that say what to change."""
+    """The socket of a connection. Its methods raise OSError, or a KafkaError whose text says what to change."""
 
     @property
     def plain(self) -> bool:
-        """Returns whether the descriptor receives the peer's bytes unencrypted. Valid once connected."""
+        """Returns whether the peer's bytes arrive unencrypted, so that the descriptor can be read directly. Valid once
+        connected."""
         ...
 
     @property
     def pending(self) -> bool:
-        """Returns whether `recv_into` has more bytes, or an error, that a selector would not report."""
+        """Returns whether the next `recv_into` returns bytes or raises an error although a selector would not report
+        the descriptor as readable."""
         ...
 
     @property
     def crossed(self) -> bool:
-        """Returns whether a read waits for writability, or a write for readability; see `wants_write`."""
+        """Returns whether a read waits until the socket is writable, or a write until it is readable, as TLS may
+        require. `wants_write` then returns which of the two."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor to select on."""
+        """Returns the descriptor to select on."""
         ...
 
     def finish_connect(self) -> bool:
-        """Continue to connect, when the descriptor is ready. Returns True once bytes can be sent.
+        """Continue to connect, after the selector has reported the descriptor. Returns True once bytes can be sent.
 
-        Raises OSError if this address does not work, a KafkaError if no other would (a refused certificate).
+        Raises OSError if this address does not work but another one might. Raises a KafkaError if no address would
+        work, for example because the certificate is refused.
         """
         ...
 
     def wants_write(self) -> bool:
-        """Returns whether to wait for writability or, if not, for readability, while connecting or `crossed`."""
+        """Returns True to wait until the socket is writable, False until it is readable. Only valid while connecting or
+        `crossed`."""
         ...
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive into `view`. Returns the number of bytes, 0 if the peer has closed, `WOULD_BLOCK` if there are none
-        now."""
+        """Receive into `view`. Returns the number of bytes, 0 if the peer has closed the connection, or `WOULD_BLOCK`
+        if there are no bytes now."""
         ...
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send what fits into the socket's buffer now. Returns the number of bytes, which may be 0."""
+        """Send as many bytes as fit into the socket's buffer. Returns their number, which may be 0."""
         ...
 
     def close(self) -> None:
@@ -83,22 +89,25 @@ class Transport(Protocol):
 
 
 Resolve = Callable[[str, int], list[Address]]
+"""Returns the addresses of a host name, with a port."""
 Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
-"""Starts to connect to an address of a host. TLS checks the certificate against the host's name."""
+"""Starts to connect to an address of a host, and returns the transport. With TLS the certificate must be for that host
+name."""
 Refresh = Callable[[BackgroundExecutor], BackgroundTask[Any] | None]
-"""Checks whether certificates have changed. Returns the background task that reads them again, which new connections
-must wait for, or None. A task that fails fails their attempts to connect."""
+"""Checks whether certificates have changed on disk. Returns the background task that reads them again, or None if they
+are unchanged. New connections wait for the task, and fail if it fails."""
 
 
 class Connector(NamedTuple):
-    """How connections of one configuration are started."""
+    """The functions that start connections as one configuration requires: plain TCP or TLS."""
 
     connect: Connect
     refresh: Refresh = lambda _background: None
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """Returns all addresses of a name in the system's order. May block for long. Raises socket.gaierror."""
+    """Returns all addresses of a host name, in the order of the system's resolver. Raises socket.gaierror. May block
+    for half a minute."""
     # A name given as bytes needs no IDNA codec, which takes 2 ms to load.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
@@ -106,8 +115,8 @@ def resolve(host: str, port: int) -> list[Address]:
 
 
 def resolve_canonical(host: str, port: int) -> list[Address]:
-    """Like `resolve`; each address has its canonical name, which Kerberos and certificates may require, or itself as
-    text if there is none."""
+    """Returns all addresses like `resolve`, with `host` set to the canonical name of each, as Kerberos and certificates
+    may require it. An address without a canonical name has its numeric form there."""
     return [
         address._replace(host=socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0])
         for address in resolve(host, port)
@@ -128,8 +137,11 @@ class TcpTransport:
         receive_buffer_bytes: int = -1,
         wrap: Callable[[socket.socket], socket.socket] | None = None,
     ) -> None:
-        """Start to connect. Raises OSError if that fails at once. A size of -1 keeps the system's default. `wrap` may
-        replace the socket, before it is connected, by one around it."""
+        """Start to connect. Raises OSError if that fails at once.
+
+        A buffer size of -1 keeps the system's default. `wrap` may replace the socket before it is connected, as
+        `SSLContext.wrap_socket` does.
+        """
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -151,36 +163,36 @@ class TcpTransport:
         self._sock = sock
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """Returns the socket's descriptor."""
         return self._sock.fileno()
 
     def finish_connect(self) -> bool:
-        """Returns True, as a writable TCP socket is connected. Raises the OSError that ended the attempt."""
+        """Returns True: a TCP socket that has become writable is connected. Raises OSError if the attempt failed."""
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         return True
 
     def wants_write(self) -> bool:
-        """Returns True: a TCP socket becomes writable when it is connected."""
+        """Returns True: a TCP socket becomes writable when the connection attempt ends."""
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive into `view`, without the GIL and without a copy."""
+        """Receive into `view` without a copy and with the GIL released. Returns as `Transport.recv_into`."""
         try:
             return self._sock.recv_into(view)
         except BlockingIOError:
             return WOULD_BLOCK
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send what fits into the kernel's buffer."""
+        """Send as many bytes as fit into the kernel's buffer. Returns their number."""
         try:
             return self._sock.send(data)
         except BlockingIOError:
             return 0
 
     def close(self) -> None:
-        """Close the descriptor. The kernel ends the connection when no other process has the socket open."""
+        """Close the descriptor. The TCP connection ends once no other process, such as a fork's parent, has it open."""
         self._sock.close()
 
     def __repr__(self) -> str:
@@ -188,22 +200,24 @@ class TcpTransport:
 
 
 def buffer_sizes(config: ConsumerConfig) -> tuple[int, int]:
-    """Returns the sizes of the send and receive buffers; -1 stands for the system's default.
+    """Returns the sizes (bytes) of the send and receive buffers; -1 means the system's default.
 
-    The system chooses the receive buffer unless the user has set it: a fixed size turns off the system's tuning, and
-    Java's 64 KiB costs a quarter of the throughput (1 KB records, loopback: 1,030 ns a record against 735).
+    The receive buffer has the system's default unless the user has set a size, because a fixed size turns off the
+    system's tuning. Java's 64 KiB costs a quarter of the throughput: 1,030 ns per 1 KB record over loopback, in place
+    of 735 ns.
     """
     receive_buffer_bytes = config.receive_buffer_bytes if "receive_buffer_bytes" in config.explicit else -1
     return config.send_buffer_bytes, receive_buffer_bytes
 
 
 def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
-    """Returns a TCP transport with the configured buffers, which has started to connect."""
+    """Start to connect over plain TCP, with the configured buffer sizes. Returns the transport."""
     return TcpTransport(address, *buffer_sizes(config))
 
 
 def make_connector(config: ConsumerConfig) -> Connector:
-    """Returns the connector of a configuration. Raises ConfigError for certificates and keys that cannot be used."""
+    """Returns the connector for a configuration. With TLS, reads the certificates and keys, and raises ConfigError if
+    they cannot be used."""
     if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
         from kconsumer.net.tls.transport import TlsConnector  # imported on demand: it loads Python's ssl
 
