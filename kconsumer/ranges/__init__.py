@@ -1,11 +1,12 @@
-"""Reading without a group: exact ranges of partitions, or a whole topic, as Arrow columns.
+"""Reads offset ranges of partitions, or whole topics, without joining a group. Records are returned as Arrow columns.
 
-    read_range    one range of one partition, batch after batch, every offset accounted for
-    RangeClient   many ranges over the same connections; can be pickled and used after a fork; offsets, topics, commits
-    borrow        a RangeClient from a pool of this process, with the given options
-    read_topic    all partitions of a topic at once, as a table in memory; `scan_topic`: batch after batch
+    read_range    read one range of one partition batch by batch; offsets without a record are reported with a reason
+    RangeClient   read many ranges over the same connections, look up offsets and topics, commit; it can be pickled
+    borrow        borrow a RangeClient with the given options from the pool of this process
+    read_topic    read all partitions of a topic into a table in memory
+    scan_topic    read all partitions of a topic batch by batch
 
-Each creates its own consumers, which belong to no group and commit nothing by themselves.
+Each creates its own consumers, which join no group and do not commit automatically.
 """
 
 from kconsumer.ranges.client import RangeClient, TopicListing, borrow

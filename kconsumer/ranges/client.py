@@ -1,7 +1,7 @@
-"""RangeClient: what is kept between ranges, and queries about topics that need no group.
+"""RangeClient: reads ranges over connections that it keeps, looks up offsets and topics, and commits for groups.
 
-Decides when connections are made (at the first use, and again after a fork or after `close`), when they are closed
-(after a time without use), and who may use them: one thread at a time, for one range at a time.
+Decides when connections are made (at the first use, and again after a fork or `close`) and when they are closed (after
+an idle time). Allows one thread and one open range at a time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESERVED_OPTIONS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
-# The fetch that is sent while the last records are decoded requests offsets beyond the range, maybe beyond the log. The
-# broker keeps such a fetch for this time, and the next range waits for its response.
+# While the last records of a range are decoded, a fetch of the offsets after the range is in flight. If they are beyond
+# the end of the log, the broker keeps the fetch for this time (ms), and the next range must wait for its response.
 FETCH_MAX_WAIT_MS = 20
 CLOSE_S = 5.0
 IDLE_CLOSE_S = 60.0
@@ -38,21 +38,23 @@ MAX_IDLE_CLIENTS = 8  # in the pool
 
 
 class TopicListing(NamedTuple):
-    """A topic as its cluster describes it. `internal`: created by Kafka for itself, such as `__consumer_offsets`."""
+    """A topic and its partitions, as the cluster describes them."""
 
     name: str
-    internal: bool
+    internal: bool  #: whether Kafka created the topic for its own use, such as `__consumer_offsets`
     partitions: tuple[PartitionInfo, ...]
 
 
 class RangeClient:
     """Reads ranges one after the other over the same connections and fetch sessions.
 
-    Nothing is connected before the first use. A pickle contains the options only; after a fork the child makes its own
-    connections. Connections are closed after `idle_close_s` seconds without a call or an open range, by `close()` or
-    `with`, and are made again at the next use. For one thread at a time: a second one gets ConcurrentAccessError.
+    The client connects at its first use. It closes its connections after `idle_close_s` seconds without a call or an
+    open range, in `close()`, and at the end of a `with` block; the next use connects again. A pickle contains only the
+    options. After a fork, the child makes its own connections. Only one thread may use the client at a time; a second
+    one gets ConcurrentAccessError.
 
-    `options` are those of `Consumer`, also as dotted Java keys. Raises ConfigError for options that do not apply.
+    `options` are those of `Consumer`; dotted Java keys are accepted. Raises ConfigError for options that do not apply
+    to ranges, such as `group_id`.
     """
 
     def __init__(
@@ -90,14 +92,15 @@ class RangeClient:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *, idle_close_s: float = IDLE_CLOSE_S) -> Self:
-        """Returns a client with dotted Java keys or snake_case ones, in any mix, values typed or as text."""
+        """Returns a client with the options of a mapping. Keys are dotted Java names or snake_case names; values are
+        typed or text. Raises ConfigError for options that are missing or do not apply."""
         options = {name.replace(".", "_"): value for name, value in mapping.items()}
         if "bootstrap_servers" not in options:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         return cls(idle_close_s=idle_close_s, **options)
 
     def with_options(self, **options: Any) -> RangeClient:
-        """Returns another client, with some options changed."""
+        """Returns a new client with `options` changed and all other options kept."""
         return RangeClient(idle_close_s=self.idle_close_s, **{**self.options, **options})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,14 +120,15 @@ class RangeClient:
         max_rows: int = 20_000,
         on_data_loss: OnDataLoss = "error",
     ) -> RangeReader:
-        """Like the function `kconsumer.read_range`. It ends a range that is still open on this client."""
+        """Returns a reader for a range, like the function `kconsumer.read_range`. Ends a range that is still open on
+        this client."""
         from kconsumer.ranges.reader import Limits
 
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return self.open_range(TopicPartition(*partition), start, end, limits)
 
     def open_range(self, partition: TopicPartition, start: Point, end: Point, limits: Limits) -> RangeReader:
-        """Like `read_range`, with checked limits."""
+        """Returns a reader for a range, like `read_range`. `limits` are checked already."""
         from kconsumer.ranges.reader import RangeReader
 
         with self.in_use():
@@ -143,7 +147,7 @@ class RangeClient:
             self._reading.unsubscribe()
 
     def close_range(self, reader: RangeReader) -> None:
-        """End the range of this reader if it is the open one."""
+        """End the open range if it belongs to this reader; otherwise do nothing."""
         if self._reader is not None and self._reader() is reader and not self._own_guard.forked:
             with self.in_use():
                 self.end_range()
@@ -156,20 +160,22 @@ class RangeClient:
             return self.consumer.beginning_offsets(partitions, timeout)
 
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the end of each partition: the high watermark, or with read_committed the last stable offset."""
+        """Returns the end offset of each partition: the high watermark, or with read_committed the last stable
+        offset."""
         with self.in_use():
             return self.consumer.end_offsets(partitions, timeout)
 
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the first record of each partition at or after a time (ms since the epoch); None where there is
-        none."""
+        """Returns the offset and timestamp of the first record at or after a time (ms since 1970), for each partition.
+        The value is None for partitions without such a record."""
         with self.in_use():
             return self.consumer.offsets_for_times(timestamps, timeout)
 
     def topics(self, names: Iterable[str] | None = None, timeout: Timeout = None) -> dict[str, TopicListing]:
-        """Returns these topics, or all, as their cluster describes them now; those that do not exist are left out."""
+        """Returns the topics with these names (None: all topics), from new metadata. Topics that do not exist are left
+        out."""
         if isinstance(names, str):
             raise TypeError(f"topics() takes a list of names, not one string; write topics([{names!r}])")
         wanted = None if names is None else list(names)
@@ -194,7 +200,7 @@ class RangeClient:
     def committed(
         self, group_id: str, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns what a group committed for these partitions; None for those without a commit."""
+        """Returns the committed offset of a group for each partition; None for partitions without one."""
         with self.in_use():
             return self._committer(group_id).committed(partitions, timeout)
 
@@ -209,7 +215,8 @@ class RangeClient:
 
     @property
     def _guard(self) -> AccessGuard:
-        """The access guard; in a forked child a new one, with nothing connected."""
+        """The access guard. After a fork, the first use in the child creates a new guard and drops the parent's
+        consumers."""
         if self._own_guard.forked:
             self._reset()
         return self._own_guard
@@ -223,10 +230,11 @@ class RangeClient:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep other threads and the idle timer out.
+        """Reserve the client for the calling thread and stop the idle timer. Raises ConcurrentAccessError if another
+        thread uses the client.
 
-        An exception that is no KafkaError (Ctrl-C, MemoryError, an exception from a signal handler) may have
-        interrupted a consumer between any two calls, so the consumers are discarded; the next use connects again.
+        An exception that is not a KafkaError, such as Ctrl-C or an exception from a signal handler, may have
+        interrupted a consumer between any two calls. The consumers are then discarded, and the next use connects again.
         """
         guard = self._guard
         outer = guard.enter()
@@ -244,14 +252,14 @@ class RangeClient:
             self.start_idle_timer()
 
     def _discard(self) -> None:
-        """Close the sockets of consumers that an exception interrupted, without sending anything."""
+        """Discard all consumers after an exception: close their sockets without sending anything."""
         with self._lock:
             consumers = self._take_consumers()
         for consumer in consumers:
             _abandon(consumer)
 
     def start_idle_timer(self) -> None:
-        """Close the connections after a time without use, counted from now."""
+        """Start the timer that closes the connections after `idle_close_s` seconds, if the client is idle now."""
         with self._lock:
             self._stop_timer()
             if self._is_idle() and self.connected:
@@ -269,7 +277,7 @@ class RangeClient:
             self._timer = None
 
     def take_if_idle(self) -> list[Consumer]:
-        """Returns the consumers to close because they are not used; runs in the timer's thread."""
+        """Remove the consumers if the client is idle. Returns the removed consumers. Runs in the timer's thread."""
         with self._lock:
             return self._take_consumers() if self._is_idle() else []
 
@@ -279,14 +287,14 @@ class RangeClient:
         return consumers
 
     def wakeup(self) -> None:
-        """Make the running, or else the next, blocking call of another thread raise WakeupError."""
+        """Make a blocking call of another thread raise WakeupError: the running one, or else the next one."""
         consumer = self._reading
         if consumer is not None:
             consumer.wakeup()
 
     @property
     def connected(self) -> bool:
-        """Whether anything is open that `close` would close."""
+        """Whether there are consumers that `close` would close."""
         return not self._own_guard.forked and (self._reading is not None or bool(self._committing))
 
     def close(self) -> None:
@@ -327,11 +335,11 @@ class _IdleTimer(threading.Thread):
         self._cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def cancel(self) -> None:
-        """End the thread."""
+        """Stop the timer and end its thread."""
         self._cancelled.put(None)
 
     def run(self) -> None:
-        """Wait, then close."""
+        """Wait until the timeout, then close the connections. Do nothing if the timer is cancelled before."""
         try:
             self._cancelled.get(timeout=self._timeout_s)
         except queue.Empty:
@@ -339,15 +347,18 @@ class _IdleTimer(threading.Thread):
 
 
 def _close_idle(client: weakref.ref[RangeClient]) -> None:
-    """Close the consumers of an idle client; runs in the timer's thread. The client no longer has these consumers, so a
-    call that comes now does not wait."""
+    """Close the consumers of an idle client. Runs in the timer's thread.
+
+    The consumers are removed from the client first. So a call that begins meanwhile does not wait until they are
+    closed.
+    """
     found = client()
     if found is not None:
         _close_all(found.take_if_idle())
 
 
 def _abandon(consumer: Consumer) -> None:
-    """Close the sockets and end the threads of an interrupted consumer. Further errors are logged."""
+    """Close the sockets and end the threads of an interrupted consumer. Errors are logged and not raised."""
     consumer._guard.closed = True
     try:
         consumer._engine.abandon()
@@ -359,7 +370,7 @@ def _close_all(consumers: Iterable[Consumer]) -> None:
     for consumer in consumers:
         try:
             consumer.close(CLOSE_S)
-        except KafkaError as error:  # such as a broker that cannot be reached; nothing more is needed from it
+        except KafkaError as error:  # such as a broker that cannot be reached; the consumer is not used again
             log.info("closing %r: %s", consumer, error)
 
 
@@ -373,10 +384,11 @@ _idle_forks = fork_count()
 
 @contextmanager
 def borrow(**options: Any) -> Iterator[RangeClient]:
-    """A client with these options for this thread alone; one that was returned before is used again.
+    """Lend a client with these options to the calling thread for a `with` block. Takes the arguments of RangeClient.
 
-    For tasks that run one after the other in one process, as on the workers of a cluster: connections are shared over
-    time, and closed after `idle_close_s` without a task. Takes the arguments of RangeClient.
+    A client that was returned to the pool with the same options is used again. So tasks that run one after the other in
+    one process, as on the workers of a Spark cluster, use the same connections. These are closed after `idle_close_s`
+    seconds without a task.
     """
     client = _take(options)
     try:
@@ -392,8 +404,8 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
 
 
 def _pool_lock() -> threading.Lock:
-    """Returns the lock of the pool; after a fork a new one, because a thread of the parent may have locked the old
-    one."""
+    """Returns the lock of the pool. After a fork, creates a new lock and empties the pool, because a thread of the
+    parent may have held the old lock."""
     global _idle_lock, _idle_forks
     if _idle_forks != fork_count():
         _idle.clear()

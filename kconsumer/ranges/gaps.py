@@ -1,4 +1,4 @@
-"""Offsets of a range that gave no record, and the reasons, as range readers report them."""
+"""Collects the offsets of a range that had no record, with the reasons, for the reports of range readers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MAX_GAPS = 10_000  # kept one by one; a compacted partition can have as many as it has records
+MAX_GAPS = 10_000  # gaps that are listed; a compacted partition can have as many gaps as records
 
 
 class Gap(NamedTuple):
-    """Offsets from `start` up to, not including, `end` that gave no record.
+    """Offsets from `start` up to, not including, `end` that had no record.
 
-    `reason` is one of `control` (transaction markers), `aborted` (records of aborted transactions), `retention`
-    (deleted before they were read), `missing` (beyond the end of the log), `truncated` (the log lost its end while it
-    was read), or `compaction`: none of these, so they were compacted.
+    `reason` is one of:
+
+        control      transaction markers
+        aborted      records of aborted transactions
+        retention    records that were deleted before they were read
+        missing      offsets beyond the end of the log
+        truncated    offsets that the log lost at its end while it was being read
+        compaction   all others: the records were removed by compaction
     """
 
     start: int
@@ -23,12 +28,12 @@ class Gap(NamedTuple):
 
 
 class Gaps:
-    """Adds up gaps, in order: all in `counts`, the first MAX_GAPS one by one."""
+    """Collects gaps, which are added in the order of their offsets."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.first: list[Gap] = []
-        self.complete = True  # `first` has all of them
+        self.counts: Counter[str] = Counter()  # how many offsets had no record, by reason
+        self.first: list[Gap] = []  # the first MAX_GAPS gaps
+        self.complete = True  # whether `first` contains all gaps
 
     def copy(self) -> Gaps:
         """Returns an independent copy."""
@@ -39,7 +44,7 @@ class Gaps:
         return copied
 
     def add(self, start: int, end: int, reason: str) -> None:
-        """Add a gap; it extends the last one if it follows directly and has the same reason."""
+        """Add a gap. It is merged with the last gap if it starts where that one ends and has the same reason."""
         if start >= end:
             return
         self.counts[reason] += end - start
@@ -52,8 +57,10 @@ class Gaps:
             self.complete = False
 
     def explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
-        """Add gaps between records. Offsets in `skipped`, (start, end, reason), get that reason, and all others
-        `compaction`."""
+        """Add the gaps between records, split by reason.
+
+        Offsets within an entry (start, end, reason) of `skipped` get its reason; all other offsets get `compaction`.
+        """
         reasons = iter(sorted(set(skipped)))
         reason = next(reasons, None)
         for start, end in gaps:
@@ -62,7 +69,7 @@ class Gaps:
                 self.add(at, min(reason[0], end), "compaction")
                 self.add(max(at, reason[0]), min(reason[1], end), reason[2])
                 at = max(at, min(reason[1], end))
-                if reason[1] > end:  # it continues in the next gap
+                if reason[1] > end:  # these offsets continue in the next gap
                     break
                 reason = next(reasons, None)
             self.add(at, end, "compaction")

@@ -1,4 +1,4 @@
-"""Points in a partition as users give them, and the offsets they stand for."""
+"""Converts points that users give ("earliest", "latest", an offset or a time) to offsets of partitions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def check(point: Point) -> None:
 
 
 def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
-    """Returns the offset in each partition that a point stands for; `first` and `last` are the ends of the partitions.
+    """Returns the offset of a point in each partition. `first` and `last` are the first and the end offsets of the
+    partitions.
 
-    A datetime stands for the first record of that time or later, or for the end if there is none. An offset
-    stands for itself, even if it is outside these ends.
+    A datetime is converted to the offset of the first record of that time or later, or to the end offset if there is no
+    such record. An offset is returned unchanged, even if the partition does not contain it.
     """
     if isinstance(point, datetime):
         found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))

@@ -1,4 +1,4 @@
-"""A progress line on a terminal."""
+"""Draws a progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ WIDTH = 24
 
 
 class ProgressLine:
-    """Called with the finished and the total count; draws at most ten times a second, and at the end."""
+    """Draws a line with the number of offsets that were read. The line is drawn at most ten times a second, and once
+    more at the end."""
 
     def __init__(self, name: str, stream: TextIO, clock: Clock) -> None:
         self._name = name
@@ -22,7 +23,8 @@ class ProgressLine:
         self._length = 0
 
     def __call__(self, done: int, total: int) -> None:
-        """Draw the line if enough time has passed."""
+        """Draw the line for `done` of `total` offsets, unless it was drawn less than REDRAW_MS ago. End the line if all
+        are done."""
         now = self._clock.now()
         if done < total and now - self._drawn < REDRAW_MS:
             return
@@ -34,7 +36,7 @@ class ProgressLine:
             self.end()
 
     def end(self) -> None:
-        """Keep the line as it is; what is written next does not overwrite it."""
+        """Write a newline, so that later output does not overwrite the progress line."""
         if self._length:
             self._write("\n")
             self._length = 0
@@ -44,7 +46,7 @@ class ProgressLine:
         self._stream.flush()
 
     def text(self, done: int, total: int, seconds: float) -> str:
-        """Returns the line after this many seconds."""
+        """Returns the text of the line, `seconds` after the start."""
         share = done / total if total else 1.0
         bar = ("█" * round(WIDTH * share)).ljust(WIDTH, "░")
         rate = done / seconds if seconds > 0 else 0.0

@@ -1,6 +1,6 @@
-"""read_range and RangeReader: the records of one partition between two points, and the reasons of all other offsets.
+"""read_range and RangeReader: read the records of one partition between two points, and report offsets without records.
 
-Decides where a range starts and ends, what follows when records were deleted, and why an offset gave no record.
+Decides where a range starts and ends, what happens when records were deleted, and why an offset had no record.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MAX_POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Limits:
-    """How a range is read. Raises ValueError for values that make no sense."""
+    """The checked arguments of a range reader. Raises ValueError for illegal values."""
 
     columns: Iterable[str] | None = None
     schema: Schema = "kconsumer"
     max_rows: int = 20_000
     max_bytes: int = 4 << 20
     on_data_loss: OnDataLoss = "error"
-    names: tuple[str, ...] = field(init=False)
+    names: tuple[str, ...] = field(init=False)  # of the columns that are read
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_bytes < 1:
@@ -64,17 +64,17 @@ def read_range(
     on_data_loss: OnDataLoss = "error",
     **options: Any,
 ) -> RangeReader:
-    """Returns the records of one partition with offsets from `start` up to, not including, `end`, as Arrow batches.
+    """Returns an iterator over the records of one partition from `start` up to, not including, `end`, as Arrow batches.
 
-    Both ends are offsets, `EARLIEST`, `LATEST` (as of now; with read_committed the last stable offset) or a `datetime`
-    with a time zone (the first record of that time or later). `columns` are those of `kconsumer.arrow`, or with
-    `schema="spark"` those of Spark's Kafka source with exactly its types. A batch ends with the row that reaches
-    `max_bytes`.
+    `start` and `end` are each an offset, `EARLIEST`, `LATEST` (as of now; with read_committed the last stable offset)
+    or a `datetime` with a time zone (the first record of that time or later). `columns` are those of `kconsumer.arrow`,
+    or with `schema="spark"` those of Spark's Kafka source with exactly its types. A batch ends with the row that
+    reaches `max_bytes`. `options` are those of `Consumer`.
 
-    Offsets that are not in the log raise OffsetOutOfRangeError or LogTruncationError, now or when they are reached;
-    with `on_data_loss="skip"` they are listed in `gaps`. With read_committed, a range beyond the last stable offset
-    waits for it; TimeoutError when there is no progress for `default_api_timeout_ms`. `options` are those of
-    `Consumer`. To read many ranges, use a `RangeClient`.
+    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, in this call or when the
+    iterator reaches them. With `on_data_loss="skip"` they are listed in `gaps` instead. With read_committed, the
+    iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError when there is no progress
+    for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
     """
     limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
@@ -88,9 +88,10 @@ def read_range(
 
 
 class RangeReader:
-    """Iterates over the Arrow batches of a range; ends after the last one, or with `close()` or `with`.
+    """Iterates over the Arrow batches of a range. Reading ends after the last batch, in `close()`, or at the end of a
+    `with` block.
 
-    `start_offset` and `end_offset` are the range as found at the beginning; reading continues at `next_offset`.
+    `start_offset` and `end_offset` are looked up when the range is opened; reading continues at `next_offset`.
     `log_start_offset`, `high_watermark` and (with read_committed) `last_stable_offset` are those of the last fetch.
     """
 
@@ -104,15 +105,16 @@ class RangeReader:
         self._client = client
         self._limits = limits
         self._gaps = Gaps()
-        self._end_reason = "missing"  # the reason of the gap between the readable end and the end
-        self._positioned: Consumer | None = None  # the consumer that is known to be positioned at `next_offset`
+        self._end_reason = "missing"  # why there are no records from `_readable_end` to `end_offset`
+        self._positioned: Consumer | None = None  # the consumer whose position is `next_offset`, if any
         self._clock = Clock()
         self._locate(start, end)
 
     # --- start -----------------------------------------------------------------------------------------------------
 
     def _locate(self, start: Point, end: Point) -> None:
-        """Look up the offsets of the range and of the log, and seek."""
+        """Look up the offsets of the range and of the log, and seek to the start. Raises ValueError for illegal
+        points."""
         tp, consumer = self.partition, self._client.consumer
         for point in (start, end):
             offset_bounds.check(point)
@@ -126,7 +128,7 @@ class RangeReader:
         self.start_offset = self.next_offset = offset_bounds.resolve(consumer, start, first, last)[tp]
         self.end_offset = self._readable_end = offset_bounds.resolve(consumer, end, first, last)[tp]
         if self.start_offset > self.end_offset and not isinstance(start, int):
-            self.start_offset = self.next_offset = self.end_offset  # the fixed end is before a start that was looked up
+            self.start_offset = self.next_offset = self.end_offset  # `end` is before the start that was looked up
         if self.next_offset < self.end_offset:
             self._check_log(isinstance(end, int))
             self._seek()
@@ -134,7 +136,8 @@ class RangeReader:
             self._check_data_loss(self.next_offset)
 
     def _check_log(self, fixed_end: bool) -> None:
-        """Skip the part of the range that is not in the log, or raise."""
+        """Skip offsets of the range that are not in the log. Raises OffsetOutOfRangeError if `on_data_loss` is "error".
+        `fixed_end`: `end` was given as an offset."""
         if self.next_offset < self.log_start_offset:
             self._skip_deleted(min(self.log_start_offset, self.end_offset))
         if fixed_end and not self._client.read_committed and self.end_offset > self.high_watermark:
@@ -142,7 +145,7 @@ class RangeReader:
             self._readable_end = max(self.next_offset, self.high_watermark)
 
     def _check_data_loss(self, offset: int) -> None:
-        """Raise OffsetOutOfRangeError for an end beyond the log, unless data loss is skipped."""
+        """Raise OffsetOutOfRangeError for an offset beyond the end of the log, unless `on_data_loss` is "skip"."""
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
                 f"{self.partition} ends at offset {self.high_watermark}, so it has no offset {offset}; end the range"
@@ -151,7 +154,8 @@ class RangeReader:
             )
 
     def _skip_deleted(self, until: int) -> None:
-        """Skip the deleted records before `until`, or raise."""
+        """Skip the deleted records before `until` and add a gap. Raises OffsetOutOfRangeError if `on_data_loss` is
+        "error"."""
         tp = self.partition
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
@@ -180,15 +184,16 @@ class RangeReader:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """The offsets before `next_offset` that gave no record, and why; adjacent offsets with one reason are one gap.
+        """The offsets before `next_offset` that had no record, and the reasons. Adjacent offsets with the same reason
+        are one gap.
 
-        Only the first 10,000 gaps; `skipped` counts all.
+        Only the first 10,000 gaps are listed; `skipped` counts the offsets of all gaps.
         """
         return tuple(self._gaps.first)
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many offsets gave no record, by the reasons of `Gap`."""
+        """How many offsets had no record, by reason (see `Gap`)."""
         return dict(self._gaps.counts)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -205,8 +210,9 @@ class RangeReader:
                 )
             with self._client.in_use():
                 batch, reached, gaps, consumer = self._read()
-            # There must be no call between here and the return. Ctrl-C and other signal handlers raise at calls. After
-            # one above, nothing has changed and the step is repeated; one in between would lose the batch.
+            # There must be no call between here and the return: signal handlers, such as Ctrl-C's, raise at calls.
+            # If one raises before this line, nothing has changed, and the next call repeats the step. If one raised
+            # after it, the batch would be lost.
             self._gaps, self._positioned, self.next_offset = gaps, consumer, reached
             if batch is not None:
                 return batch
@@ -217,8 +223,8 @@ class RangeReader:
         raise StopIteration
 
     def _read(self) -> tuple[RecordBatch | None, int, Gaps, Consumer]:
-        """Do one poll. Returns a batch or None, where reading continues, the gaps up to there, and the consumer that
-        is positioned there."""
+        """Poll once. Returns a batch or None, the offset where reading continues, the gaps up to that offset, and the
+        consumer, whose position is that offset."""
         tp, consumer = self.partition, self._client.consumer
         if self._positioned is not consumer:  # the last step was interrupted after the consumer's position had moved
             self._seek()
@@ -243,7 +249,8 @@ class RangeReader:
         return SparkBatch(batch) if self._limits.schema == "spark" else batch, reached, gaps, consumer
 
     def _poll(self) -> ConsumerRecords:
-        """Returns records, or a position that moved. Raises TimeoutError when there is neither for too long."""
+        """Poll until there are records, or the position has moved past offsets without records. Returns the result of
+        that poll. Raises TimeoutError after `default_api_timeout_ms`."""
         timer = Timer(self._clock, self._client.timeout_ms)
         while True:
             records = self._client.consumer._poll(MAX_POLL_S, self._limits.max_rows, self._limits.max_bytes)
@@ -265,7 +272,8 @@ class RangeReader:
             self.last_stable_offset = state.last_stable_offset
 
     def _recover(self, error: OffsetOutOfRangeError) -> None:
-        """Handle a position that is not in the log: skip the lost part and continue after it, or raise."""
+        """Handle a position that is not in the log: skip the lost offsets and continue after them. Raises
+        OffsetOutOfRangeError if `on_data_loss` is "error", or if no offsets were lost."""
         tp, consumer = self.partition, self._client.consumer
         truncated = isinstance(error, LogTruncationError)
         self.log_start_offset = consumer.beginning_offsets([tp])[tp]
@@ -279,7 +287,7 @@ class RangeReader:
         self._seek()  # without a leader epoch: a truncated log that has grown again is read as it is now
 
     def close(self) -> None:
-        """End the range, and close the connections of a client that was created for it. May be called again."""
+        """End the range. If `read_range` created the client, close its connections, too. May be called again."""
         if self.owns_client:
             self._client.close()
         else:

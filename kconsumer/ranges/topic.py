@@ -1,4 +1,4 @@
-"""read_topic and scan_topic: all partitions of a topic between two points, as one table or batch by batch.
+"""read_topic and scan_topic: read all partitions of a topic between two points, into a table or batch by batch.
 
 Decides which partitions are read in parallel and how many batches may wait to be returned. However reading ends, no
 thread is left running.
@@ -28,10 +28,10 @@ from kconsumer.types import TopicPartition
 Ranges = dict[TopicPartition, tuple[int, int]]
 Progress = Callable[[int, int], object] | bool | None
 Found = queue.SimpleQueue["Step | BaseException | None"]
-Step = tuple[RecordBatch | None, int]  # a batch, and how many offsets it advanced
+Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and how many offsets were read
 MAX_THREADS = 4
-MIN_MEMORY = 8 << 20  # of the fetched data of each thread
-MAX_WAITING_BATCHES = 2  # per thread, before it waits until they are taken
+MIN_MEMORY = 8 << 20  # bytes of fetched data, for each thread
+MAX_WAITING_BATCHES = 2  # per thread; when more batches wait to be taken by the caller, the threads block
 
 
 def read_topic(
@@ -50,11 +50,13 @@ def read_topic(
 ) -> Table:
     """Returns all records of a topic's partitions between two points, as a table in memory.
 
-    `start` and `end` are `earliest`, `latest` (as of now), an offset (limited to what each partition contains) or a
-    `datetime` with a time zone: the first record of that time or later. Records of one partition are in order.
-    `progress` is by default a line on stderr if that is a terminal; True writes it in any case, False never, and a
-    function is called with the finished and the total count of offsets. `threads` read in parallel, by default one per
-    processor, at most four. `options` are those of `Consumer`.
+    `start` and `end` are each `earliest`, `latest` (as of now), an offset or a `datetime` with a time zone (the first
+    record of that time or later). An offset outside a partition is replaced by the partition's first or end offset.
+    Records of one partition are in order. `threads` is the number of threads that read in parallel; the default is the
+    number of processors, but at most four. `options` are those of `Consumer`.
+
+    `progress`: by default a progress line is written to stderr if that is a terminal. True always writes it, and False
+    never. A function is called with the number of offsets that were read and their total.
 
     Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if there is no progress
     for `default_api_timeout_ms`, ValueError if the topic does not exist.
@@ -90,9 +92,10 @@ def scan_topic(
     max_rows: int = 20_000,
     **options: Any,
 ) -> TopicReader:
-    """Returns an iterator over the batches of what `read_topic` reads, in bounded memory.
+    """Returns an iterator over the records that `read_topic` would return, as Arrow batches in bounded memory.
 
-    It takes the arguments of `read_topic`. Leaving the `with` block early, or `close()`, ends reading and its threads.
+    Takes the arguments of `read_topic`, and `schema` as `read_range` does. `close()`, or leaving a `with` block early,
+    ends reading and its threads.
     """
     limits = Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
@@ -100,7 +103,7 @@ def scan_topic(
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    with client:  # for offsets only; each thread reads with its own connections and its share of the memory
+    with client:  # only looks up offsets; each thread reads with its own connections and its part of the memory
         ranges = find_ranges(client, topic, start, end)
     shares = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
     memory = max(client.config.buffer_memory // max(len(shares), 1), MIN_MEMORY)
@@ -110,7 +113,7 @@ def scan_topic(
 
 
 def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
-    """Returns the function that is called with the progress, or None."""
+    """Returns the function that is called with the number of read and of all offsets, or None."""
     if callable(progress):
         return progress
     wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
@@ -118,7 +121,8 @@ def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], ob
 
 
 def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ranges:
-    """Returns the offsets to read of each partition; the end is never before the start."""
+    """Returns the start and end offset of each partition. The end is never before the start. Raises ValueError if the
+    topic does not exist."""
     found = client.topics([topic]).get(topic)
     if found is None:
         raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
@@ -131,7 +135,8 @@ def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ra
 
 
 def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
-    """Split the ranges that are not empty into at most `count` shares with about as many offsets each."""
+    """Divide the ranges that are not empty among at most `count` threads. Returns the ranges of each thread; the
+    threads get about the same number of offsets."""
     shares: list[Ranges] = [{} for _ in range(count)]
     sizes = [0] * count
     for tp, (at, after) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
@@ -143,7 +148,7 @@ def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
 
 
 def read_share(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Step]:
-    """Read ranges of several partitions, each until its end."""
+    """Read `share`, the ranges of one thread, each until its end. Yields the steps."""
     ends = {tp: after for tp, (_, after) in share.items()}
     left = {tp: at for tp, (at, _) in share.items()}
     with client.in_use():
@@ -165,7 +170,8 @@ def read_share(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[S
 
 
 def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limits) -> ConsumerRecords:
-    """Returns records, or positions that moved. Raises TimeoutError when there are neither for too long."""
+    """Poll until there are records, or a position has moved past offsets without records. Returns the result of that
+    poll. Raises TimeoutError after `default_api_timeout_ms`."""
     timer = Timer(Clock(), client.timeout_ms)
     while True:
         records = client.consumer._poll(MAX_POLL_S, limits.max_rows, limits.max_bytes)
@@ -177,31 +183,34 @@ def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limit
 
 
 class _Exchange:
-    """What the reading threads and the caller share.
+    """Passes batches from the reading threads to the caller.
 
-    Its parts cannot be left locked by Ctrl-C. `queue.Queue` and `threading.Event` are Python code that holds a lock: an
-    exception during it would keep the lock, and `close()` would wait for ever.
+    It uses `queue.SimpleQueue`, which Ctrl-C cannot leave locked. `queue.Queue` and `threading.Event` are Python code
+    that holds a lock: if an exception interrupted this code, the lock would stay locked, and `close()` would wait for
+    ever.
     """
 
     def __init__(self, capacity: int) -> None:
+        #: Steps; None when a thread has read all its ranges; or the exception that ended a thread.
         self.found: Found = queue.SimpleQueue()
-        self.stopped = False
+        self.stopped = False  # reading has ended, and the threads must end, too
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()  # one entry for each batch that may be put
         self.make_room(capacity)
 
     def put(self, step: Step) -> None:
-        """Pass a step to the caller. Blocks until the caller has taken enough of the earlier steps."""
+        """Pass a step to the caller. Blocks while as many steps as allowed wait to be taken."""
         self._room.get()
         self.found.put(step)
 
     def make_room(self, count: int) -> None:
-        """Let the threads put this many more steps."""
+        """Allow the threads to put `count` more steps."""
         for _ in range(count):
             self._room.put(None)
 
 
 def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange) -> None:
-    """Read the ranges of one client in a thread, and pass the steps to the caller, until the end or a stop."""
+    """Read `share`, the ranges of one thread, and pass the steps to the caller. Runs in that thread, and ends early
+    after `exchange.stopped` is set."""
     try:
         if exchange.stopped:
             return
@@ -219,7 +228,8 @@ def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange
 
 
 class TopicReader:
-    """Iterates over the Arrow batches of a topic; ends after the last one, or with `close()` or `with`."""
+    """Iterates over the Arrow batches of a topic. Reading ends after the last batch, in `close()`, or at the end of a
+    `with` block."""
 
     def __init__(
         self,
@@ -228,12 +238,12 @@ class TopicReader:
         progress: Callable[[int, int], object] | None,
         total: int,
     ) -> None:
-        self.total = total
-        self.done = 0
+        self.total = total  # offsets to read
+        self.done = 0  # offsets read until now
         self._limits = limits
         self._progress = progress
         self._work = work
-        self._incomplete = ""  # why there are no more batches although the topic was not read to its end
+        self._incomplete = ""  # why reading ended before the end of the topic, if it did
         self._exchange = _Exchange(MAX_WAITING_BATCHES * len(work))
         self._threads: list[threading.Thread] = []
         self._steps = self._read_in_caller() if len(work) < 2 else self._read_in_threads()
@@ -272,7 +282,7 @@ class TopicReader:
 
     def _read_in_threads(self) -> Iterator[Step]:
         for number, (client, share) in enumerate(self._work):
-            arguments = (client, share, self._limits, self._exchange)  # not self: see __del__
+            arguments = (client, share, self._limits, self._exchange)  # no self: it would prevent __del__
             thread = threading.Thread(target=_run, args=arguments, name=f"kconsumer-topic-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -288,7 +298,7 @@ class TopicReader:
                 yield found
 
     def close(self) -> None:
-        """End reading. When it returns, there are no threads and no connections. May be called again."""
+        """End reading. Waits until all threads have ended and all connections are closed. May be called again."""
         if self.done < self.total and not self._incomplete:
             self._incomplete = "the reader was closed"
         self._finish()
@@ -304,7 +314,7 @@ class TopicReader:
                 thread.join(0.01)
         for client, _ in self._work:
             client.close()
-        # Last: after an interruption close() is called again and needs them.
+        # These are cleared last: if an exception interrupts this method, the next call needs them.
         self._steps, self._threads, self._exchange.found = iter(()), [], queue.SimpleQueue()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()
