@@ -1,4 +1,4 @@
-"""Record batches, magic 2: the header, and one record after the other.
+"""Record batches of magic 2: the header, followed by the records.
 
 A batch, big-endian:                        A record, after its length:
      0  base offset        i64                  attributes        i8, unused
@@ -17,12 +17,12 @@ A batch, big-endian:                        A record, after its length:
     61  records, as one compressed block if the attributes name a codec
 
 Contents:
-    BatchHeader, Found     the result of next_batch
-    next_batch             read the header of the next batch of a Span, and advance past the batch
+    BatchHeader, Found     the results of next_batch
+    next_batch             reads the header of the next batch of a Span, and advances past the batch
     Record                 pointers to the parts of a record
-    read_record            read one record of a Span, without its headers, and advance past it
-    check_headers          check that a record's headers parse to their last byte
-    offset_at              add a base and a delta like Java
+    read_record            reads one record of a Span, except its headers, and advances past it
+    check_headers          checks that a record's headers are valid and end with the record
+    offset_at              adds a delta to a base offset or timestamp, with overflow as in Java
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -98,9 +98,9 @@ cdef inline bint read_nullable(Span* span, const unsigned char** out, int32_t* s
 
 
 cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
-    """Read one record and advance `span` past it.
+    """Read one record, except its headers, and advance `span` past it.
 
-    Returns False, with `span` at an undefined place, if the record is malformed before its headers.
+    Returns False if the record is malformed before its headers. The position of `span` is undefined then.
     """
     cdef int32_t size, offset_delta
     cdef int8_t attributes
@@ -121,7 +121,7 @@ cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
 
 
 cdef inline bint check_headers(Span headers) noexcept nogil:
-    """Return whether the headers match their count and fill the Span."""
+    """Return whether `headers` contains a count and exactly that number of valid headers, without further bytes."""
     cdef int32_t count, size
     cdef const unsigned char* at
     if headers.end - headers.p == 1 and headers.p[0] == 0:

@@ -7,10 +7,10 @@ from kconsumer._core.wire cimport kc_load_be16, kc_load_be32, kc_load_be64
 
 
 cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil:
-    """Read the header at the front of `data` and advance `data` past the batch.
+    """Read the header at the front of `data`. If it is valid and the batch complete, advance `data` past the batch.
 
-    `data` advances only if FOUND_BATCH or FOUND_OLD is returned. A size too small for its format and an unknown magic
-    are reported as soon as their bytes are there, even if the batch is cut off, as in Java.
+    `data` advances only if FOUND_BATCH or FOUND_OLD is returned. As in Java, an invalid size or magic is reported even
+    if the batch is cut off after these fields.
     """
     cdef const unsigned char* p = data.p
     if remaining(data) < SIZE_PREFIX:

@@ -1,7 +1,7 @@
-"""The codec's Python interface: messages, and complete requests and responses with their headers.
+"""The Python interface for encoding and decoding: single messages, and complete requests and responses.
 
-Decides the header of a message. A plan of `kconsumer.schema` defines the fields of the message; decoder.pyx and
-encoder.pyx define how values are encoded.
+Decides the headers of requests and responses. The plans of `kconsumer.schema` define the fields of messages.
+decoder.pyx and encoder.pyx define how values are encoded.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -22,10 +22,10 @@ cdef extern from "Python.h":
 
 
 def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
-    """Decode one message.
+    """Decode the message of this plan that begins at index `offset` of `buffer`, and return it.
 
-    Record fields are Slices that keep `buffer` alive; all other values are copied. Raises ProtocolError if the message
-    cannot be parsed and, unless `allow_trailing`, if there are bytes after it.
+    A field of kind "records" becomes a Slice, which keeps `buffer` alive. All other values are copied. Raises
+    ProtocolError if the message is malformed, or if there are bytes after it and `allow_trailing` is False.
     """
     cdef Source source
     cdef Program program = program_of(plan)
@@ -38,7 +38,7 @@ def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
 
 
 def encode(plan, message):
-    """Return the bytes of one message."""
+    """Return the encoded message. Raises TypeError, ValueError or OverflowError for an invalid value."""
     cdef Target target
     target.data, target.size, target.capacity = NULL, 0, 0
     try:
@@ -49,7 +49,10 @@ def encode(plan, message):
 
 
 def encode_request(api, int16_t version, int32_t correlation_id, client_id, message):
-    """Return a complete request: size, header, message. Raises ValueError if the schema has no such version."""
+    """Return the bytes of a complete request: size, header, message.
+
+    Raises ValueError if `api` does not support the version, and the errors of `encode`.
+    """
     cdef Target target
     cdef Program program = program_of(api.request_plan(version))
     target.data, target.size, target.capacity = NULL, 0, 0
@@ -68,7 +71,7 @@ def encode_request(api, int16_t version, int32_t correlation_id, client_id, mess
 
 
 cdef int write_client_id(object client_id, Target* target) except -1:
-    """Write a nullable string with a two-byte length, which it has in flexible headers, too."""
+    """Write the client id: a nullable string with a two-byte length, also in flexible headers."""
     cdef const char* text
     cdef Py_ssize_t size = 0
     if client_id is None:
@@ -81,7 +84,7 @@ cdef int write_client_id(object client_id, Target* target) except -1:
 
 
 cdef bytes sized(Target* target):
-    """Return the written bytes, with their size stored in the first four bytes."""
+    """Return the written bytes, after storing the size of what follows in the first four bytes."""
     if target.size - 4 > (1 << 31) - 1:
         raise ValueError(f"a message of {target.size - 4} bytes does not fit on the wire")
     kc_store_be32(target.data, <uint32_t> (target.size - 4))
@@ -89,8 +92,10 @@ cdef bytes sized(Target* target):
 
 
 def decode_response(api, int16_t version, frame):
-    """Decode a response without its size. Returns `(correlation_id, message)`; raises ProtocolError for malformed
-    bytes."""
+    """Decode a response, whose size prefix was removed. Returns `(correlation_id, message)`.
+
+    Raises ProtocolError for malformed bytes.
+    """
     cdef Source source
     cdef Program program = program_of(api.response_plan(version))
     cdef int32_t correlation_id = 0
@@ -105,10 +110,10 @@ def decode_response(api, int16_t version, frame):
     return correlation_id, message
 
 
-# --- the broker's side, for tests --------------------------------------------------------------------
+# --- what a broker does, for tests --------------------------------------------------------------------
 
 def decode_request(apis, frame):
-    """Decode a request without its size. Returns `(api, version, correlation_id, client_id, message)`.
+    """Decode a request, whose size prefix was removed. Returns `(api, version, correlation_id, client_id, message)`.
 
     `apis` maps API keys to APIs, like `kconsumer.schema.APIS`. Raises ProtocolError for malformed bytes and for an
     unknown API or version.
@@ -149,7 +154,7 @@ cdef object read_client_id(Program program, Source* source):
 
 
 def encode_response(api, int16_t version, int32_t correlation_id, message):
-    """Return a complete response: size, header, message."""
+    """Return the bytes of a complete response: size, header, message."""
     cdef Target target
     cdef Program program = program_of(api.response_plan(version))
     target.data, target.size, target.capacity = NULL, 0, 0

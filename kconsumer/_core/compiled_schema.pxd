@@ -1,4 +1,7 @@
-"""A plan of `kconsumer.schema.dsl`, compiled to an array of C structs for the decoder and the encoder."""
+"""Compiled plans: C structs that the decoder and the encoder read.
+
+A plan is a tuple that describes the fields of one message class in one version (see `kconsumer.schema.dsl.plan`).
+"""
 
 from cpython.object cimport PyObject
 
@@ -10,37 +13,38 @@ cdef enum:
     UUID_BYTES = 16
 
 
-# Message classes have slots. Access by a slot's offset, as its descriptor does it, takes a fifth of the time of an
-# attribute lookup by name, and decoding does little else. The offset comes from a member descriptor of the class itself
-# (see `load`) and is used for instances of that class only.
+# Message classes have slots. Setting attributes takes most of the time of decoding. Access by the offset of a slot, as
+# its member descriptor does it, takes a fifth of the time of an attribute lookup by name. The offset comes from a
+# member descriptor of the class itself (see `load_row`), and is used for instances of that class only.
 cdef extern from "slots.h":
     PyObject* kc_get_slot(object message, Py_ssize_t offset)
     void kc_set_slot(object message, Py_ssize_t offset, object value)
 
 
 cdef struct Op:
+    # One field of a message.
     int kind
-    int element             # ARRAY: the kind of its elements
+    int element             # for ARRAY: the kind of its elements
     bint nullable
-    int tag                 # -1 for an ordinary field
-    Py_ssize_t offset       # of the field's slot in a message
-    Py_ssize_t min_size     # ARRAY: the smallest encoded size of an element
-    # Borrowed references: to parts of the plan, which the Program keeps alive; `inner` to the Program's list.
+    int tag                 # -1: not a tagged field
+    Py_ssize_t offset       # offset in bytes of the field's slot in a message object
+    Py_ssize_t min_size     # for ARRAY: the smallest encoded size of an element in bytes
+    # Borrowed references. `Program.plan` keeps the first three objects alive, and `Program.inners` keeps `inner` alive.
     PyObject* name
     PyObject* default
-    PyObject* fresh         # called to create the default; NULL: use `default`
-    PyObject* inner         # STRUCT, ARRAY of STRUCT: the Program of the struct
+    PyObject* fresh         # a callable that creates the default value; NULL: use `default`
+    PyObject* inner         # for STRUCT, and for ARRAY of STRUCT: the Program of the struct; otherwise NULL
 
 
 cdef class Program:
     cdef tuple plan
-    cdef list inners
-    cdef type cls
-    cdef bint flexible
-    cdef Py_ssize_t min_size   # the smallest encoded size of a message
+    cdef list inners        # the Programs of structs inside the message
+    cdef type cls           # the message class
+    cdef bint flexible      # the version has compact lengths and tagged fields (KIP-482)
+    cdef Py_ssize_t min_size   # the smallest encoded size of a message in bytes
     cdef int count
     cdef Op* ops            # `count` items, freed with the Program
-    cdef list tagged        # indexes into ops, by ascending tag
+    cdef list tagged        # the indexes in `ops` of the tagged fields, by ascending tag
 
 
 cdef Program program_of(object plan)

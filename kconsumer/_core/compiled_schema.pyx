@@ -1,6 +1,6 @@
-"""Compiles plans: tuples with names of fields and types become C structs with offsets and numbers.
+"""Compiles a plan, which names fields and types, to C structs with offsets and numbers (see compiled_schema.pxd).
 
-Decides what a valid plan is and refuses others, so that the decoder and the encoder need no checks of their own.
+Decides which plans are valid. Other plans are refused here, so the decoder and the encoder need not check them.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -24,11 +24,11 @@ cdef class Program:
         free(self.ops)
 
 
-cdef dict programs = {}     # by id() of the plan; a Program keeps its plan alive, so ids are not reused
+cdef dict programs = {}     # id() of a plan -> its Program, which keeps the plan alive, so that the id is not reused
 
 
 cdef Program program_of(object plan):
-    """Return the Program of a plan, which is compiled on first use."""
+    """Return the Program of a plan. Compiles it at the first call."""
     found = programs.get(id(plan))
     if found is None:
         found = programs[id(plan)] = load(plan)
@@ -61,7 +61,10 @@ cdef Program load(tuple plan):
 
 
 cdef int load_row(Program program, Op* op, tuple row) except -1:
-    """Set one Op from `(name, kind, inner, nullable, tag, default, fresh)`."""
+    """Set `op` from a row of the plan: `(name, kind, inner, nullable, tag, default, fresh)`.
+
+    Raises TypeError if the field is not a slot of the message class, or if a struct has no plan.
+    """
     cdef object inner = row[2]
     cdef Program of
     op.name = <PyObject*> row[0]
@@ -86,7 +89,7 @@ cdef int load_row(Program program, Op* op, tuple row) except -1:
 
 
 cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* inner):
-    """Return the smallest encoded size of a value of this kind."""
+    """Return the smallest encoded size in bytes of a value of this kind."""
     if kind == BOOL or kind == INT8:
         return 1
     if kind == INT16:
@@ -105,7 +108,7 @@ cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* in
 
 
 cdef object default_of(Op* op):
-    """Return the value of a field that is absent on the wire."""
+    """Return the value of a field that is not in the encoded message."""
     if op.fresh == NULL:
         return <object> op.default
     if op.fresh == <PyObject*> list:

@@ -1,4 +1,4 @@
-"""Parsing of ordinary compression frames for compiled code; see compression_frames.pyx."""
+"""Parses compression frames for compiled code; see compression_frames.pyx."""
 
 from kconsumer._core.wire cimport Span
 

@@ -1,8 +1,9 @@
-"""Parses the frames of ordinary compressed batches: where the block is, and how large it can become.
+"""Parses the compression frames of batches: finds the block in them, and its maximum decompressed size.
 
-Decides which lz4, zstd and xerial frames are ordinary, so that a library need not read them as streams: one frame with
-one block (zstd: any number of blocks) and no bytes after it. Other frames are refused without a reason; the stream
-reader of the library reports errors. Decompresses nothing and applies no limits.
+Decides which lz4, zstd and xerial frames are ordinary, so that they can be decompressed by one function call instead of
+a stream reader. An ordinary batch is one frame with one block (zstd: any number of blocks) and no bytes after it. For
+all other frames the functions return failure without a reason, because the stream reader of the library reports errors.
+This module does not decompress and applies no limits.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -16,7 +17,7 @@ cdef enum:
     LZ4_HEADER_BYTES = 7
     LZ4_ORDINARY = 0x60          # version 1, independent blocks; no checksums, content size or dictionary
     LZ4_MIN_BLOCK_BYTES = 1 << 16
-    LZ4_MAX_RATIO = 255          # a length byte of 255 stands for 255 bytes
+    LZ4_MAX_RATIO = 255          # one compressed byte can add at most 255 to the length of the output
 
     # zstd: magic, descriptor, window, dictionary, content size; blocks, of which the last one is marked; checksum.
     ZSTD_BLOCK_HEADER_BYTES = 3
@@ -46,9 +47,10 @@ cdef Slice as_slice(object data):
 
 
 cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept nogil:
-    """Find the block of an ordinary lz4 frame and its largest decompressed size (0: the block is stored uncompressed).
+    """Find the block of an ordinary lz4 frame and its maximum decompressed size.
 
-    Returns False for any other frame and for a malformed one.
+    A `max_size` of 0 means that the block is stored uncompressed. Returns False for any other frame and for a malformed
+    one.
     """
     cdef const unsigned char* p = frame.p
     cdef Py_ssize_t left = remaining(&frame) - LZ4_HEADER_BYTES - 8, size, largest
@@ -71,7 +73,7 @@ cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept
 
 
 def lz4_block(data):
-    """Return the result of `find_lz4_block`: the block and its largest decompressed size, or None."""
+    """Return the results of `find_lz4_block`, which are the block and its maximum decompressed size; or None."""
     cdef Slice frame = as_slice(data)
     cdef Span block
     cdef Py_ssize_t max_size = 0
@@ -81,9 +83,10 @@ def lz4_block(data):
 
 
 cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
-    """Return the largest decompressed size of a zstd frame: the announced content size, or the capacity of its blocks.
+    """Return the maximum decompressed size of a zstd frame in bytes.
 
-    Returns -1 unless there is exactly one complete, ordinary frame that announces no more than its blocks can hold.
+    It is the content size in the frame header. Without one, it is the sum of the maximum sizes of the blocks.
+    Returns -1 unless there is exactly one complete, ordinary frame, and if the content size exceeds that sum.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end
@@ -139,8 +142,7 @@ def max_zstd_size(data):
 
 
 def xerial_block(data):
-    """Return the raw snappy block in xerial framing; None if there is not exactly one, or the framing is another
-    one."""
+    """Return the raw snappy block in a xerial frame, or None if it is not a xerial frame with exactly one block."""
     cdef Slice frame = as_slice(data)
     cdef const unsigned char* p = frame.span.p
     cdef Py_ssize_t size = remaining(&frame.span) - XERIAL_HEADER_BYTES - 4
@@ -150,7 +152,7 @@ def xerial_block(data):
 
 
 def snappy_size(data):
-    """Return the announced decompressed size of a raw snappy block; -1 if it is missing."""
+    """Return the decompressed size that is stored at the start of a raw snappy block, or -1 if it is incomplete."""
     cdef Slice block = as_slice(data)
     cdef const unsigned char* p = block.span.p
     cdef Py_ssize_t max_size = min(remaining(&block.span), SNAPPY_SIZE_BYTES), i

@@ -1,8 +1,8 @@
-"""Checksums over memory.
+"""Computes checksums of bytes in memory.
 
 Contents:
-    crc32c_of      CRC-32C (Castagnoli), for v2 batches
-    crc32_of       CRC-32 (IEEE), for v0 and v1 messages
+    crc32c_of      CRC-32C (Castagnoli), for batches of format 2
+    crc32_of       CRC-32 (IEEE), for messages of formats 0 and 1
 """
 
 from libc.stdint cimport uint32_t

@@ -1,8 +1,9 @@
-"""Checksums over memory.
+"""Computes checksums of bytes in memory.
 
-On x86 CRC-32C is computed here (see crc32c.h): for a batch of 16 KiB, the default of the Java producer, in a quarter of
-the time that the package `crc32c` needs. Other machines use that package. CRC-32 (formats 0 and 1) comes from the
-standard library. Both use the hardware, and a call takes about 50 ns for a memoryview of the bytes.
+On x86, crc32c.h computes CRC-32C. For a batch of 16 KiB, the default of the Java producer, it needs a quarter of the
+time of the package `crc32c`, which is used on other machines. CRC-32 (for formats 0 and 1) is computed by the standard
+library. The package and the standard library use special instructions of the CPU, too, but a call takes about 50 ns to
+create a memoryview of the bytes.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -17,17 +18,18 @@ cdef extern from "crc32c.h" nogil:
 
 
 cdef enum:
-    MIN_BYTES_WITHOUT_GIL = 65536     # the GIL is released for as many or more bytes
+    MIN_BYTES_WITHOUT_GIL = 65536     # the GIL is released for this number of bytes or more
 
 cdef int best_kind = kc_crc32c_kind()
 
-# Imported on first use: the import of the crc32c package takes 5 ms.
+# The functions of the package and of the standard library. They are imported on first use, because importing the crc32c
+# package takes 5 ms.
 cdef object castagnoli = None
 cdef object ieee = None
 
 
 cdef int load() except -1:
-    """Import both functions."""
+    """Import `castagnoli` and `ieee`."""
     global castagnoli, ieee
     from zlib import crc32 as ieee
 
@@ -36,12 +38,12 @@ cdef int load() except -1:
 
 
 cdef int crc32c_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """Compute the CRC-32C of `size` bytes at `p`."""
+    """Store the CRC-32C of `size` bytes at `p` in `out`."""
     return crc32c_by(best_kind, p, size, out)
 
 
 cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """Compute the CRC-32C with one of the methods of `crc32c_kinds`; 0 is the package."""
+    """Like `crc32c_of`, with one of the methods that `crc32c_kinds` returns. Method 0 is the package `crc32c`."""
     if kind == 0:
         if castagnoli is None:
             load()
@@ -55,7 +57,7 @@ cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* 
 
 
 cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """Compute the CRC-32 (IEEE) of `size` bytes at `p`."""
+    """Store the CRC-32 (IEEE) of `size` bytes at `p` in `out`."""
     if ieee is None:
         load()
     out[0] = ieee(PyMemoryView_FromMemory(<char*> p, size, PyBUF_READ)) if size else 0
@@ -63,12 +65,12 @@ cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except
 
 
 def crc32c_kinds():
-    """Return the methods for CRC-32C on this machine: numbers for `crc32c`, the fastest last."""
+    """Return the numbers of the methods for CRC-32C on this machine, the fastest last. See `crc32c`."""
     return tuple(range(best_kind + 1))
 
 
 def crc32c(data, kind=None):
-    """Return the CRC-32C of a buffer by the fastest or a given method. For tests of `crc32c_of`."""
+    """Return the CRC-32C of a buffer. `kind`: the number of a method; None: the fastest one. For tests."""
     cdef Slice part = Slice(data)
     cdef uint32_t value = 0
     cdef int chosen = best_kind if kind is None else kind
@@ -79,7 +81,7 @@ def crc32c(data, kind=None):
 
 
 def crc32(data):
-    """Return the CRC-32 (IEEE) of a buffer. For tests of `crc32_of`."""
+    """Return the CRC-32 (IEEE) of a buffer. For tests."""
     cdef Slice part = Slice(data)
     cdef uint32_t value = 0
     crc32_of(part.span.p, remaining(&part.span), &value)

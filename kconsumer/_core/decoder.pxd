@@ -1,4 +1,4 @@
-"""Decoding of messages by a Program."""
+"""Decodes messages, as a Program (a compiled plan) describes them."""
 
 from cpython.object cimport PyObject
 
@@ -7,9 +7,9 @@ from kconsumer._core.wire cimport Slice, Span
 
 
 cdef struct Source:
-    Span span
-    const unsigned char* start
-    PyObject* owner         # borrowed; it keeps the bytes alive, and Slices refer to it
+    Span span               # the bytes that were not decoded yet
+    const unsigned char* start   # the first byte of the buffer, for positions in error messages
+    PyObject* owner         # a borrowed reference to the object that keeps the bytes alive; Slices refer to it
 
 
 cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1

@@ -1,7 +1,7 @@
-"""Decodes messages: the wire format of each type of value.
+"""Decodes messages. Decides the wire format of each type of value.
 
-For any bytes the result is a message or a ProtocolError. A length is compared with the number of remaining bytes before
-memory is allocated for it.
+Malformed bytes raise ProtocolError and no other error. Before memory is allocated for a length, the length is compared
+with the number of remaining bytes.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -28,7 +28,10 @@ cdef extern from "Python.h":
 
 
 cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1:
-    """Set `source` to read `whole` from `offset` on. The caller keeps `whole` as long as it uses `source`."""
+    """Set `source` to read `whole` from the index `offset` on. The caller must keep `whole` while it uses `source`.
+
+    Raises ValueError if `offset` is outside `whole`.
+    """
     if not 0 <= offset <= len(whole):
         raise ValueError(f"offset {offset} is outside a buffer of {len(whole)} bytes")
     source.owner = <PyObject*> whole.owner
@@ -39,14 +42,14 @@ cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1:
 
 
 cdef int finish(Program program, Source* source) except -1:
-    """Raise ProtocolError if bytes are left."""
+    """Raise ProtocolError if there are bytes after the message."""
     if remaining(&source.span):
         malformed(program, NULL, source, f"{remaining(&source.span)} bytes after the message")
     return 0
 
 
 cdef malformed(Program program, Op* op, Source* source, str problem):
-    """Raise ProtocolError with the name of the field and the byte position."""
+    """Raise ProtocolError. Its message has the name of the field, or of the class if `op` is NULL, and the position."""
     cdef Py_ssize_t at = source.span.p - source.start
     name = program.cls.__name__
     if op != NULL:
@@ -72,7 +75,7 @@ cdef object read_message(Program program, Source* source):
 
 
 cdef object read_value(Program program, Op* op, int kind, bint nullable, Source* source):
-    """One value; `kind` is the field's own, or that of its elements."""
+    """Read and return the value of a field, or one element of its array. `kind` is the kind of the value."""
     cdef int8_t i8 = 0
     cdef int16_t i16 = 0
     cdef int32_t i32 = 0
@@ -106,7 +109,10 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
 
 
 cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, Source* source) except -2:
-    """Read the length of a string, bytes, records or array; -1 for null."""
+    """Read and return the length of a string, bytes, records or array. Returns -1 for null.
+
+    Raises ProtocolError for another negative length, and for null if the field is not nullable.
+    """
     cdef int16_t short_length = 0
     cdef int32_t length = 0
     cdef uint32_t compact = 0
@@ -131,7 +137,7 @@ cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, So
 
 
 cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source* source):
-    """Read a string, bytes or records."""
+    """Read and return a string, bytes or records. Returns None for null."""
     cdef Py_ssize_t size = read_length(program, op, kind, nullable, source)
     cdef Span part = source.span
     if size < 0:
@@ -174,7 +180,7 @@ cdef object read_array(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
-    """Read a struct. A nullable struct follows a byte, which is negative for null."""
+    """Read and return a struct. Before a nullable struct there is a byte, which is negative for null."""
     cdef int8_t present = 0
     if nullable:
         if not read_i8(&source.span, &present):
@@ -185,7 +191,10 @@ cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef int read_tags(Program program, object message, Source* source) except -1:
-    """Read the tagged fields at the end of a flexible struct. Skips unknown fields; with `message` None, all fields."""
+    """Read the tagged fields at the end of a flexible struct into `message`, and skip unknown ones.
+
+    If `message` is None, skips all of them.
+    """
     cdef uint32_t count = 0, tag = 0, size = 0
     cdef const unsigned char* end
     cdef Op* op

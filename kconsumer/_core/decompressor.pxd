@@ -1,8 +1,8 @@
-"""Decompression without Python; see decompressor.pyx.
+"""Decompresses lz4 and zstd batches with C functions, without Python libraries; see decompressor.pyx.
 
 Contents:
-    PrefetchDecompressor   decompresses the batches of one fetch, zstd batches in advance
-    can_decompress         whether the functions of any codec are available
+    PrefetchDecompressor   decompresses the batches of one fetch, and zstd batches in advance
+    can_decompress         returns whether the C functions of any codec are available
 """
 
 from kconsumer._core.wire cimport Slice, Span
@@ -20,13 +20,13 @@ cdef extern from "decompressor.h" nogil:
 
 
 cdef enum:
-    PLACES = 32              # batches of one partition that are submitted or decompressed
+    PLACES = 32              # maximum number of batches of one fetch that are waiting, being decompressed or finished
 
 
 cdef struct Place:
     kc_task* task
-    const unsigned char* body    # of the batch
-    Py_ssize_t bytes             # of memory, as counted in `bytes_used`
+    const unsigned char* body    # start of the compressed records; identifies the batch
+    Py_ssize_t bytes             # bytes of memory for the decompressed batch, which are counted in `bytes_used`
 
 
 cdef bint can_decompress() noexcept
@@ -34,10 +34,10 @@ cdef bint can_decompress() noexcept
 
 cdef class PrefetchDecompressor:
     cdef Slice data              # the fetched bytes
-    cdef const unsigned char* reached    # the first batch that was not considered yet
-    cdef Place[PLACES] places    # a ring buffer
-    cdef list frames             # the memory of each place
-    cdef int first, used
+    cdef const unsigned char* reached    # start of the first batch that `prefetch` has not examined
+    cdef Place[PLACES] places    # a ring buffer of submitted batches
+    cdef list frames             # for each place, the Frame to decompress into, or None
+    cdef int first, used         # index of the first used place, and number of used places
     cdef Py_ssize_t expected_size        # estimated decompressed size of a batch in bytes
 
     cdef Slice take(self, int codec, Span body)

@@ -1,12 +1,13 @@
-"""Decompresses lz4 and zstd batches without Python, zstd batches in the background before their turn comes.
+"""Decompresses lz4 and zstd batches with C functions. zstd batches are decompressed in advance, by a background thread.
 
-Decides which batches are decompressed here: ordinary ones (see compression_frames.pyx), and of zstd the next few
-batches of the partition that is being read. If decompression fails here, the caller uses a Python library, which also
-reports the error. So this module affects speed only.
+Decides which batches are decompressed here. They must have an ordinary compression frame (see compression_frames.pyx),
+and zstd batches must have been submitted by `prefetch`. If decompression fails here, the caller uses a Python library,
+which also reports the error. So this module affects speed only.
 
-The functions come from the shared libraries of the packages `lz4` and `zstandard`, or else from those of the system. If
-they were called through Python, the background thread would have to take the GIL twice for each batch and would wait up
-to 5 ms (the switch interval) each time while the calling thread runs Python code.
+The functions come from the shared libraries of the packages `lz4` and `zstandard`, or otherwise from those of the
+system. The Python functions of these packages would not do for the background thread. It would have to take the GIL
+twice for each batch, and while the calling thread runs Python code it would wait up to 5 ms (the switch interval) each
+time.
 """
 
 cimport cython
@@ -32,23 +33,23 @@ cdef extern from "decompressor.h" nogil:
 
 
 cdef enum:
-    LZ4 = 3                  # in a batch's attributes
+    LZ4 = 3                  # codec numbers in the attributes of a batch
     ZSTD = 4
     MIN_EXPECTED_SIZE = 1 << 12     # bytes
     MAX_EXPECTED_SIZE = 1 << 18     # larger batches are decompressed by the Python library
-    MAX_PREFETCHED_BYTES = 1 << 21  # of memory in the whole process, including batches that are never taken
+    MAX_PREFETCHED_BYTES = 1 << 21  # memory for prefetched batches in the whole process, also for those never taken
 
-cdef Py_ssize_t bytes_used = 0
-cdef Py_ssize_t batches_taken = 0
+cdef Py_ssize_t bytes_used = 0     # bytes of memory for prefetched batches now
+cdef Py_ssize_t batches_taken = 0  # number of prefetched batches that were taken
 
 
 def use_library(str codec, str path):
-    """Use this shared library for "lz4" or "zstd". Returns False if it cannot be loaded or lacks the functions."""
+    """Load the shared library of the codec "lz4" or "zstd". Returns False if this fails or if a function is missing."""
     return kc_use_library(KC_LZ4 if codec == "lz4" else KC_ZSTD, path.encode())
 
 
 def prefetch_hits():
-    """Return the number of batches that were decompressed before their turn, since the process started."""
+    """Return the number of batches since the start of the process that were taken after they had been prefetched."""
     return batches_taken
 
 
@@ -57,7 +58,7 @@ cdef bint can_decompress() noexcept:
 
 
 cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
-    """Complete the frame with `size` bytes. Returns unused memory to the system if it is more than a quarter."""
+    """Mark the frame as complete with `size` bytes. Free the unused memory if it is more than a quarter."""
     cdef unsigned char* data
     frame.size = size
     frame.filling = False
@@ -76,7 +77,7 @@ cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class PrefetchDecompressor:
-    """Decompresses the batches of one fetch, zstd batches in the background before they are requested."""
+    """Decompresses the batches of one fetch: lz4 batches in `take`, zstd batches in the background before `take`."""
 
     def __cinit__(self, Slice data):
         self.data = data
@@ -90,14 +91,20 @@ cdef class PrefetchDecompressor:
             self.skip()
 
     cdef Slice take(self, int codec, Span body):
-        """Return the decompressed batch with this body, or None if it must be decompressed elsewhere."""
+        """Return the decompressed records of the batch with this body.
+
+        Returns None if a Python library must decompress it.
+        """
         if codec == LZ4:
             return self.take_lz4(body)
         return self.take_zstd(body.p) if codec == ZSTD else None
 
     cdef Slice take_lz4(self, Span body):
-        """Decompress a batch on the calling thread: passing it to another thread would take half the time of
-        decompression."""
+        """Decompress an lz4 batch and return its records, or None like `take`.
+
+        It runs on the calling thread, because passing the batch to another thread would take half as much time as
+        decompressing it.
+        """
         cdef Span packed
         cdef Py_ssize_t most = 0, size
         cdef Frame frame
@@ -112,7 +119,10 @@ cdef class PrefetchDecompressor:
         return slice_of(frame, frame.data, size)
 
     cdef Slice take_zstd(self, const unsigned char* body):
-        """Return a batch that was submitted before, waiting for it if necessary. Drops the batches before it."""
+        """Wait for a submitted batch to be decompressed and return its records, or None if it was not submitted.
+
+        Drops the submitted batches before it.
+        """
         cdef Place* place
         cdef Py_ssize_t size
         global batches_taken
@@ -134,13 +144,13 @@ cdef class PrefetchDecompressor:
         return None
 
     cdef int update_expected_size(self, Py_ssize_t size) except -1:
-        """Update the memory to reserve for a batch: a little more than the size of the last ones."""
+        """Update `expected_size` after a batch of `size` bytes, so that it is a little above the last sizes."""
         cdef Py_ssize_t decayed = self.expected_size - (self.expected_size >> 3)
         self.expected_size = min(max(size + (size >> 2), decayed, MIN_EXPECTED_SIZE), MAX_EXPECTED_SIZE)
         return 0
 
     cdef int prefetch(self, Span rest) except -1:
-        """Submit the next batches of `rest` that were not submitted yet, as many as there are free places.
+        """Submit the zstd batches in `rest` that were not submitted yet, until no place or memory is free.
 
         Does nothing until half of the places are free, because waking the thread costs more than submitting a batch.
         """
@@ -163,8 +173,10 @@ cdef class PrefetchDecompressor:
         return 0
 
     cdef kc_task* submit(self, Span body) except? NULL:
-        """Submit a zstd batch at the next place. Returns NULL if the batch is not an ordinary one or no task is
-        free."""
+        """Submit a zstd batch at the next place and return its task.
+
+        Returns NULL if its compression frame is not an ordinary one, or if no task is free.
+        """
         cdef Py_ssize_t most = zstd_max_size(body)
         cdef int at = (self.first + self.used) % PLACES
         cdef kc_task* task
@@ -190,10 +202,10 @@ cdef class PrefetchDecompressor:
         return task
 
     cdef int skip(self, bint ended=False) noexcept:
-        """Drop the first batch."""
+        """Remove the first submitted batch. `ended`: whether its task was ended already."""
         global bytes_used
         cdef int at = self.first
-        # Free the place before anything that can fail; otherwise the next call would skip it again.
+        # Free the place before any operation that can fail. Otherwise the next call would remove the same batch again.
         self.first = (at + 1) % PLACES
         self.used -= 1
         if not ended:

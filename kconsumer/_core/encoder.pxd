@@ -1,4 +1,4 @@
-"""Encoding of messages by a Program."""
+"""Encodes messages, as a Program (a compiled plan) describes them."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, uint32_t
 
@@ -6,9 +6,9 @@ from kconsumer._core.compiled_schema cimport Program
 
 
 cdef struct Target:
-    unsigned char* data     # grown by realloc; the creator of the Target frees it
-    Py_ssize_t size
-    Py_ssize_t capacity
+    unsigned char* data     # memory from realloc, which the creator of the Target must free
+    Py_ssize_t size         # number of written bytes
+    Py_ssize_t capacity     # number of allocated bytes
 
 
 cdef int write_message(Program program, object message, Target* target) except -1

@@ -1,7 +1,7 @@
-"""Encodes messages: the wire format of each type of value.
+"""Encodes messages. Decides the wire format of each type of value.
 
-Raises TypeError for a value of the wrong type, and ValueError or OverflowError for a value that cannot be encoded, with
-the name of the field as a note.
+Raises TypeError for a value of the wrong type, and ValueError or OverflowError for a value that cannot be encoded. A
+note of the exception (PEP 678) names the field.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,7 +24,7 @@ cdef extern from "Python.h":
 
 
 cdef unsigned char* grow(Target* target, Py_ssize_t size) except NULL:
-    """Reserve `size` more bytes, which count as written. Returns a pointer to them."""
+    """Append `size` uninitialized bytes to `target`, and return a pointer to them. Raises MemoryError."""
     cdef Py_ssize_t wanted = target.size + size
     cdef unsigned char* data
     if wanted > target.capacity:
@@ -67,7 +67,7 @@ cdef int write_uvarint(Target* target, uint32_t value) except -1:
 
 
 cdef int64_t integer(object value, int64_t low, int64_t high) except? -1:
-    """Convert a Python int; raises OverflowError outside the bounds."""
+    """Return a Python int as a C integer. Raises OverflowError if it is below `low` or above `high`."""
     cdef int64_t number = PyLong_AsLongLong(value)
     if not low <= number <= high:
         raise OverflowError(f"{number} is not within {low} and {high}")
@@ -90,7 +90,7 @@ cdef int write_message(Program program, object message, Target* target) except -
 
 
 cdef object slot_value(Program program, Op* op, object message):
-    """Return a field's value; raises TypeError if the attribute was deleted."""
+    """Return the value of a field. Raises TypeError if the attribute was deleted."""
     cdef PyObject* value = kc_get_slot(message, op.offset)
     if value == NULL:
         raise TypeError(f"{program.cls.__name__}.{<object> op.name} has no value")
@@ -98,7 +98,7 @@ cdef object slot_value(Program program, Op* op, object message):
 
 
 cdef int write_field(Program program, Op* op, object value, Target* target) except -1:
-    """Write one field. Errors get a note with its name."""
+    """Write one field. If an error is raised, add the name of the field to it as a note."""
     try:
         write_value(program, op, op.kind, op.nullable, value, target)
     except (TypeError, ValueError, OverflowError) as error:
@@ -110,7 +110,7 @@ cdef int write_field(Program program, Op* op, object value, Target* target) exce
 cdef int write_value(
     Program program, Op* op, int kind, bint nullable, object value, Target* target
 ) except -1:
-    """Write one value of type `kind`: the field's type, or that of its elements."""
+    """Write the value of a field, or one element of its array. `kind` is the kind of the value."""
     if kind == INT32:
         write_i32(target, <int32_t> integer(value, -(1 << 31), (1 << 31) - 1))
     elif kind == INT64:
@@ -133,7 +133,7 @@ cdef int write_value(
 
 
 cdef int write_length(Program program, int kind, Py_ssize_t length, Target* target) except -1:
-    """Write the length of a string, bytes, records or array; -1 for null."""
+    """Write the length of a string, bytes, records or array. A `length` of -1 means null."""
     if length > ((1 << 15) - 1 if kind == STRING else (1 << 31) - 1):
         raise ValueError(f"a length of {length} does not fit on the wire")
     if program.flexible:

@@ -1,8 +1,8 @@
 """PartitionFetch: the bytes that a broker sent for one partition, returned as runs of checked records.
 
 Decides which records are returned: it checks sizes and checksums, decompresses one batch at a time, skips control
-records, records of aborted transactions and records below the position, and advances the position. It does not know
-about requests, nor what happens to a record afterwards. The layouts are in batch.pxd and message_set.pxd.
+records, records of aborted transactions and records below the position, and advances the position. Requests, and what
+happens to a record afterwards, are the concern of other modules. The layouts are in batch.pxd and message_set.pxd.
 """
 
 from copy import copy
@@ -42,14 +42,14 @@ cdef enum:
     NO_TIMESTAMP = -1    # TimestampType
     CREATE_TIME = 0
     LOG_APPEND = 1
-    MIN_RECORDS_WITHOUT_GIL = 4096  # as many or more records are checked without the GIL
+    MIN_RECORDS_WITHOUT_GIL = 4096  # the GIL is released to check more than this number of records
 
-# `log_bytes`: the limit of what all batches of a log segment may decompress to together, if their compressed size
-# allows no more.
+# If `PartitionFetch.log_bytes` is set, the decompressed size in bytes of all batches together is limited. The limit is
+# never below this number (see `log_limit`).
 cdef Py_ssize_t LOG_OUTPUT_LIMIT = 256 << 20
 
 
-# Set by `use_codecs`: codecs are Python libraries, which the layer above imports.
+# Set by `use_codecs`. The codecs are Python libraries, which `kconsumer.compression` imports.
 cdef object decompress = None
 cdef object output_limit = None
 
@@ -65,9 +65,10 @@ class OutputLimitError(DecompressionError):
 def use_codecs(decompress_batch, limit_output):
     """Set the functions for decompression in this process. `kconsumer.compression` calls this when it is imported.
 
-    `decompress_batch(codec, data, limit, magic)` gets a Slice and the format of the batch. It returns bytes or a Slice
-    of that Slice, or raises DecompressionError or OutputLimitError. `limit_output(size)` returns the number of bytes
-    that a batch of this compressed size may decompress to.
+    `decompress_batch(codec, data, limit, magic)` decompresses the Slice `data` from a batch of format `magic` to at
+    most `limit` bytes. It returns bytes, or a Slice if a part of `data` was stored uncompressed. It raises
+    DecompressionError or OutputLimitError. `limit_output(size)` returns the maximum decompressed size in bytes of a
+    batch whose compressed size is `size` bytes.
     """
     global decompress, output_limit
     decompress = decompress_batch
@@ -76,25 +77,25 @@ def use_codecs(decompress_batch, limit_output):
 
 cdef struct OpenBatch:
     # The batch whose records are being returned.
-    RunSegment segment     # what its records have in common; span: the records that were not returned yet
-    Py_ssize_t left        # the number of records in that span
+    RunSegment segment     # the values that all its records share; `segment.span`: the records not returned yet
+    Py_ssize_t left        # the number of records in `segment.span`
     int64_t last_offset
     int64_t reached        # the expected offset of the next record, for error messages
     bint control           # a control batch: none of its records is returned
-    const char* defect     # the error in the batch after these records; NULL: none
+    const char* defect     # describes an error in the bytes after the records in `segment.span`; NULL: none
 
 
 cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
-    """Check records at the front of the batch and move them to `out`: at most `limit`, and none after the record with
-    which `size` bytes are reached.
+    """Check records at the front of the batch and move them to `out`.
 
-    Returns False if the next record is malformed; the batch then still begins with it.
+    Stops after `limit` records, or after the first record with which `out` has `size` bytes or more. Returns False if
+    it stopped at a malformed record, which then is the first record left in the batch.
     """
     cdef Record record
     cdef const unsigned char* start
     cdef int64_t offset
-    # What changes from record to record is kept in local variables, which the compiler can keep in registers: it cannot
-    # know that no other pointer refers to the structs.
+    # Values that change with each record are in local variables, which the compiler can keep in registers. It could not
+    # do so with fields of the structs, because another pointer might refer to them.
     cdef Span rest = batch.segment.span
     cdef Py_ssize_t left = batch.left, count = 0
     cdef int64_t reached = batch.reached, floor = batch.segment.floor, base_offset = batch.segment.base_offset
@@ -132,14 +133,17 @@ cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, Run
 @cython.final
 @cython.auto_pickle(False)
 cdef class PartitionFetch:
-    """The fetched bytes of one partition, from `fetch_offset` on.
+    """The fetched bytes of one partition, from `fetch_offset` on. `take` returns their records.
 
-    `records`: a Slice, any buffer, or None. `check_crcs`: verify checksums. `log_bytes`: the bytes are part of a log
-    and not of a fetch response; then offsets may begin anywhere and repeat, a partial batch alone is no error, and
-    there is a limit on the decompressed size of all batches together. `read_committed`: leave out records of
-    `aborted_transactions`, pairs of producer id and first offset. `on_decompressed` is called with the memory of each
-    decompressed batch, so that it can be counted. `batch_limit`: the largest decompressed size of a batch in bytes; 0:
-    the result of `limit_output` (see `use_codecs`).
+    `records`: the bytes, as a Slice, another buffer, or None.
+    `check_crcs`: whether checksums are verified.
+    `log_bytes`: True if the bytes are part of a log, not of a fetch response. Then offsets may begin anywhere and
+    repeat, a partial batch alone is not an error, and the decompressed size of all batches together is limited.
+    `read_committed`: whether records of `aborted_transactions` are skipped.
+    `aborted_transactions`: pairs (producer id, first offset).
+    `on_decompressed`: called with the memory block of each decompressed batch, for memory accounting; or None.
+    `batch_limit`: the maximum decompressed size of one batch in bytes. If it is 0, the function `limit_output` decides
+    (see `use_codecs`).
     """
 
     cdef readonly object topic_partition
@@ -150,15 +154,15 @@ cdef class PartitionFetch:
     cdef bint log_bytes
     cdef Slice data
     cdef Span rest                    # batches that were not opened yet
-    cdef bint begun                   # at least one batch was found
+    cdef bint begun                   # at least one complete batch was found
     cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
     cdef OpenBatch batch
     cdef AbortedIndex aborted         # None unless read_committed
     cdef readonly Py_ssize_t output_bytes  # decompressed size of all batches so far
     cdef PrefetchDecompressor prefetched  # decompresses batches before their turn; None until the first such batch
-    cdef Py_ssize_t batch_limit       # of the decompressed size of one batch; 0: by its compressed size
-    cdef object on_decompressed       # called with each block that a batch was decompressed into, or None
-    cdef object error                 # every take() raises it from now on
+    cdef Py_ssize_t batch_limit       # maximum decompressed size of one batch; 0: depends on its compressed size
+    cdef object on_decompressed       # called with each memory block that a batch was decompressed into; or None
+    cdef object error                 # the error that every later take() raises; None: no error
     cdef list skipped                 # skipped batches: (first offset, offset after the last, reason); or None
 
     def __init__(
@@ -190,13 +194,15 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """The leader epoch of the last batch that records were taken from; None if it has none."""
+        """The leader epoch of `next_offset`: that of the last batch that was taken from or skipped.
+
+        None before the first batch, or if the batch has no leader epoch.
+        """
         return None if self.epoch < 0 else self.epoch
 
     @property
     def exhausted(self):
-        """True if nothing is left to take: no record, no skipped batch that would advance the position, and no
-        error."""
+        """True if another `take` would neither return a record, nor advance the position, nor raise an error."""
         cdef Span rest = self.rest
         cdef BatchHeader header
         if self.error is not None or self.owner is not None:
@@ -207,8 +213,7 @@ cdef class PartitionFetch:
 
     @property
     def held_bytes(self):
-        """The bytes of memory that this object keeps alive: the fetched bytes, and the open batch if it was
-        compressed."""
+        """The memory in bytes that this object keeps alive: the fetched bytes, and the decompressed open batch."""
         if self.data is None or self.exhausted:
             return 0
         if self.owner is None or self.owner is self.data:
@@ -216,15 +221,16 @@ cdef class PartitionFetch:
         return len(self.data) + len(self.owner)
 
     def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
-        """Return a run of the next records, at most `max_records`, and advance the position past them.
+        """Return a run of the next records and advance the position past them.
 
-        The record with which `max_bytes` (uncompressed, with headers) are reached is the last one. No further batch is
-        opened after the batches of this call have decompressed to `max_output` bytes (0: no limit). The run may be
-        empty although `next_offset` advanced (control records, empty batches).
+        The run ends after `max_records` records, or after the first record with which it has `max_bytes` bytes or more
+        (uncompressed, with headers). It also ends with a batch if the batches of this call have decompressed to
+        `max_output` bytes or more (0: no limit). The run may be empty although `next_offset` advanced, for example
+        past control records or an empty batch.
 
         Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than the
-        limit, and RecordTooLargeError if there is no complete batch. Good records before the error are returned first;
-        after that every call raises the error.
+        limit, and RecordTooLargeError if there is no complete batch. If there are valid records before the error, this
+        call returns them, and the next call raises the error. After that, every call raises it.
         """
         cdef RecordRun run
         if self.error is not None:
@@ -244,21 +250,21 @@ cdef class PartitionFetch:
             if run.count == 0 and self.next_offset == run.offset_before:
                 raise
         except BaseException:
-            # A signal handler raised, or memory ran out. The caller does not get the run, so its records are taken
-            # again.
+            # A signal handler raised, or memory is exhausted. The caller does not get the run, so the next take() must
+            # return its records again.
             self._rewind(start, run.offset_before, run.epoch_before)
             raise
         run.next_offset, run.epoch = self.next_offset, self.epoch
         return run
 
     def take_skipped(self):
-        """Return the batches that were skipped since the last call: (first offset, offset after the last, "control" or
-        "aborted") of each."""
+        """Return the batches that were skipped since the last call, as tuples (first offset, offset after the last,
+        reason). The reason is "control" or "aborted"."""
         skipped, self.skipped = self.skipped, None
         return skipped or ()
 
     def drain(self):
-        """Drop all bytes and errors; nothing is left to take."""
+        """Drop all bytes and any error. After that, `exhausted` is True."""
         self.data = None
         self.prefetched = None
         self.owner = None
@@ -273,8 +279,11 @@ cdef class PartitionFetch:
         )
 
     def _rewind(self, Py_ssize_t batch_at, int64_t offset, epoch):
-        """Return to `offset`, which is in the batch at byte `batch_at`: its records and those after it are taken
-        again."""
+        """Move the position back to `offset`, so that `take` returns the records from there on again.
+
+        `batch_at`: the index in the fetched bytes of the batch that contains `offset`. `epoch`: the leader epoch of
+        the position; -1: none.
+        """
         if self.data is None:
             return
         self.rest = self.data.span
@@ -289,13 +298,17 @@ cdef class PartitionFetch:
         self.epoch = epoch
 
     cdef Py_ssize_t position_in_data(self):
-        """Return the index in the fetched bytes at which the open batch, or else the next one, begins."""
+        """Return the index in the fetched bytes at which the open batch begins, or the next one if none is open."""
         if self.data is None:
             return 0
         return self.batch.segment.batch_at if self.owner is not None else self.rest.p - self.data.span.p
 
     cdef bint open_batch(self) except -1:
-        """Open the next batch. Returns False if there is none."""
+        """Open the next batch. If it is aborted or empty, close it again at once.
+
+        Returns False if there is no next batch, or if a signal handler called drain(). Raises RecordTooLargeError if
+        the fetched bytes have no complete batch, and the errors of `take` for an invalid one.
+        """
         cdef BatchHeader header
         cdef Slice data = self.data      # a signal handler may call drain() while a library decompresses
         cdef Slice owner = data
@@ -335,14 +348,17 @@ cdef class PartitionFetch:
         return True
 
     cdef int note_skipped(self, const BatchHeader* header, str reason) except -1:
-        """Record that a batch is skipped."""
+        """Add a batch to `skipped`."""
         if self.skipped is None:
             self.skipped = []
         self.skipped.append((max(header.base_offset, self.floor), self.batch.last_offset + 1, reason))
         return 0
 
     cdef int check_found(self, Found found, const unsigned char* start, BatchHeader* header) except -1:
-        """Raise unless a batch was found. Sets the header fields that messages of formats 0 and 1 do not have."""
+        """Raise CorruptRecordError unless a batch or a valid message of format 0 or 1 was found.
+
+        For such a message, sets the fields of `header` that next_batch() did not set.
+        """
         cdef Span message
         if found == FOUND_BAD_SIZE:
             raise self.corrupt(header.base_offset, f"a batch size of {header.size} is too small")
@@ -358,7 +374,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef int check_header(self, const BatchHeader* header) except -1:
-        """Raise unless the header is valid and the checksum is right."""
+        """Raise CorruptRecordError if the header is invalid or the checksum does not match."""
         cdef uint32_t crc = 0
         if header.base_offset < 0 or header.last_offset_delta < 0:
             raise self.corrupt(
@@ -380,7 +396,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef int begin_batch(self, const BatchHeader* header, Py_ssize_t at) except -1:
-        """Set the fields of the open batch from its header."""
+        """Initialize the open batch from its header. `at`: the index of the batch in the fetched bytes."""
         cdef bint log_append = header.attributes & LOG_APPEND_TIME != 0
         self.batch.defect = NULL
         self.batch.reached = header.base_offset
@@ -395,7 +411,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef bint is_aborted(self, const BatchHeader* header) except -1:
-        """Return whether the batch belongs to an aborted transaction, so that its records are skipped."""
+        """Return whether the batch belongs to an aborted transaction and must be skipped."""
         if self.aborted is None or header.producer_id < 0:
             return False
         self.aborted.advance(self.batch.last_offset, self.batch.segment.batch_at)
@@ -404,7 +420,10 @@ cdef class PartitionFetch:
         return self.aborted.covers(header.producer_id)
 
     cdef int find_records(self, const BatchHeader* header, Slice owner) except -1:
-        """Set the records of a v2 batch: the bytes of `owner` if it was compressed, else the bytes of the batch."""
+        """Set the records of the open batch, which has format 2. `owner`: its decompressed bytes if it was compressed.
+
+        Raises CorruptRecordError if the record count is 0 but there are bytes, and for an invalid transaction marker.
+        """
         cdef int marker
         self.batch.control = header.attributes & CONTROL != 0
         self.batch.left = header.record_count
@@ -421,8 +440,11 @@ cdef class PartitionFetch:
         return 0
 
     cdef int find_messages(self, const BatchHeader* header, Slice owner, const unsigned char* start) except -1:
-        """Set the messages of format 0 or 1: those of a wrapper, whose decompressed bytes are `owner`, or the
-        uncompressed messages from `start` on."""
+        """Set the records of the open batch, which are messages of format 0 or 1.
+
+        If the header is that of a wrapper, they are the messages in `owner`, its decompressed bytes. Otherwise they are
+        the consecutive uncompressed messages from `start` on.
+        """
         cdef Messages found
         cdef bint wrapped = header.attributes & CODEC != 0
         if wrapped:
@@ -439,14 +461,14 @@ cdef class PartitionFetch:
         self.batch.segment.base_offset = found.base_offset
         if header.magic == 0:
             self.batch.segment.timestamp_kind = NO_TIMESTAMP
-        # The log append time of a wrapper applies to all its messages; other messages have timestamps of their own.
+        # The log append time of a wrapper is the timestamp of all its messages. Other messages have their own ones.
         if header.magic == 0 or not wrapped or not self.batch.segment.one_timestamp:
             self.batch.segment.one_timestamp = False
             self.batch.segment.base_timestamp = 0
         return 0
 
     cdef Slice decompressed(self, Slice data, const BatchHeader* header):
-        """Return the records of a compressed batch, from the prefetching decompressor or from a library."""
+        """Return the decompressed records of a batch, from the prefetching decompressor or from a Python library."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = self.batch_limit or output_limit(size)
         cdef Slice body = None
@@ -463,13 +485,16 @@ cdef class PartitionFetch:
             if self.prefetched is not None:
                 self.prefetched.update_expected_size(remaining(&body.span))
         self.output_bytes += remaining(&body.span)
-        # Content that turned out to be stored uncompressed is still in the fetched bytes, which are counted already.
+        # A batch that was stored uncompressed is still in the fetched bytes, which the caller has counted already.
         if self.on_decompressed is not None and body.owner is not data:
             self.on_decompressed(body.owner)
         return body
 
     cdef Slice decompressed_now(self, Slice data, const BatchHeader* header, Slice packed, Py_ssize_t limit):
-        """Return the records of a compressed batch, decompressed by a Python library."""
+        """Decompress the records of a batch with a Python library, and return them.
+
+        Raises BatchTooLargeError if they exceed `limit` bytes, CorruptRecordError if they cannot be decompressed.
+        """
         try:
             plain = decompress(header.attributes & CODEC, packed, limit, header.magic)
         except OutputLimitError as error:
@@ -479,8 +504,11 @@ cdef class PartitionFetch:
         return <Slice> plain if isinstance(plain, Slice) else Slice(plain)
 
     cdef int take_from_batch(self, RecordRun run, Py_ssize_t limit, Py_ssize_t size) except -1:
-        """Move at most `limit` records or `size` bytes of the open batch to `run`. Closes the batch after its last
-        record."""
+        """Check records of the open batch and append them to `run`. Closes the batch after its last record.
+
+        Stops after `limit` records or `size` bytes, like `check_records`. Raises CorruptRecordError at a malformed
+        record, after the records before it were appended.
+        """
         cdef OpenBatch batch = self.batch
         cdef RunSegment segment
         cdef bint good
@@ -502,7 +530,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef int end_batch(self) except -1:
-        """Close the open batch after its last record. Raises if it has a defect after that record."""
+        """Close the open batch after its last record. Raises CorruptRecordError if the batch has a `defect`."""
         if self.batch.defect != NULL:
             raise self.corrupt(
                 max(self.batch.reached, self.floor), self.batch.defect.decode("ascii"), self.batch.last_offset + 1
@@ -523,14 +551,13 @@ cdef class PartitionFetch:
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Return how many bytes all batches of a part of a log may decompress to together."""
+        """Return the maximum decompressed size in bytes of all batches together, for `log_bytes`."""
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 
     cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):
         """Return the error for a batch that decompresses to more than `limit` bytes."""
         cdef int64_t offset = max(header.base_offset, self.floor)
-        # The position may be beyond the header's last offset, with hostile bytes only. Skipping must still make
-        # progress.
+        # Malicious bytes can have a last offset below the position. The offset to seek to must still be above it.
         cdef int64_t after = max(header.base_offset + header.last_offset_delta, offset) + 1
         cdef Py_ssize_t whole = self.batch_limit or output_limit(remaining(&header.body))
         topic, partition = self.topic_partition
@@ -552,7 +579,10 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
-        """Return the error for malformed bytes at `offset`. `after`: the offset of the next batch; -1 if unknown."""
+        """Return a CorruptRecordError for malformed bytes at `offset`.
+
+        `after`: the offset of the next batch, which the message names; -1 if it is unknown.
+        """
         topic, partition = self.topic_partition
         where = f"{topic}-{partition} at offset {offset}" if topic else f"partition {partition} at offset {offset}"
         hint = f"; seek to offset {after} to continue after its batch" if after >= 0 else ""
@@ -564,7 +594,7 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt_batch(self, const BatchHeader* header, str what):
-        """Return the error for a batch whose offsets are plausible."""
+        """Return a CorruptRecordError for a batch with valid offsets. Its message names the offset after the batch."""
         return self.corrupt(
             max(header.base_offset, self.floor), what, header.base_offset + header.last_offset_delta + 1
         )

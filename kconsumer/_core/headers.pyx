@@ -1,7 +1,7 @@
-"""The offset of a partition's next fetch, from the batch headers of the records just received.
+"""Reads the offset of a partition's next fetch from the batch headers of received records.
 
-No checksum is verified, nothing is decompressed and no record is parsed, so that the next Fetch request can be sent
-before these records are decoded.
+It does not verify checksums, decompress batches or parse records. So the next Fetch request can be sent before the
+received records are decoded.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
@@ -11,11 +11,11 @@ from kconsumer._core.wire cimport Slice, Span
 
 
 def next_fetch_offset(records):
-    """Return the offset after the last complete batch and that batch's leader epoch (None if it has none).
+    """Return the offset after the last complete batch, and the leader epoch of that batch (None if it has none).
 
-    `records` is a Slice, any other buffer, or None. Returns None if the offset is unknown without decoding: no complete
-    batch, message formats v0 and v1, invalid sizes or offsets. The result is provisional until the records are decoded,
-    because a header may be corrupt.
+    `records` is a Slice, another buffer, or None. Returns None if the batch headers do not determine the offset: there
+    is no complete batch, a message has format 0 or 1, or a size or offset is invalid. The result is provisional until
+    the records are decoded, because the checksum may then show that a header is corrupt.
     """
     cdef BatchHeader header
     cdef Span span

@@ -1,7 +1,7 @@
 """Message sets, magic 0 and 1: the format before Kafka 0.11, which old log segments may still have.
 
 A message, big-endian:                      A message whose attributes name a codec is a wrapper: its value is a
-     0  offset             i64              compressed message set, its key means nothing.
+     0  offset             i64              compressed message set, its key is ignored.
      8  size               i32, of the rest
     12  crc                u32 (IEEE), of the rest
     16  magic              i8, 0 or 1
@@ -11,11 +11,11 @@ A message, big-endian:                      A message whose attributes name a co
         value              the same; further bytes are ignored
 
 Contents:
-    read_message           read one message of a Span as a Record, and advance past it
-    read_outer             the rest of the header of a message that `batch.next_batch` found
-    Messages               checked messages
-    find_uncompressed      consecutive uncompressed messages, as one segment
-    find_wrapped           the messages inside a wrapper
+    read_message           reads one message of a Span as a Record, and advances past it
+    read_outer             reads the remaining header fields of a message that `batch.next_batch` found
+    Messages               checked messages: the result of the next two functions
+    find_uncompressed      finds consecutive uncompressed messages
+    find_wrapped           finds the messages inside a wrapper
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -30,7 +30,7 @@ cdef enum:
     MAGIC_AT = 16
     ATTRIBUTES_AT = 17
     TIMESTAMP_AT = 18
-    # the least sizes, offset and size themselves not counted
+    # the smallest values of the field `size`
     MIN_V0_SIZE = 14
     MIN_V1_SIZE = 22
 
@@ -49,8 +49,8 @@ cdef inline bint read_sized(Span* span, const unsigned char** out, int32_t* size
 cdef inline bint read_message(Span* span, int magic, Record* out) noexcept nogil:
     """Read one message and advance `span` past it.
 
-    The deltas are the message's own offset and timestamp (-1 in format 0). Returns False, with `span` at an undefined
-    place, if the message is malformed.
+    The deltas of `out` are the message's offset and timestamp (-1 in format 0). Returns False if the message is
+    malformed. The position of `span` is undefined then.
     """
     cdef const unsigned char* p = span.p
     cdef Span body
@@ -70,12 +70,12 @@ cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil
 
 
 cdef struct Messages:
-    Span span                # the valid messages, to the end of the last one
-    Py_ssize_t count
-    int64_t base_offset      # to be added to each message's offset
-    int64_t first_offset     # of the first message, valid or not, without the base
-    int64_t last_offset      # of the last message
-    const char* defect       # the error in the message after them; NULL: none
+    Span span                # the valid messages
+    Py_ssize_t count         # the number of valid messages
+    int64_t base_offset      # must be added to each message's offset
+    int64_t first_offset     # offset of the first message, which may be invalid; without base_offset
+    int64_t last_offset      # offset of the last message
+    const char* defect       # describes the error in the first invalid message; NULL: no error
 
 
 cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages* out) except -1

@@ -1,10 +1,10 @@
 """Finds the records of message sets v0 and v1. message_set.pxd shows the layout.
 
-Decides which messages are returned together, what their offsets are relative to, and which checksums are verified, as
-Java's decoder does. fetch.pyx decompresses wrappers and makes the errors.
+Decides which messages are returned together, what their offsets are relative to, and which checksums are verified. The
+decisions are those of Java's decoder. fetch.pyx decompresses wrappers and creates the errors.
 
-Java treats each uncompressed message as a batch. Here, consecutive messages that are read in the same way form one
-segment, so that no object is needed for each.
+Java treats each uncompressed message as a batch. Here, consecutive messages with the same format and the same kind of
+timestamp form one segment, so that no object is needed for each message.
 """
 
 from libc.stdint cimport INT64_MAX, uint32_t, uint64_t
@@ -14,7 +14,7 @@ from kconsumer._core.crc cimport crc32_of
 
 
 cdef enum:
-    MAX_MESSAGES_AT_ONCE = 1024   # uncompressed messages in one segment; all are checked before the first is returned
+    MAX_MESSAGES_AT_ONCE = 1024   # in a segment of uncompressed messages, which are all checked before any is returned
 
 
 cdef struct Message:
@@ -32,9 +32,10 @@ cdef enum Next:
 
 
 cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
-    """Set the fields of a format 2 header from a message of format `header.magic`. Returns False if it is malformed.
+    """Set the remaining fields of `header` from a message of format `header.magic`, as if it were a batch.
 
-    `header.body` is the message's value; both pointers are NULL if that is null.
+    `header.body` becomes the message's value. Both its pointers become NULL if the value is null. Returns False if the
+    message is malformed.
     """
     cdef Record record
     cdef const unsigned char* p = message.p
@@ -78,8 +79,10 @@ cdef Next next_message(Span* data, Message* out) noexcept nogil:
 
 
 cdef const char* message_defect(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
-    """Return the defect of a message with this offset, or NULL. The checksum of a message below `floor`, which is not
-    returned to the user, is not verified."""
+    """Return a description of the error in a message with the absolute offset `offset`, or NULL if it is valid.
+
+    The checksum is not verified if the message is below `floor`, because it will not be returned to the user.
+    """
     cdef uint32_t crc = 0
     if offset < 0 or offset == INT64_MAX:
         return "its offset is not a valid offset"
@@ -93,8 +96,10 @@ cdef const char* message_defect(const Message* message, int64_t offset, int64_t 
 cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages* out) except -1:
     """Find the uncompressed messages at the front of `data` and advance `data` past them.
 
-    Ends before a message that must be read in another way, is malformed, or does not have a higher offset. The caller
-    has checked that the first message is complete, well-formed and uncompressed.
+    Stops before a message that is compressed, is invalid, has another format or kind of timestamp than the first one,
+    or does not have a higher offset than the previous one. The caller has checked that the first message is complete,
+    well-formed and uncompressed. If the first message has an invalid offset or checksum, sets `out.defect` and does not
+    advance `data`.
     """
     cdef Span rest = data[0]
     cdef Span parts
@@ -128,10 +133,10 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
 
 
 cdef int find_wrapped(Span plain, const BatchHeader* wrapper, int64_t floor, bint check_crcs, Messages* out) except -1:
-    """Find the messages in the decompressed value of a wrapper. A partial message at the end is dropped.
+    """Find the messages in `plain`, the decompressed value of a wrapper. A partial message at the end is ignored.
 
-    In format 1 their offsets are relative, such that the last message has the wrapper's offset. A wrapper with offset 0
-    has no information on offsets: some producers write that.
+    In format 1 their offsets are relative: the last message has the wrapper's offset. Some producers write wrappers
+    with offset 0. Then the offsets of the messages are used as they are.
     """
     cdef Span rest = plain
     cdef Message message
@@ -162,8 +167,10 @@ cdef int find_wrapped(Span plain, const BatchHeader* wrapper, int64_t floor, bin
 
 
 cdef const char* scan_messages(Span* plain, int magic, Messages* out) noexcept nogil:
-    """Advance `plain` to the end of its last complete message and set the first and last offset. Returns the defect
-    that makes all of it unreadable, or NULL."""
+    """Advance `plain` past its last complete message, and set the first and last offset of `out`.
+
+    Returns a description of the error if `plain` is not a sequence of messages of format `magic`, otherwise NULL.
+    """
     cdef Message message
     cdef Next found
     cdef bint any_found = False

@@ -1,4 +1,4 @@
-"""ConsumerRecord: pointers to a record's parts, and the Python objects made of them so far."""
+"""ConsumerRecord: pointers to the serialized parts of a record, and the Python objects created from them so far."""
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
@@ -6,7 +6,7 @@ from kconsumer._core.wire cimport Span
 
 
 cdef enum:
-    # ConsumerRecord.made
+    # Bits of ConsumerRecord.made
     MADE_KEY = 1
     MADE_VALUE = 2
     MADE_HEADERS = 4
@@ -24,7 +24,7 @@ cdef class ConsumerRecord:
     cdef object key_object
     cdef object value_object
     cdef object headers_object
-    # The allocated size of `value_object`, if it may be reused for another value; else 0.
+    # The allocated size of `value_object` in bytes if it may be reused for another value (see refill.h); otherwise 0.
     cdef Py_ssize_t value_room
     # The serialized parts; valid as long as `owner` lives.
     cdef object owner
@@ -39,7 +39,7 @@ cdef tuple read_headers(Span span)
 
 
 cdef inline int forget(ConsumerRecord record) except -1:
-    """Drop the objects of a record before it is filled again."""
+    """Drop the objects of a record before it is filled again. Keeps a `value_object` that may be reused."""
     if record.made & MADE_VALUE and not record.value_room:
         record.value_object = None
     if record.made & ~MADE_VALUE:

@@ -1,7 +1,7 @@
 """ConsumerRecord. Its key, value and headers become Python objects when they are first read.
 
-Decides how a record behaves in Python: attributes, equality, pickling, repr. Of record bytes it parses headers only;
-record_run.pyx sets the pointers to the other parts.
+Decides how a record behaves in Python: attributes, equality, pickling, repr. This module parses only the headers.
+record_run.pyx parses the other parts of a record and sets the pointers to them.
 """
 
 from operator import index
@@ -33,13 +33,14 @@ cdef extern from "refill.h":
 
 
 cdef tuple TIMESTAMP_TYPES = tuple(TimestampType(kind) for kind in (-1, 0, 1))
-# Interned like attribute names in code. An equal string that is not interned takes the slow path.
+# Interned, because `__getattribute__` compares identities. Attribute names in code are interned, too. An equal string
+# that is not interned is found by the slower generic lookup.
 cdef str VALUE = intern("value")
 cdef str KEY = intern("key")
 cdef str OFFSET = intern("offset")
 
 cdef enum:
-    SHOWN_BYTES = 64      # of a key or value in repr()
+    SHOWN_BYTES = 64      # maximum number of bytes of a key or value in repr()
 
 
 @cython.final
@@ -47,9 +48,12 @@ cdef enum:
 cdef class ConsumerRecord:
     """One record of a partition (Java `ConsumerRecord`). Immutable.
 
-    `timestamp`: milliseconds since the Unix epoch; -1: none. `timestamp_type` says whether the producer or the broker
-    set it. `key` and `value`: bytes, or the deserializer's result; None for null. `headers`: tuple of (str, bytes |
-    None). `leader_epoch`: of the record's batch; None if the batch has none. Serialized sizes are -1 for null.
+    `timestamp`: milliseconds since the Unix epoch; -1: none.
+    `timestamp_type`: whether the producer or the broker set the timestamp.
+    `key` and `value`: bytes, or the result of the deserializer; None for null.
+    `headers`: a tuple of (str, bytes | None).
+    `leader_epoch`: the leader epoch of the record's batch; None if the batch has none.
+    `serialized_key_size` and `serialized_value_size`: in bytes; -1 for null.
     """
 
     def __init__(
@@ -81,8 +85,8 @@ cdef class ConsumerRecord:
         self.serialized_value_size = size_of(value, serialized_value_size)
 
     def __getattribute__(self, name):
-        # The attributes that loops read most are found without the lookup in the type, which costs more than to make
-        # the value's bytes.
+        # Loops mostly read these three attributes. The generic lookup would cost more than creating the bytes object
+        # of the value.
         if name is VALUE:
             return value_of(self)
         if name is KEY:
@@ -144,13 +148,14 @@ cdef class ConsumerRecord:
 
 
 cdef inline object part(object pair, Py_ssize_t at):
-    """Return pair[at] of a named tuple; Python's subscript would take four times as long."""
+    """Return `pair[at]`, four times as fast as Python's subscript if `pair` is a tuple."""
     if isinstance(pair, tuple) and at < PyTuple_GET_SIZE(pair):
         return <object> PyTuple_GET_ITEM(pair, at)
     return pair[at]
 
 
 cdef inline object key_of(ConsumerRecord self):
+    """Return the key; creates its bytes object at the first call."""
     if not self.made & MADE_KEY:
         if self.serialized_key_size >= 0:
             self.key_object = PyBytes_FromStringAndSize(<const char*> self.key_at, self.serialized_key_size)
@@ -159,14 +164,18 @@ cdef inline object key_of(ConsumerRecord self):
 
 
 cdef inline object value_of(ConsumerRecord self):
+    """Return the value; creates its bytes object at the first call."""
     if not self.made & MADE_VALUE:
         make_value(self)
     return self.value_object
 
 
 cdef inline int make_value(ConsumerRecord self) except -1:
-    """Make the bytes object of the value. Reuses the object of the record's last value if there is no other reference
-    to it."""
+    """Create the bytes object of the value.
+
+    A record may be filled several times. If nothing else refers to the bytes object of its last value, that object is
+    reused.
+    """
     cdef Py_ssize_t size = self.serialized_value_size
     cdef const char* source = <const char*> self.value_at
     if not (self.value_room and kc_refill(<PyObject*> self.value_object, self.value_room, source, size)):
@@ -179,9 +188,9 @@ cdef inline int make_value(ConsumerRecord self) except -1:
 cdef ConsumerRecord blank_record():
     """Return an empty record for the caller to fill.
 
-    The garbage collector does not track it: bytes and headers cannot refer back to the record, and traversing a million
-    records that a user keeps would cost more than to read them. A caller that stores an object of another kind in it
-    must track it again.
+    The garbage collector does not track the record, because bytes and headers cannot refer back to it, and because
+    traversing a million records that a user keeps would cost more than reading them. A caller that stores another kind
+    of object in the record must make the garbage collector track it again.
     """
     cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
     PyObject_GC_UnTrack(<void*> record)
@@ -189,7 +198,10 @@ cdef ConsumerRecord blank_record():
 
 
 cdef tuple read_headers(Span span):
-    """Parse headers from their count on. The span was checked when the record was taken."""
+    """Parse the headers in `span`, which begins with their count. Returns a tuple of (str, bytes | None).
+
+    The bytes were already checked when the record was taken. Raises `changed_error()` if they are invalid nevertheless.
+    """
     cdef int32_t count, i, size
     cdef Span key
     cdef const unsigned char* value
@@ -214,7 +226,7 @@ cdef object changed_error():
 
 
 cdef tuple fields(ConsumerRecord self):
-    """Return the constructor's arguments. Two records are equal if these are."""
+    """Return the arguments with which the constructor creates an equal record. `__eq__` compares these tuples."""
     return (
         self.topic,
         self.partition,
@@ -231,14 +243,14 @@ cdef tuple fields(ConsumerRecord self):
 
 
 cdef object size_of(data, given):
-    """Return the serialized size: `given`, or the size of the data if it is bytes, else -1."""
+    """Return the serialized size: `given` if it is not None, else the size of `data` if it is bytes, else -1."""
     if given is not None:
         return given
     return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else -1
 
 
 cdef str shown(data):
-    """Return the repr, shortened for long bytes."""
+    """Return the repr of a key or value, shortened for long bytes."""
     if isinstance(data, bytes) and len(data) > SHOWN_BYTES:
         return f"{data[:SHOWN_BYTES]!r}… ({len(data)} bytes)"
     return repr(data)

@@ -1,9 +1,11 @@
-"""Runs of checked records, and the iterator that makes ConsumerRecords of them.
+"""Runs of checked records, and the iterator that creates ConsumerRecords from them.
+
+A run is a sequence of records of one partition in offset order.
 
 Contents:
     RunSegment        consecutive records of one batch
-    read_next         read one record of a Span in any format, and advance past it
-    RecordRun         segments of one partition in order: the result of take()
+    read_next         reads one record of a Span in any format, and advances past it
+    RecordRun         the segments of one run: the result of PartitionFetch.take()
     RecordIterator    iterates over the records of several runs
 """
 
@@ -17,11 +19,11 @@ from kconsumer._core.wire cimport Span
 
 cdef struct RunSegment:
     Span span                  # from the first record to the end of the last one
-    Py_ssize_t count           # records at or above `floor`
+    Py_ssize_t count           # number of records at or above `floor`
     int64_t floor              # records below this offset are skipped
-    int64_t base_offset        # a record's offset minus its offset delta
+    int64_t base_offset        # a record's offset is base_offset + its offset delta
     int64_t base_timestamp
-    bint one_timestamp         # all records have base_timestamp; otherwise deltas are added to it
+    bint one_timestamp         # True: base_timestamp applies to all records; False: add each record's timestamp delta
     int8_t timestamp_kind      # the value of a TimestampType
     int8_t magic               # the format of the records: 2, or 0 and 1 (see message_set.pxd)
     int32_t leader_epoch       # -1: none
@@ -38,7 +40,7 @@ cdef inline bint read_next(Span* span, int magic, Record* out) noexcept nogil:
 cdef class RecordRun:
     cdef readonly object topic_partition
     cdef readonly int64_t next_offset      # the position after these records
-    cdef int32_t epoch                     # leader epoch of that position; -1: none
+    cdef int32_t epoch                     # leader epoch of next_offset; -1: none
     cdef Py_ssize_t count
     cdef readonly Py_ssize_t size          # serialized size of the records in bytes
     # Allocated by malloc and freed with the run; owners[i] keeps the bytes of segments[i] alive.
@@ -49,10 +51,9 @@ cdef class RecordRun:
     # Results of the deserializers, one object per record; None without a deserializer.
     cdef list keys
     cdef list values
-    # The fetch that the run was taken from, as long as the run may be shortened, and the fetch's position before.
-    cdef object source
-    cdef int64_t offset_before
-    cdef int32_t epoch_before
+    cdef object source             # the PartitionFetch that the run was taken from; None: the run cannot be shortened
+    cdef int64_t offset_before     # the position of `source` before the run was taken
+    cdef int32_t epoch_before      # leader epoch of that position; -1: none
 
     cdef int add(self, const RunSegment* segment, object owner) except -1
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1
@@ -65,7 +66,7 @@ cdef class RecordIterator:
     cdef Py_ssize_t next_run
     cdef RecordRun run
     cdef Py_ssize_t next_segment
-    cdef Py_ssize_t index          # of the next record in the run
+    cdef Py_ssize_t index          # index of the next record in the run
     cdef RunSegment segment        # the rest of the current segment
     cdef object owner
     cdef bint has_objects          # the run has deserialized keys or values
@@ -73,7 +74,7 @@ cdef class RecordIterator:
     # nothing refers to the older one, it is filled again.
     cdef ConsumerRecord even
     cdef ConsumerRecord odd
-    cdef bint turn                 # `even` is the newer one
+    cdef bint turn                 # True: `even` is the newer one
 
     cdef bint advance(self) except -1
     cdef ConsumerRecord next_record(self)

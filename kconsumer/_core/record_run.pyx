@@ -1,7 +1,7 @@
-"""Runs of checked records, and the iterator that makes ConsumerRecords of them.
+"""Runs of checked records, and the iterator that creates ConsumerRecords from them.
 
-A run has the position and the number of its records; it stores nothing per record. Iteration parses each record a
-second time (fetch.pyx parsed it to check it), which costs less than to write and read an index.
+A run stores where its records are and how many there are, but nothing for each record. Iteration parses each record a
+second time, after fetch.pyx parsed it to check it. This costs less than writing and reading an index of the records.
 """
 
 cimport cython
@@ -38,15 +38,16 @@ cdef class RecordRun:
 
     @property
     def leader_epoch(self):
-        """The leader epoch of `next_offset`; None if the last batch has none."""
+        """The leader epoch of `next_offset`; None if its batch has none."""
         return None if self.epoch < 0 else self.epoch
 
     def deserialize(self, key, value):
-        """Replace keys and values by the results of the deserializers; None leaves that side as bytes.
+        """Replace the keys and values by the results of the deserializers `key` and `value`.
 
-        `key` and `value` are results of `kconsumer.deserializers.adapt`. If the first record fails, raises
-        RecordDeserializationError. If a later record fails, the run ends before it. In both cases the fetch returns to
-        the failing record, so that the next take() starts with it: check the fetch after this call only.
+        A deserializer is a result of `kconsumer.deserializers.adapt`, or None to keep the bytes. Raises
+        RecordDeserializationError if the first record fails. If a later record fails, the run is cut off before that
+        record, without an error. In both cases the position of the PartitionFetch moves back to the failing record, so
+        read `exhausted` and `next_offset` only after this call.
         """
         cdef ConsumerRecord record = None
         cdef list keys = None if key is None else []
@@ -76,14 +77,14 @@ cdef class RecordRun:
             if keys is not None:
                 del keys[done:]      # the key of the record whose value failed
         except BaseException:
-            self.stop_before(0, -1)  # interrupted: the caller gets none of these records
+            self.stop_before(0, -1)  # a signal handler raised; the next take() must return these records again
             raise
         self.keys = keys
         self.values = values
         self.source = None
 
     def detach(self):
-        """Drop the reference to the fetch: the run will not be shortened any more."""
+        """Drop the reference to the PartitionFetch. Call it when the run will not be shortened any more."""
         self.source = None
 
     def __repr__(self):
@@ -111,7 +112,10 @@ cdef class RecordRun:
         return 0
 
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:
-        """End the run before the record at `index`, and let the fetch return to that record."""
+        """Cut the run off before the record at `index`, and move the position of the fetch back to that record.
+
+        `last_offset`: the offset of the record before `index`; unused if `index` is 0.
+        """
         cdef RunSegment* failed_in
         if self.count == 0:
             return 0
@@ -134,7 +138,7 @@ cdef class RecordRun:
         return segment
 
     cdef int cut(self, Py_ssize_t count) noexcept:
-        """Keep the first `count` records."""
+        """Drop all records after the first `count`."""
         cdef Py_ssize_t left = count, i
         for i in range(self.used):
             self.segments[i].count = min(left, self.segments[i].count)
@@ -153,7 +157,7 @@ cdef RecordRun new_run(object topic_partition, object source):
 
 
 cdef object deserialized(object deserializer, object plain, ConsumerRecord record, object data):
-    """Return one deserialized key or value. Null is None without a call, as in Java."""
+    """Return one deserialized key or value. As in Java, null becomes None and the deserializer is not called."""
     if data is None:
         return None
     if plain is not None:
@@ -162,6 +166,7 @@ cdef object deserialized(object deserializer, object plain, ConsumerRecord recor
 
 
 cdef object failed(str origin, ConsumerRecord record, object error):
+    """Return the RecordDeserializationError for a record. `origin`: "key" or "value"."""
     return RecordDeserializationError(
         f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "
         f"{record.offset} ({type(error).__name__}: {error}); seek to offset {record.offset + 1} to skip it",
@@ -202,8 +207,7 @@ cdef class RecordIterator:
         return count
 
     def restart(self, RecordIterator fresh not None):
-        """Continue with the records of `fresh`, a new iterator, in place of the remaining ones; running loops see
-        these."""
+        """Replace the remaining records by those of `fresh`, a new iterator. A running loop continues with them."""
         self.runs = fresh.runs
         self.next_run = 0
         self.run = None
@@ -231,7 +235,7 @@ cdef class RecordIterator:
         return True
 
     cdef ConsumerRecord next_record(self):
-        """Return the next record of the segment, which is not empty."""
+        """Return the next record of the current segment, which must have one."""
         cdef ConsumerRecord record
         cdef Record parts
         cdef int64_t offset
@@ -265,7 +269,10 @@ cdef class RecordIterator:
         return record
 
     cdef inline ConsumerRecord take_blank(self):
-        """Return a record to fill: the older of the last two if only this iterator refers to it, else a new one."""
+        """Return a ConsumerRecord to fill.
+
+        It is the older of the last two records if only this iterator refers to that one, otherwise a new record.
+        """
         cdef ConsumerRecord record
         self.turn = not self.turn
         record = self.even if self.turn else self.odd
@@ -283,7 +290,7 @@ cdef class RecordIterator:
         return record
 
     cdef int give_objects(self, ConsumerRecord record) except -1:
-        """Put the deserialized objects into the record."""
+        """Store the deserialized key and value in the record."""
         if self.run.keys is not None:
             record.key_object = self.run.keys[self.index]
             record.made |= MADE_KEY
@@ -291,7 +298,7 @@ cdef class RecordIterator:
             record.value_object = self.run.values[self.index]
             record.value_room = 0
             record.made |= MADE_VALUE
-        # Such an object may refer to the record, so the garbage collector must track the record.
+        # A deserialized object may refer to the record, so the garbage collector must track the record.
         if not PyObject_GC_IsTracked(<PyObject*> record):
             PyObject_GC_Track(<void*> record)
         return 0

@@ -1,8 +1,8 @@
-"""The producers with an aborted transaction, batch by batch.
+"""Decides which transactional batches were aborted, and parses the markers of transactions.
 
 Contents:
-    AbortedIndex       which producers' records must be skipped at the current batch
-    marker_type        the type of a control batch
+    AbortedIndex       the producers whose transactional records must be skipped at the current batch
+    marker_type        returns the type of a control batch
 """
 
 from libc.stdint cimport int64_t
@@ -11,18 +11,18 @@ from kconsumer._core.wire cimport Span
 
 
 cdef enum:
-    # marker_type
+    # Results of marker_type
     NO_MARKER = -2       # the batch has no record
-    BAD_MARKER = -1
+    BAD_MARKER = -1      # the record is malformed
     ABORT_MARKER = 0     # 1 is COMMIT; other values are not markers of transactions
 
 
 cdef class AbortedIndex:
     cdef list begins             # (first offset, producer id) of all aborted transactions, in order
-    cdef Py_ssize_t passed       # the number of transactions that have begun
-    cdef int64_t next_begin      # the first offset of the next transaction; INT64_MAX: none
+    cdef Py_ssize_t passed       # the number of items of `begins` up to the current batch
+    cdef int64_t next_begin      # the first offset of the next aborted transaction; INT64_MAX: none
     cdef set producers           # producers in an aborted transaction at the current batch
-    cdef list changes            # changes of `producers` with the batch's index in the fetched bytes, for `rewind`
+    cdef list changes            # for `rewind`, changes of `producers`: (at, producer id, begun, was in the set before)
 
     cdef int set_passed(self, Py_ssize_t passed) except -1
     cpdef int advance(self, int64_t last_offset, Py_ssize_t at) except -1

@@ -19,10 +19,10 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class AbortedIndex:
-    """The producers with an aborted transaction at the current batch; the batches are passed in order.
+    """The producers with an aborted transaction at the current batch. The caller passes all batches in order.
 
-    `aborted_transactions`: pairs (producer id, first offset) in any order. In all methods `at` is the index of the
-    batch in the fetched bytes, for `rewind`.
+    `aborted_transactions`: pairs (producer id, first offset) in any order. In all methods, `at` is the index in the
+    fetched bytes at which a batch begins. `rewind` needs it.
     """
 
     def __init__(self, aborted_transactions=()):
@@ -36,6 +36,7 @@ cdef class AbortedIndex:
         self.set_passed(0)
 
     cdef int set_passed(self, Py_ssize_t passed) except -1:
+        """Set `passed` and `next_begin`."""
         self.passed = passed
         self.next_begin = INT64_MAX
         if passed < len(self.begins):
@@ -43,7 +44,10 @@ cdef class AbortedIndex:
         return 0
 
     cpdef int advance(self, int64_t last_offset, Py_ssize_t at) except -1:
-        """Advance to a batch of any producer that ends at `last_offset`: begin the transactions up to this offset."""
+        """Advance to the next batch, of any producer, whose last offset is `last_offset`.
+
+        Adds the producers whose aborted transactions begin at or before this offset.
+        """
         while self.next_begin <= last_offset and self.passed < len(self.begins):
             producer_id = self.begins[self.passed][1]
             self.changes.append((at, producer_id, 1, producer_id in self.producers))
@@ -52,18 +56,18 @@ cdef class AbortedIndex:
         return 0
 
     cpdef bint covers(self, int64_t producer_id) except -1:
-        """Return whether the producer's transactional records here belong to an aborted transaction."""
+        """Return whether the producer's transactional records at the current batch must be skipped."""
         return len(self.producers) != 0 and producer_id in self.producers
 
     cpdef int end(self, int64_t producer_id, Py_ssize_t at) except -1:
-        """Handle the producer's ABORT marker."""
+        """Handle the producer's ABORT marker, which ends its aborted transaction."""
         if self.covers(producer_id):
             self.changes.append((at, producer_id, 0, True))
             self.producers.remove(producer_id)
         return 0
 
     cpdef int rewind(self, Py_ssize_t at) except -1:
-        """Undo the effects of the batches at and after `at`, which will be passed again."""
+        """Undo all changes by the batch at `at` and later batches, so that the caller can pass them again."""
         while self.changes and self.changes[len(self.changes) - 1][0] >= at:
             _, producer_id, begun, was_there = self.changes.pop()
             if begun:
@@ -79,8 +83,10 @@ cdef class AbortedIndex:
 
 
 cdef int marker_type(Span records) noexcept nogil:
-    """Return the type in the key of the first record of a control batch, or NO_MARKER or BAD_MARKER. Any version that
-    is not negative is accepted."""
+    """Return the type of a control batch, which is in the key of its first record; or NO_MARKER or BAD_MARKER.
+
+    Accepts any version of the key that is not negative.
+    """
     cdef Record record
     if records.p == records.end:
         return NO_MARKER

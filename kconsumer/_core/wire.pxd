@@ -2,13 +2,14 @@
 
 Contents:
     Span                      a position in a buffer, and the buffer's end
-    read_i8 … read_varlong    read one value and advance the Span; return False, without advancing, if it does not fit
-    take, skip                move past `size` bytes
-    Frame                     one received block; owns the bytes that came from the network
-    Slice                     a part of another object's buffer, which it keeps alive
+    read_i8 … read_varlong    read one value and advance the Span
+    take, skip                advance the Span by a number of bytes
+    Frame                     the bytes of one network frame, and their memory
+    Slice                     a part of another object's buffer, with a reference to that object
 
-A reader never raises and never reads past `end`. The caller, which has the topic and the offset, turns False into an
-error. All functions may run without the GIL, except those that use Frame or Slice.
+The readers, `take` and `skip` never read past `end` and never raise. If the Span is too short, they return False and do
+not advance it. The caller then raises an error with the topic and the offset. All functions may run without the GIL,
+except those that use Frame or Slice.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -38,7 +39,10 @@ cdef inline Py_ssize_t remaining(const Span* span) noexcept nogil:
 
 
 cdef inline bint take(Span* span, Py_ssize_t size, Span* out) noexcept nogil:
-    """Move the first `size` bytes from `span` to `out`. Returns False if `size` is negative or beyond the end."""
+    """Set `out` to the first `size` bytes of `span`, and advance `span` past them.
+
+    Returns False, without a change, if `size` is negative or beyond the end.
+    """
     if size < 0 or size > span.end - span.p:
         return False
     out.p = span.p
@@ -48,7 +52,7 @@ cdef inline bint take(Span* span, Py_ssize_t size, Span* out) noexcept nogil:
 
 
 cdef inline bint skip(Span* span, Py_ssize_t size) noexcept nogil:
-    """Advance by `size` bytes. Returns False if `size` is negative or beyond the end."""
+    """Advance `span` by `size` bytes. Returns False, without a change, if `size` is negative or beyond the end."""
     if size < 0 or size > span.end - span.p:
         return False
     span.p += size
@@ -104,8 +108,10 @@ cdef inline bint read_i64(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
-    """Read an unsigned varint of at most five bytes (seven bits per byte, lowest first). Drops bits beyond 32, as
-    Java."""
+    """Read an unsigned varint of at most five bytes (seven bits per byte, lowest first).
+
+    Drops bits beyond 32, as Java does. Returns False, without advancing, if the varint does not end within these bytes.
+    """
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint64_t value
@@ -127,7 +133,7 @@ cdef inline bint read_uvarint(Span* span, uint32_t* out) noexcept nogil:
 
 
 cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
-    """Read an unsigned varint of 64 bits, at most ten bytes."""
+    """Read an unsigned varint of 64 bits and at most ten bytes, like `read_uvarint`."""
     cdef const unsigned char* p = span.p
     cdef Py_ssize_t left = span.end - p
     cdef uint64_t value
@@ -149,7 +155,7 @@ cdef inline bint read_uvarlong(Span* span, uint64_t* out) noexcept nogil:
 
 
 cdef inline bint read_varint(Span* span, int32_t* out) noexcept nogil:
-    """Read a zigzag-encoded int32: 0, -1, 1, -2… are 0, 1, 2, 3… on the wire."""
+    """Read a zigzag-encoded int32. Zigzag encodes 0, -1, 1, -2… as the unsigned varints 0, 1, 2, 3…"""
     cdef uint32_t raw
     if not read_uvarint(span, &raw):
         return False
@@ -167,17 +173,18 @@ cdef inline bint read_varlong(Span* span, int64_t* out) noexcept nogil:
 
 
 cdef class Frame:
-    # `data` comes from malloc or from the pool, and is returned to the pool when the Frame is deallocated. Its address
-    # does not change during the Frame's life, so a reference to the Frame keeps pointers into it valid.
+    # `data` is a block from malloc or from the pool of wire.pyx. When the Frame is deallocated, the block is put into
+    # the pool or freed. Its address does not change before that, so a reference to the Frame keeps pointers into the
+    # block valid.
     cdef object __weakref__       # memory accounting uses it to detect deallocation
     cdef unsigned char* data
-    cdef Py_ssize_t size          # bytes of this frame
-    cdef readonly Py_ssize_t capacity      # bytes of the block, >= size
-    cdef bint filling             # still being received: the buffer is writable from Python
+    cdef Py_ssize_t size          # number of bytes in this frame
+    cdef readonly Py_ssize_t capacity      # size of the block in bytes, at least `size`
+    cdef bint filling             # True while the frame is received; then Python code can write to the buffer
 
 
 cdef class Slice:
-    # Keeps the bytes alive: a Frame, or a memoryview (which holds an export of the underlying buffer).
+    # A Frame, or a memoryview of the underlying buffer. This reference keeps the bytes alive.
     cdef readonly object owner
     cdef Span span
 
@@ -186,7 +193,7 @@ cdef Frame new_frame(Py_ssize_t size)
 
 
 cdef inline Slice slice_of(object owner, const unsigned char* p, Py_ssize_t size):
-    """Return a Slice of `size` bytes at `p`. `owner` keeps this memory alive and in place."""
+    """Return a Slice of `size` bytes at `p` in the memory of `owner`. The Slice keeps a reference to `owner`."""
     cdef Slice made = Slice.__new__(Slice)
     made.owner = owner
     made.span.p = p

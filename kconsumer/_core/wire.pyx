@@ -1,7 +1,6 @@
 """Memory for received bytes, views into it, and the splitting of a byte stream into frames.
 
-Decides where received bytes are stored and for how long. Of the protocol it knows only the four-byte size prefix of a
-frame.
+Decides where received bytes are stored and for how long. Parses only the four-byte size prefix of each frame.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
@@ -14,8 +13,9 @@ from kconsumer.errors import ProtocolError
 
 
 # --- the pool of receive blocks -----------------------------------------------------------------------------
-# Fetch responses of about a megabyte follow each other. Returning their blocks to the system each time would cost more
-# in page faults than receiving the bytes. The GIL guards the pool: it is held when blocks are taken and returned.
+# A consumer receives many fetch responses of about a megabyte. If the block of each response was returned to the
+# system, the page faults of the next block would cost more than receiving the bytes. Freed blocks are therefore kept in
+# a pool. Blocks are taken and returned only with the GIL, so the pool needs no lock.
 
 cdef enum:
     POOL_BLOCKS = 8
@@ -32,7 +32,10 @@ cdef Py_ssize_t pooled_bytes = 0
 
 
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
-    """Return the capacity to allocate: eight steps per doubling, so that frames of similar size can share blocks."""
+    """Return the capacity in bytes to allocate for `size` bytes.
+
+    Sizes from 64 KiB on are rounded up, to eight steps per doubling. So frames of similar sizes can use the same block.
+    """
     cdef Py_ssize_t step = MIN_POOLED_BYTES >> 3
     if size < MIN_POOLED_BYTES:
         return size if size > 0 else 1
@@ -42,7 +45,11 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """Return a block of at least `size` bytes: the pool's best fit if at most a quarter too large, else a new one."""
+    """Return a block of at least `size` bytes, and set `capacity` to its size.
+
+    It is the smallest sufficient block in the pool, if that block is at most a quarter too large. Otherwise it is a new
+    one. Raises MemoryError.
+    """
     global pooled, pooled_bytes
     cdef int i, best = -1
     cdef unsigned char* data
@@ -65,7 +72,7 @@ cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NUL
 
 
 cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
-    """Return a block to the pool, where it replaces the oldest blocks if the pool is full, or free it."""
+    """Put a block into the pool. If the pool is full, free its oldest blocks. A very small or large block is freed."""
     global pooled, pooled_bytes
     cdef int i, dropped = 0
     if not MIN_POOLED_BYTES <= capacity <= MAX_POOL_BYTES:
@@ -88,7 +95,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
 # --- memory -------------------------------------------------------------------------------------------------
 
 cdef Frame new_frame(Py_ssize_t size):
-    """Return an empty Frame of `size` bytes for the caller to fill."""
+    """Return a Frame of `size` uninitialized bytes for the caller to fill."""
     cdef Frame frame = Frame.__new__(Frame)
     frame.data = take_block(size, &frame.capacity)
     frame.size = size
@@ -97,7 +104,7 @@ cdef Frame new_frame(Py_ssize_t size):
 
 
 cdef class Frame:
-    """One received frame without its size prefix. Python reads it through the buffer protocol."""
+    """One received frame without its size prefix. Python code reads it through the buffer protocol."""
 
     def __init__(self):
         raise TypeError("frames are created by a FrameBuffer")
@@ -122,9 +129,9 @@ cdef class Frame:
 
 
 cdef class Slice:
-    """A read-only part of another object's buffer, which it keeps alive.
+    """A read-only part of another object's buffer. Its reference to the object keeps the buffer alive.
 
-    `Slice(obj)` wraps any contiguous buffer without copying it; `bytes(slice)` makes a copy.
+    `Slice(obj)` wraps any contiguous buffer without copying it. `bytes(slice)` returns a copy.
     """
 
     def __cinit__(self, source=None):
@@ -173,28 +180,34 @@ cdef enum:
 
 
 cdef class FrameBuffer:
-    """Splits one connection's byte stream into frames: receive into `recv_view()`, then call `received(n)`.
+    """Splits one connection's byte stream into frames.
 
-    Bytes are received into a scratch block as long as the size of the next frame is unknown. A frame that is not
-    complete in the scratch block gets a block of its own, and its rest is received there without a copy. When large
-    frames follow each other, the next one can be received before its size is known: into `prefetch_view()`, followed by
-    `received_prefetched()`.
+    The caller receives bytes into `recv_view()`, and then calls `received(n)`, which returns the completed frames.
+
+    While the size of the next frame is unknown, bytes are received into a scratch block. If a frame is not complete in
+    the scratch block, it gets its own block, and the rest of the frame is received directly into that block.
+
+    If the next frame is expected to be large, the caller can receive it into its own block from the start: into
+    `prefetch_view()`, and then it calls `received_prefetched()`.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes
-    cdef Frame scratch            # received prefixes and small frames
-    cdef Py_ssize_t scratched     # bytes of it in use
-    cdef Frame partial            # the frame being received into its own block, or None
-    cdef Py_ssize_t filled        # bytes of it in use
+    cdef Frame scratch            # the scratch block, for prefixes and small frames
+    cdef Py_ssize_t scratched     # number of received bytes in `scratch`
+    cdef Frame partial            # the incomplete frame that is received into its own block, or None
+    cdef Py_ssize_t filled        # number of received bytes in `partial`
     cdef Frame prefetch           # the block of `prefetch_view`, or None
-    cdef Py_ssize_t expected      # estimated size of the next frame, from the frames before
+    cdef Py_ssize_t expected      # estimated size in bytes of the next frame, from the sizes of the last frames
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
         self.scratch = new_frame(SCRATCH_BYTES)
 
     def recv_view(self):
-        """Return the writable memory to receive the next bytes into; never empty. Valid until `received` is called."""
+        """Return a writable memoryview to receive the next bytes into. It is never empty.
+
+        It is valid until `received` is called.
+        """
         if self.partial is not None:
             return memoryview(self.partial)[self.filled:]
         return memoryview(self.scratch)[self.scratched:]
@@ -202,7 +215,8 @@ cdef class FrameBuffer:
     def received(self, Py_ssize_t count):
         """Process `count` bytes that were written to `recv_view()`. Returns the completed frames in order.
 
-        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. The stream is unusable then.
+        Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. Then the FrameBuffer cannot be
+        used any more.
         """
         cdef list frames = []
         if self.partial is not None:
@@ -218,7 +232,10 @@ cdef class FrameBuffer:
         return frames
 
     cdef int cut(self, list frames) except -1:
-        """Move complete frames out of the scratch block, and an incomplete last one into a block of its own."""
+        """Move the frames from the scratch block into their own blocks. Appends complete frames to `frames`.
+
+        An incomplete last frame becomes `partial`. An incomplete size prefix remains in the scratch block.
+        """
         cdef unsigned char* base = self.scratch.data
         cdef Py_ssize_t at = 0, size, have
         cdef Frame frame
@@ -238,9 +255,10 @@ cdef class FrameBuffer:
         return 0
 
     def prefetch_view(self, Py_ssize_t min_bytes):
-        """Return memory for the next frame without its size prefix.
+        """Return a writable memoryview to receive the next frame into, without its size prefix.
 
-        Returns None in the middle of a frame, and if the next frame is expected to have at most `min_bytes` bytes.
+        Returns None if bytes of the next frame were already received, or if it is expected to have at most `min_bytes`
+        bytes.
         """
         if self.expected <= min_bytes or self.scratched or self.partial is not None:
             return None
@@ -248,10 +266,11 @@ cdef class FrameBuffer:
         return memoryview(self.prefetch)
 
     def received_prefetched(self, bytes prefix, Py_ssize_t count):
-        """Process a frame whose size prefix and first `count` bytes were read elsewhere, the latter into
-        `prefetch_view()`.
+        """Process a frame of which the caller has received the size prefix and `count` bytes into `prefetch_view()`.
 
-        Returns the completed frames. `count` is 0 if the frame is larger than the view. Raises like `received`.
+        `prefix`: the received bytes of the size prefix, at most four. `count` must be 0 if the frame is larger than the
+        view, or if the prefix is incomplete. Returns a list of the frame, or an empty list if the frame is incomplete.
+        Raises ProtocolError like `received`.
         """
         cdef list frames = []
         cdef Frame frame = self.prefetch
@@ -264,7 +283,7 @@ cdef class FrameBuffer:
             self.scratched = len(prefix)
             return frames
         size = self.size_of(<const unsigned char*> prefix)
-        if not frame.capacity >> 1 <= size <= frame.size:   # a small frame must not keep much memory
+        if not frame.capacity >> 1 <= size <= frame.size:   # a small frame must not occupy a large block
             frame = new_frame(size)
             memcpy(frame.data, self.prefetch.data, <size_t> min(count, size))
         self.prefetch = None
@@ -274,21 +293,24 @@ cdef class FrameBuffer:
         return frames
 
     cdef int finish_partial(self, list frames) except -1:
-        """Append the frame in its own block to `frames` if it is complete."""
+        """If `partial` is complete, append it to `frames` and set `partial` to None."""
         if self.filled == self.partial.size:
             self.complete(self.partial, frames)
             self.partial = None
         return 0
 
     cdef int complete(self, Frame frame, list frames) except -1:
-        """Append a complete frame. Its size updates the estimate for the next one, which decays with small frames."""
+        """Append a complete frame to `frames`, and update `expected`.
+
+        `expected` increases to the size of a larger frame at once, and decreases by a quarter with each smaller frame.
+        """
         frame.filling = False
         self.expected = max(frame.size, self.expected - (self.expected >> 2))
         frames.append(frame)
         return 0
 
     cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1:
-        """Return the size in a prefix."""
+        """Return the frame size in a size prefix. Raises ProtocolError if it is out of bounds."""
         cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
         if size < 0 or size > self.max_frame_bytes:
             raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")
@@ -296,7 +318,7 @@ cdef class FrameBuffer:
 
     @property
     def pending(self):
-        """The number of bytes received of an incomplete frame."""
+        """The number of received bytes of an incomplete frame, including its size prefix."""
         return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
 
 
