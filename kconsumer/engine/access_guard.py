@@ -1,5 +1,7 @@
-"""Decides who may use a consumer: one thread at a time, and no thread after close(), in a forked child, or after an
-exception that interrupted a change of its state."""
+"""AccessGuard: lets one thread at a time use a consumer.
+
+No thread may use it after close(), in a forked child, or after an exception has interrupted a change of its state.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ INTERRUPTED = (
 class Step:
     """Records whether a thread is changing the state of an engine.
 
-    An exception that ends the change in the middle (PyThreadState_SetAsyncExc, MemoryError, the handler of a signal
-    that is not deferred) leaves `unfinished` set: the state may be inconsistent.
+    `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
+    may then be inconsistent. Such exceptions are MemoryError, those of PyThreadState_SetAsyncExc, and those of signal
+    handlers that are not deferred.
     """
 
     __slots__ = ("unfinished",)
@@ -51,10 +54,11 @@ class Step:
 
 
 class AccessGuard:
-    """Admits one thread; the same thread may enter again (from a callback).
+    """Lets one thread at a time into the methods of a consumer. The same thread may enter again, as in a callback.
 
     `outer = guard.enter()` enters, and `guard.holder = outer` leaves. Leaving is a plain store and not a call, because
-    Ctrl-C may raise after any call: the return value of the public method would be lost, or the guard would stay held.
+    Ctrl-C may raise after any call. Then the return value of the public method would be lost, or no thread could enter
+    any more.
     """
 
     __slots__ = ("_forks", "closed", "end_wait", "holder", "step")
@@ -64,7 +68,7 @@ class AccessGuard:
         self.closed = False
         self.step = step or Step()
         self.end_wait = end_wait  # ends the wait of a call when a signal arrives
-        self.holder: dict[None, int] = {}  # its only value is the thread that has entered; empty: none has
+        self.holder: dict[None, int] = {}  # its only value is the id of the thread inside; empty if none is
 
     @property
     def forked(self) -> bool:
@@ -72,10 +76,10 @@ class AccessGuard:
         return self._forks != _forks
 
     def enter(self, *, closing: bool = False) -> dict[None, int]:
-        """Enter, and return the value that `holder` must be set to when the call leaves.
+        """Enter, and return the value that `holder` must be set to when the call leaves. Never waits.
 
-        Raises ForkedConsumerError, ConcurrentAccessError, or StateError after close() and, unless `closing`, after an
-        interruption. Never waits.
+        Raises ForkedConsumerError in a forked child, ConcurrentAccessError if another thread is inside, and StateError
+        after close(). Unless `closing`, also raises StateError after an interruption (see `Step`).
         """
         if self._forks != _forks:
             raise ForkedConsumerError(
@@ -105,7 +109,7 @@ class AccessGuard:
 
 
 class Guarded(Protocol):
-    """An object with a guard."""
+    """An object whose public methods an AccessGuard protects."""
 
     _guard: AccessGuard
 
@@ -114,7 +118,7 @@ G = TypeVar("G", bound=Guarded)
 
 
 def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Decorate a public method: it enters the guard of its object, and signal handlers are deferred while it runs."""
+    """Decorate a public method, so that it enters the guard of its object and defers signal handlers while it runs."""
 
     @functools.wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,11 +1,10 @@
-"""Engine: one consumer without its public methods. Polls, changes of the subscription, and the end.
+"""Engine: one consumer without its public methods. It polls, changes the subscription, and closes the consumer.
 
-Decides what a poll does and when a consumer is at its end. Operations that wait are generators (`waiting.py`), most of
-them in `operations.py`; `run` drives one on the calling thread. A poll that finds data in the buffer returns it without
-an operation.
+Operations that wait are generators (`waiting.py`), most of them in `operations.py`; `run` drives one on the calling
+thread. A poll that finds data in the buffer returns it without an operation.
 
-A record is safe from the moment `collect` moved its position until it is returned, because there is no call in between
-after which a signal handler could raise.
+No record is lost if a signal handler raises, as Ctrl-C does. `_collect` moves the positions back if anything raises
+after they were advanced. Between its return and the return of `poll` there is no call after which a handler could run.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # how long close() waits for the end of the n
 
 
 class Engine:
-    """One consumer of a group, or of none."""
+    """One consumer, with or without a group, as the public methods use it."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Engine:
         self._quick_poll = self._metrics.quick.append
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
-        self._last_poll_empty = False  # the last poll that polled the managers found nothing and raised no error
+        self._last_poll_empty = False  # True if the last poll that polled managers had no records and no error
         if parts.group is not None:
             commits = parts.group.commits
             if self.interceptors is not None:
@@ -77,15 +76,16 @@ class Engine:
                 commits.on_auto_commit = partial(self.callbacks.commit_finished, config.on_commit)
 
     def run(self, operation: Operation[T]) -> T:
-        """Drive an operation on the calling thread, and return its result."""
+        """Drive an operation on the calling thread until it ends, and return its result."""
         return run(operation, self.driver.wait)
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns records, or none when the time is over or a position moved without a record.
+        """Returns at most `max_records` records. Waits up to `timeout_ms` for the first ones.
 
-        With `max_bytes` the record that reaches this size is the last one, and no deserializer runs.
+        The result is empty after the timeout, or if a position moved without a record, as it does over control records.
+        If `max_bytes` is given, the record that reaches this size is the last one, and no deserializer runs.
         """
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
@@ -95,7 +95,7 @@ class Engine:
             driver.raise_wakeup()
         if driver.has_urgent_io:
             driver.yield_to_network()
-        # Whether no manager has anything to do.
+        # True if no manager has to be polled now.
         quiet = now < driver.next_manager_poll and (parts.group is None or self._group_idle())
         if quiet:
             if parts.group is not None:
@@ -118,7 +118,7 @@ class Engine:
         return run(self._poll_full(timer, max_records, max_bytes), driver.wait)
 
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Wait for a fetch in flight and return its records; poll in full if anything else happens."""
+        """Wait for a fetch in flight and return its records. If anything else ends the wait, run `_poll_full`."""
         driver = self.driver
         yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
@@ -129,7 +129,7 @@ class Engine:
         return (yield from self._poll_full(timer, max_records, max_bytes))
 
     def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Poll the managers, run callbacks, and return what is buffered; repeat until there is something."""
+        """Poll the managers, run callbacks, and return buffered records. Repeat until there are some or time is up."""
         driver = self.driver
         self._last_poll_empty = False
         self._begin_poll()
@@ -155,7 +155,7 @@ class Engine:
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
-        """Raise the error of a partition that only the user can resolve. Every poll without records does so."""
+        """Raise the error of a partition if only the user can resolve it. Called by every poll without records."""
         error = self.components.offsets.lasting_error()
         if error is not None:
             raise error
@@ -182,13 +182,13 @@ class Engine:
         return group is None or group.membership.idle or not self.components.subscription.is_group_managed
 
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
-        """Returns buffered records, or None if there is nothing to return. Sends the next fetch before that."""
+        """Send the next fetch, and return buffered records. Returns None if there is nothing to return."""
         parts, collector, step = self.components, self.components.collector, self.components.step
         if collector.busy:
             raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
         holds = SIGNALS.hold(parts.end_wait)
         try:
-            # As a Section does, without the cost of making one: this is the path of every poll that has records.
+            # The same as a Section, without creating one, because every poll that returns records runs this code.
             with self.lock:
                 step.unfinished = True
                 records = collector.collect(max_records, max_bytes)
@@ -216,7 +216,7 @@ class Engine:
         return records
 
     def rollback_last_poll(self) -> None:
-        """Put positions back to where they were before the last poll, whose records did not reach the caller."""
+        """Move the positions back to where they were before the last poll. Used if its records were not returned."""
         with self.changing():
             self.components.collector.rollback()
             self.driver.next_manager_poll = 0.0
@@ -224,12 +224,12 @@ class Engine:
     # --- subscription ----------------------------------------------------------------------------------------------
 
     def subscription_changed(self, listener: RebalanceListener | None) -> None:
-        """Let the next poll join the group, and request metadata of new topics."""
+        """Set the listener, make the next poll join the group, and request metadata of new topics."""
         self.callbacks.listener = listener
         self.assignment_changed()
 
     def assignment_changed(self) -> None:
-        """Let the next poll poll all managers, and request metadata of new topics."""
+        """Make the next call of `poll` poll all managers, and request metadata of new topics."""
         self.driver.next_manager_poll = 0.0
         self.components.metadata.request_new_topics()
 
@@ -239,40 +239,44 @@ class Engine:
         return self.components.subscription.kind is not NOTHING
 
     def seek(self, tp: TopicPartition, target: OffsetAndMetadata) -> None:
-        """Move a position; the lock is held."""
+        """Move the position of a partition to `target`. The caller holds the lock."""
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
         self.components.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
         self.driver.next_manager_poll = 0.0
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to these offsets in partitions that are still assigned; the lock is held."""
+        """Seek to these offsets in the partitions that are still assigned. The caller holds the lock."""
         for tp, offset in offsets.items():
             if self.components.subscription.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
 
     def resumed(self) -> None:
-        """Let polls return the buffered data of resumed partitions; the lock is held."""
+        """Make buffered data of resumed partitions available to polls again. The caller holds the lock."""
         self.components.buffer.restore_paused()
         self.driver.next_manager_poll = 0.0
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Let the next poll rejoin the group."""
+        """Make the next poll rejoin the group. Raises StateError without a group."""
         with self.changing():
             self.operations.group().member.request_rejoin(reason)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns all positions; for partitions in `unseen` the offset there, which a loop has not reached."""
+        """Returns the offsets to commit while a loop is in the middle of a batch.
+
+        `unseen` maps partitions to the first offset that the loop has not reached. These offsets replace the positions
+        of their partitions. Partitions without a position are left out.
+        """
         with self.lock:
             consumed = self.components.subscription.all_consumed()
         return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
 
-    # --- looking around --------------------------------------------------------------------------------------------
+    # --- lag, group, metrics ---------------------------------------------------------------------------------------
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """Returns the end offset minus the position; while the end is unknown, requests it and returns None."""
+        """Returns the end offset minus the position. If the end offset is unknown, requests it and returns None."""
         with self.changing():
             lag = self.components.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
@@ -281,7 +285,7 @@ class Engine:
             return lag
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns group id, generation and member id."""
+        """Returns the group id, generation and member id. Raises StateError without a group."""
         return self.operations.group().membership.group_metadata()
 
     def metrics(self) -> dict[MetricName, float]:
@@ -293,13 +297,14 @@ class Engine:
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """End the running or the next blocking call. For any thread or signal handler."""
+        """End the running blocking call, or else the next one. May be called by any thread or signal handler."""
         self.driver.wakeup()
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
-        """Commit, leave, close. Every step runs, bounded by the timer; the first error is raised at the end.
+        """Run the steps of CloseSequence: commit, leave the group, close the connections.
 
-        Nothing is sent if an exception has interrupted a change of the state before: the positions may be wrong.
+        The timer limits all steps together. Every step runs, and the first error is raised at the end. If an exception
+        has interrupted an earlier change of the state, nothing is sent, because the positions may be wrong.
         """
         self._closing = True
         interrupted = self.components.step.unfinished
@@ -320,20 +325,26 @@ class Engine:
         self.ended()
 
     def ended(self) -> None:
-        """Mark the consumer as closed, for calls that still run, and close interceptors and metrics reporters."""
+        """Mark the consumer as closed, so that calls that still wait raise StateError. Close user plugins.
+
+        The plugins are the interceptors and the metrics reporters.
+        """
         self.components.closed = True
         if self.interceptors is not None:
             self.interceptors.close()
         self.components.metrics.close()
 
     def _release_lock(self) -> None:
-        """Release the lock, which an interrupted step may have left acquired."""
+        """Release the lock as often as this thread holds it. An interrupted step may not have released it."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.lock.release()
 
     def abandon(self) -> None:
-        """End threads and drop sockets without a request. In a forked child the parent's connections stay open."""
+        """End the threads and close the sockets without sending a request.
+
+        In a forked child this does not close the connections of the parent.
+        """
         self.driver.stop()
         self.components.closed = True
         self.components.client.abandon()

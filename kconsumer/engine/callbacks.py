@@ -1,7 +1,7 @@
 """Runs rebalance callbacks and commit callbacks, on the calling thread and without the lock.
 
-Decides the order of callbacks and what becomes of their exceptions. When a rebalance callback is due is decided by the
-membership manager.
+Decides the order of callbacks and how their exceptions are handled. The membership manager decides when a rebalance
+callback is due.
 """
 
 from __future__ import annotations
@@ -30,31 +30,34 @@ CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 
 
 class Callbacks:
-    """The listener of the current subscription, and commit callbacks that wait for the calling thread."""
+    """The listener of the current subscription, and the queue of commit callbacks."""
 
     def __init__(self, parts: Components) -> None:
         self.listener: RebalanceListener | None = None
-        self.running = False  # inside a rebalance callback
-        self.revoking = False  # inside on_revoke or on_lost
-        self.on_ran: Callable[[float, float], None] | None = None  # called with the time (ms) they took, and `now`
+        self.running = False  # True inside a rebalance callback
+        self.revoking = False  # True inside on_revoke or on_lost
+        self.on_ran: Callable[[float, float], None] | None = None  # called with the callbacks' duration (ms), `now`
         self._components = parts
         self._consumer: weakref.ref[Consumer] | None = None
         self._commits: deque[Callable[[], object]] = deque()
 
     def set_consumer(self, consumer: Consumer) -> None:
-        """Set the consumer that callbacks get. It is held weakly: an unclosed one is collected, and warns, at once."""
+        """Set the consumer that is passed to callbacks. Keeps only a weak reference to it.
+
+        So a consumer that was not closed is collected, and warns, as soon as the user has no reference to it.
+        """
         self._consumer = weakref.ref(consumer)
 
-    # --- of rebalances ---------------------------------------------------------------------------------------------
+    # --- rebalance callbacks ---------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
-        """True if a rebalance waits for the listener."""
+        """True if a rebalance callback must be run, and none is running."""
         group = self._components.group
         return group is not None and not self.running and group.membership.due_callback is not None
 
     def run_due(self) -> None:
-        """Run the rebalance callbacks that are due; the first error is raised after the last one ran."""
+        """Run the rebalance callbacks that are due. Raises the first error after the last callback."""
         group = self._components.group
         if group is None or not self.due:
             return
@@ -73,9 +76,10 @@ class Callbacks:
             raise first_error
 
     def _start_due(self, group: Group) -> RebalanceCallback | None:
-        """Mark the callback that is due as begun, and return it.
+        """Mark the callback that is due as begun, and return it. Returns None if none is due.
 
-        Both happen under the lock: if the heartbeat thread fenced the member in between, another callback would be due.
+        The lock is held all the time. Otherwise the heartbeat thread could fence the member in between, and another
+        callback would be due.
         """
         with self._components.changing():
             callback = group.membership.due_callback
@@ -84,7 +88,7 @@ class Callbacks:
             return callback
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
-        """Run a rebalance callback; return what it raised."""
+        """Run a rebalance callback. Returns the Exception that it raised, or None."""
         clock = self._components.clock
         began = clock.now()
         before = self.running, self.revoking
@@ -115,14 +119,14 @@ class Callbacks:
         }
         methods[callback.kind](consumer, callback.partitions)
 
-    # --- of commits ------------------------------------------------------------------------------------------------
+    # --- commit callbacks ------------------------------------------------------------------------------------------
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
-        """Queue the callback of a finished commit; it runs inside a later call."""
+        """Queue the callback of a finished commit. It runs inside a later call of the API."""
         self._commits.append(partial(callback, offsets, error))
 
     def committed(self, callback: Callable[[Offsets], object], offsets: Offsets) -> None:
-        """Queue the interceptors' callback of a successful commit; it runs inside a later call."""
+        """Queue the interceptors' callback of a successful commit. It runs inside a later call of the API."""
         self._commits.append(partial(callback, offsets))
 
     @property
@@ -138,6 +142,6 @@ class Callbacks:
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:
-    """Log an error; the callback of commits that have none."""
+    """Log the error of an asynchronous commit. The callback for commits without a callback of the user."""
     if error is not None:
         log.warning("an asynchronous commit failed: %s", error)

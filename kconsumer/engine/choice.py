@@ -12,7 +12,10 @@ from kconsumer.engine.classic import ClassicDriver
 
 
 def create_engine(config: ConsumerConfig, clock: Clock, assignors: Collection[Assignor]) -> Engine:
-    """Create an engine with the driver that `engine` names, or the one for `group_protocol`; no I/O, no thread."""
+    """Returns a new engine. Does no I/O and starts no thread.
+
+    The option `engine` selects the driver. If it is not set, `group_protocol` does.
+    """
     if config.engine != "threaded" and config.group_protocol == "classic":
         return Engine(config, clock, assignors, ClassicDriver)
     from kconsumer.engine.threaded import ThreadedDriver  # imported when it is chosen, which is rare

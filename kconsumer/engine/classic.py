@@ -25,7 +25,7 @@ BUFFERED_POLL_INTERVAL_MS = 10.0
 
 
 class ClassicDriver(Driver):
-    """Makes steps on the calling thread; between calls a thread sends heartbeats."""
+    """Polls managers and runs the network on the calling thread. Between calls, a thread sends heartbeats."""
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
@@ -40,7 +40,7 @@ class ClassicDriver(Driver):
             if fetching and group is not None:
                 group.heartbeat.poll_started(
                     now
-                )  # in each step, because a poll() that waits long is not an idle caller
+                )  # in each step, because a caller that waits long inside poll() is not idle
                 group.commits.maybe_auto_commit(now)
             wait_ms = FOREVER
             for manager in parts.managers:
@@ -55,14 +55,14 @@ class ClassicDriver(Driver):
             )
             if self._callbacks.due or has_data or (promise and promise.done):
                 wait_ms = 0.0
-            if parts.user_calls.waiting or self._failure is not failure:  # run or raised before the step waits
+            if parts.user_calls.waiting or self._failure is not failure:  # both are due before the next wait
                 wait_ms = 0.0
             parts.rebootstrap_if_wanted()
             wait_ms = min(wait_ms, timeout_ms, MAX_WAIT_MS)
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Make a network step without polling managers."""
+        """Run the network for at most `timeout_ms` without polling managers. Returns True if any request ended."""
         self._check_open()
         with self._components.changing():
             return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
@@ -74,21 +74,21 @@ class ClassicDriver(Driver):
             return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
     def yield_to_network(self) -> None:
-        """Let this poll make a step."""
+        """Make the poll() that calls this run the network before it returns records."""
         self.next_manager_poll = 0.0
 
     def flush_managers(self, *managers: RequestManager) -> None:
-        """Poll these managers now."""
+        """Poll these managers now, and send their requests."""
         now = self._clock.now()
         for manager in managers:
             self._poll_safely(manager, now)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Send these at once, as far as their connections are ready."""
+        """Send the requests whose connections are ready. The others wait for the next step."""
         self._components.dispatcher.submit(requests, now)
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver:
-        """Returns this driver: the calling thread has the network already."""
+        """Returns this driver, which runs the network on the calling thread anyway."""
         return self
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ class ClassicDriver(Driver):
             self._thread = None
 
     def _heartbeat_step(self, group: Group) -> float:
-        """Run the heartbeat thread once. Returns how long (ms) it may sleep.
+        """Send a heartbeat if one is due. Returns how long (ms) the heartbeat thread may sleep.
 
-        That is never longer than the heartbeat interval: a join may end right after this, and the callbacks that follow
-        may take long.
+        It never sleeps longer than the heartbeat interval. A join may end right after this step, and then heartbeats
+        are due while the rebalance callbacks run.
         """
         return min(self._heartbeat_once(group), float(self._components.config.heartbeat_interval_ms))
 

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-Step: TypeAlias = "Callable[[], Operation[None] | None]"  # one that waits returns an operation
+Step: TypeAlias = "Callable[[], Operation[None] | None]"  # a step that must wait returns an operation
 
 MAX_JOIN_WAIT_INTERVALS = 2  # heartbeat intervals that close() waits for the end of a join
 COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # the time for which close() looks for a lost coordinator
-SESSION_CLOSE_TIMEOUT_MS = 1000.0  # how much longer than for a fetch close() waits for the end of a fetch session
+SESSION_CLOSE_TIMEOUT_MS = 1000.0  # close() waits this long, plus fetch_max_wait_ms, for the end of fetch sessions
 
 
 class CloseSequence:
-    """Runs the steps of close() for one engine. `driver` does the I/O, on the calling thread."""
+    """The steps that close one engine. `driver` runs the network on the calling thread."""
 
     def __init__(self, engine: Engine, driver: ClassicDriver, timer: Timer) -> None:
         self._engine = engine
@@ -41,7 +41,10 @@ class CloseSequence:
         self._ending_sessions: Collection[str] = ()
 
     def run(self, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
-        """Run all steps, then close the connections. Raises the first error of a step at the end."""
+        """Commit if `auto_commit`, leave the group, end the fetch sessions, and close the connections.
+
+        Every step runs. Raises the first error of a step at the end.
+        """
         first_error: Exception | None = None
         try:
             for step in self._steps(leave_group, auto_commit=auto_commit):
@@ -49,10 +52,10 @@ class CloseSequence:
                     waits = step()
                     if waits is not None:
                         yield from waits
-                except Exception as error:  # whatever a callback or a broker did, the remaining steps must run
+                except Exception as error:  # the remaining steps must run after any error of a callback or a broker
                     log.warning("closing the consumer: %s", error)
                     first_error = first_error or error
-        finally:  # Ctrl-C ends the steps, but leaves neither thread nor sockets behind
+        finally:  # also after Ctrl-C, which skips the remaining steps: end threads and close sockets
             self._driver.stop()
             with self._components.changing():
                 self._components.subscription.unsubscribe()
@@ -75,10 +78,10 @@ class CloseSequence:
         ]
 
     def _end_sessions(self) -> None:
-        """Send the end of their fetch sessions to connected brokers.
+        """Send the connected brokers requests that end their fetch sessions.
 
-        This is the first step because a broker responds to it only after the fetch in flight, which may wait there for
-        `fetch_max_wait_ms`. The other steps take place meanwhile.
+        This is the first step, because a broker responds in order and may delay the fetch in flight for
+        `fetch_max_wait_ms`. The other steps run meanwhile.
         """
         parts, client = self._components, self._components.client
         with parts.changing():
@@ -104,17 +107,17 @@ class CloseSequence:
             log.warning("group %s: auto-commit on close failed: %s", group.member.group_id, error)
 
     def _finish_join(self, group: Group) -> Operation[None]:
-        """Wait for the end of a join in flight before leaving.
+        """Wait until a join in flight has ended, because a commit is not possible during a join.
 
-        A cooperative member continues to read while it joins, and what it read can be committed only before the join or
-        after it. The other members learn of the join by their next heartbeat.
+        A cooperative member continues to read while it joins, so there may be something to commit. A join takes about
+        one heartbeat interval: the other members rejoin after the response to their next heartbeat.
         """
         limit = self._limit(MAX_JOIN_WAIT_INTERVALS * self._config.heartbeat_interval_ms)
         while group.member.rebalancing and self._has_read() and not limit.expired:
             yield Wait(limit.deadline, joining=True)
 
     def _has_read(self) -> bool:
-        """Returns whether there is anything to commit."""
+        """Returns True if there are positions to commit."""
         with self._components.lock:
             return bool(self._components.subscription.all_consumed())
 
@@ -127,8 +130,11 @@ class CloseSequence:
         self._engine.callbacks.run_commits()
 
     def _find_coordinator(self) -> Operation[None]:
-        """Look for a coordinator that is lost, but not for long. Without it LeaveGroup cannot be sent, and the
-        coordinator removes the member only when its session times out."""
+        """Look up the coordinator again if the connection to it was lost. Waits COORDINATOR_LOOKUP_LIMIT_MS at most.
+
+        LeaveGroup can be sent only to the coordinator. Without it the member stays in the group until its session times
+        out.
+        """
         group = self._components.group
         if group is None or not group.member.in_group:
             return
@@ -138,7 +144,7 @@ class CloseSequence:
             yield Wait(limit.deadline)
 
     def _await_leave(self) -> Operation[None]:
-        """Wait for the response to LeaveGroup, and for no other."""
+        """Wait for the response to LeaveGroup, but not for responses to other requests."""
         promise = self._engine.operations.leave_promise
         if promise is not None:
             yield from self._await(lambda: promise.done)
@@ -153,7 +159,7 @@ class CloseSequence:
         yield from self._await(lambda: not any(map(in_flight, self._ending_sessions)), limit_ms)
 
     def _await(self, ended: Callable[[], bool], limit_ms: float = math.inf) -> Operation[None]:
-        """Wait for the network, without polling managers, until `ended()`; at most for `request_timeout_ms`."""
+        """Wait until `ended()` returns True, for at most `limit_ms` and `request_timeout_ms`. Polls no managers."""
         limit = self._limit(min(limit_ms, float(self._config.request_timeout_ms)))
         while not limit.expired and not ended():
             yield Wait(limit.deadline, managers=False)

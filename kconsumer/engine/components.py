@@ -1,6 +1,7 @@
 """Creates the state, the managers and the network of a consumer, and connects them.
 
-Both drivers drive what is created here. Only the membership manager and its heartbeats differ between the protocols.
+Both drivers use the same components. The group protocols differ in the membership manager, the heartbeat manager and
+the commit requests.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Group:
 class Components:
     """The state, the managers and the network of one consumer. Creating them does no I/O.
 
-    `lock` guards all of it. The thread that drives holds it for one step at a time, and never while user code runs,
-    assignors excepted. Every step polls `managers`; a step inside poll() also polls the membership and `fetch`.
+    `lock` guards all of them. A driver holds it for one step at a time, and never while user code runs, except for
+    assignors. Every step polls `managers`. A step inside poll() also polls the membership and `fetch`.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Components:
         client: NetworkClient | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Open no connection. `client` and `rng`, the jitter of all backoffs, are for tests."""
+        """Create the components without I/O. Tests pass `client`, and `rng`, which all backoffs use for jitter."""
         rng = self._rng = rng or random.Random()
         self.config = config
         self.clock = clock
@@ -90,7 +91,7 @@ class Components:
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait
-        self.user_calls = DeferredCalls(self.lock)  # of log handlers and reporters, queued until the lock is free
+        self.user_calls = DeferredCalls(self.lock)  # to log handlers and reporters, made after the lock is released
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -195,14 +196,14 @@ class Components:
         return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
 
     def changing(self) -> Section:
-        """Returns a section that holds the lock while the calling thread changes states."""
+        """Returns a context manager that holds the lock while the calling thread changes the state."""
         return Section(self)
 
     def _end_wait(self) -> None:
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
-        """Set the time of the changes that responses make: it is now, not the beginning of the step that waited."""
+        """Set the time of state changes that responses cause. The step may have begun long before they arrived."""
         self.subscription.now = now
 
     def _coordinator_found(self, now: float) -> None:
@@ -218,13 +219,13 @@ class Components:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
 
     def rebootstrap_if_wanted(self) -> None:
-        """Go back to `bootstrap_servers` when metadata or a broker says so (KIP-899, KIP-1102)."""
+        """Connect to `bootstrap_servers` again if the metadata or a broker require it (KIP-899, KIP-1102)."""
         if self.metadata.wants_rebootstrap or self.client.wants_rebootstrap:
             self.client.rebootstrap(close_connections=True)
             self.metadata.rebootstrapped()
 
     def share_nodes(self) -> None:
-        """Give the network client the addresses of all brokers, the coordinator among them."""
+        """Pass the addresses of all brokers, including the coordinator, to the network client."""
         nodes = dict(self.cluster.nodes)
         if self.group is not None and self.group.coordinator.coordinator is not None:
             nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)

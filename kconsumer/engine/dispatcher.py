@@ -1,7 +1,7 @@
-"""Between managers and the network: holds requests until they can be sent, and passes replies to their handlers.
+"""Dispatcher: holds the requests of managers until they can be sent, and passes each reply to its handler.
 
-A request waits while its connection is opened. It fails when the connection failed, when no broker can be reached, or
-when it has waited for its whole timeout. Nothing is retried here: the managers decide that.
+A request waits while its connection is opened. It fails if the connection fails, if no broker can be reached, or when
+its timeout ends. Failed requests are not retried here: the managers decide that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class Dispatcher:
-    """Sends the requests of managers. Not thread-safe: the engine's lock guards it."""
+    """Sends the requests of managers. It is not thread-safe: callers hold the engine's lock."""
 
     def __init__(
         self,
@@ -34,19 +34,19 @@ class Dispatcher:
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # called when no broker at all can be reached
         self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
-        self.on_sent: Callable[[float, float], None] | None = None  # called with the time (ms) it waited, and `now`
+        self.on_sent: Callable[[float, float], None] | None = None  # called with how long a request waited (ms), `now`
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
-        self._error: KafkaError | None = None  # the first that a handler raised since the last step
+        self._error: KafkaError | None = None  # the first error that a handler raised since the last step
 
     @property
     def idle(self) -> bool:
-        """True if nothing waits and nothing is in flight."""
+        """True if no request waits and none is in flight."""
         return not self._waiting and not self._client.in_flight()
 
     @property
     def quiet(self) -> bool:
-        """True if a step has nothing to do but what the network brings."""
+        """True if the next step only has to handle what the network receives."""
         return not self._waiting and not self._failed
 
     @property
@@ -55,33 +55,34 @@ class Dispatcher:
         return len(self._waiting)
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Send what can be sent at once; keep the rest for `step`."""
+        """Send the requests whose connections are ready. The others wait for the next `step`."""
         for request in requests:
             deadline = now + self._timeout_ms(request)
             if not self._try(request, deadline, now):
                 self._waiting.append((request, deadline))
 
     def enqueue(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Keep requests for the next `step`, on whichever thread it is made."""
+        """Keep requests for the next `step`, which may run on another thread."""
         self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
 
     def step(self, timeout_ms: float) -> bool:
-        """Make one network step of at most `timeout_ms`, and run the handlers of requests that ended.
+        """Run the network for at most `timeout_ms`, and call the handlers of the requests that ended.
 
-        Returns True if any ended. Raises the first KafkaError of a handler, after all handlers have run.
+        A request ends with a response or an error. Returns True if any ended. Raises the first KafkaError of a handler
+        after all handlers have run.
         """
         now = self._clock.now()
         return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
-        """Send what waits: the first part of a step. Returns how long (ms) the network may then wait."""
+        """Do the first part of a step: send waiting requests. Returns how long (ms) the network may then wait."""
         self._flush(now)
         if self._failed:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
     def end_step(self, responses: list[ClientResponse]) -> bool:
-        """Handle what the network brought: the last part of a step. Returns and raises like `step`."""
+        """Do the last part of a step: call the handlers of `responses`. Returns and raises like `step`."""
         if not responses and not self._waiting and not self._failed:
             return False
         if responses:
@@ -99,7 +100,7 @@ class Dispatcher:
         return ended
 
     def disconnect(self, node: str, now: float) -> None:
-        """Close a connection. Its requests in flight fail in the next step, those that wait for it now."""
+        """Close a connection. Requests that wait for it fail at once, requests in flight fail in the next step."""
         self._client.disconnect(node, now)
         waiting, self._waiting = self._waiting, []
         for request, deadline in waiting:
@@ -114,13 +115,13 @@ class Dispatcher:
         self._waiting.clear()
 
     def _flush(self, now: float) -> None:
-        # A handler may submit more during the loop.
+        # Handlers may submit further requests during the loop.
         waiting, self._waiting = self._waiting, []
         kept = [(request, deadline) for request, deadline in waiting if not self._try(request, deadline, now)]
         self._waiting = kept + self._waiting
 
     def _try(self, request: UnsentRequest, deadline: float, now: float) -> bool:
-        """Send a request, or fail it. Returns False if it must wait."""
+        """Send a request, or call its handler with an error. Returns False if the request must wait."""
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
             self._no_node(now)
@@ -153,7 +154,10 @@ class Dispatcher:
         return BrokerConnectionError(f"no broker can be reached right now: {reasons}")
 
     def _waiting_ms(self, now: float) -> float:
-        """Returns how long a step may wait while requests wait: until a deadline or the end of a throttle."""
+        """Returns how long (ms) the network may wait while requests wait for their connections.
+
+        That is until a request times out, or until the backoff or throttle time of its connection ends.
+        """
         wait_ms = min(deadline for _, deadline in self._waiting) - now
         for request, _ in self._waiting:
             if request.node is not None:
@@ -172,7 +176,11 @@ class Dispatcher:
         self._hand(request, Reply(response.message, response.error, response.now, response.version, node, sent_at))
 
     def _hand(self, request: UnsentRequest, reply: Reply) -> None:
-        """Call the handler of a request. If it fails (invalid response, or a bug), only its own request fails."""
+        """Call the handler of a request. An exception of the handler does not affect other requests.
+
+        A KafkaError is raised at the end of the step. After any other exception (an invalid response, or a bug) the
+        handler is called again, with an error in place of the response.
+        """
         try:
             request.handler(reply)
         except KafkaError as error:

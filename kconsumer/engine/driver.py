@@ -1,7 +1,7 @@
-"""Driver: polls managers and runs the network while an operation waits. The part that both drivers share.
+"""Driver: polls managers and runs the network while an operation waits. This module is the base of both drivers.
 
 A driver decides which thread polls the managers and uses the sockets: `classic.py` does both on the calling thread,
-`threaded.py` on a thread of its own. What an operation waits for is described by a `Wait`.
+`threaded.py` on a thread of its own. An operation describes with a `Wait` what it waits for.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 
 
 class Driver(ABC):
-    """Drives the managers and the network of one consumer. Only the thread inside a call uses it; `wakeup` is for any
-    thread."""
+    """Polls the managers and runs the network of one consumer.
+
+    Its methods are called by the thread inside a public call. Any thread may call `wakeup`.
+    """
 
     leave_wait_ms = 0.0  # how long unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
-        self.next_manager_poll = 0.0  # ms; until then no poll() has to poll the managers
+        self.next_manager_poll = 0.0  # ms; before this time poll() need not poll the managers
         self.wakeup_requested = False  # wakeup() was called
         self.wakeup_enabled = True  # a requested wakeup raises WakeupError; False while close() runs
         self._components = parts
         self._callbacks = callbacks
         self._clock = parts.clock
         self._receiver = parts.client.receiver
-        self._failure: KafkaError | None = None  # of a manager or a thread of the engine
+        self._failure: KafkaError | None = None  # error of a manager or a thread, for `raise_errors`
         self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
         # Raised only by calls that need a position: end_offsets() must work after a log truncation.
@@ -60,12 +62,18 @@ class Driver(ABC):
 
     @abstractmethod
     def _step(self, wait: Wait, timeout_ms: float) -> None:
-        """Let managers and network work for at most `timeout_ms`: less if anything has happened, or the promise of the
-        wait is done. Inside a rebalance callback nothing is joined or fetched, whatever the wait says."""
+        """Poll the managers, and run the network for at most `timeout_ms`.
+
+        Returns earlier if anything has happened, or if the promise of the wait is done. Inside a rebalance callback the
+        member does not join and nothing is fetched, even if the wait allows it.
+        """
 
     @abstractmethod
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Wait for activity since the last step, without polling managers. Returns False if there was none in time."""
+        """Wait up to `timeout_ms` for activity after the last step, without polling managers.
+
+        Returns False if there was none.
+        """
 
     @abstractmethod
     def idle(self) -> bool:
@@ -73,38 +81,38 @@ class Driver(ABC):
 
     @property
     def has_urgent_io(self) -> bool:
-        """True if a large response was received and not handled yet. Until it is, no further fetch is sent."""
+        """True if a large response was received but not handled yet. No further fetch is sent before it is handled."""
         return self._receiver.ended > 0
 
     @abstractmethod
     def yield_to_network(self) -> None:
-        """Let urgent I/O happen before poll() returns records, which the caller may process for long."""
+        """Let urgent I/O happen now, because the caller may process the records of this poll for a long time."""
 
     @abstractmethod
     def flush_managers(self, *managers: RequestManager) -> None:
-        """Send the requests of these managers without waiting for the next step. The lock is held."""
+        """Send the requests of these managers without waiting for the next step. The caller holds the lock."""
 
     @abstractmethod
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Send these. The lock is held."""
+        """Send these requests. The caller holds the lock."""
 
     @abstractmethod
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
-        """Give the network to the calling thread, and return the driver that uses it there. Used by close().
+        """Returns a driver that runs the network on the calling thread. Used by close().
 
-        Returns None if the thread that has the network did not end in time.
+        Returns None if the network thread did not end within `timeout_s`.
         """
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Ensure that heartbeats are sent while the caller processes records. Called by polls of a group member."""
+        """Ensure that heartbeats are sent while the caller processes records. Called by each poll of a member."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End every thread."""
+        """End the threads of this driver."""
 
     def wakeup(self) -> None:
-        """End the running or the next blocking call. From any thread or signal handler."""
+        """End the running blocking call, or else the next one. May be called by any thread or signal handler."""
         self.wakeup_requested = True
         self._components.end_wait()
 
@@ -116,9 +124,10 @@ class Driver(ABC):
     # --- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, wait: Wait) -> None:
-        """Make one step: block the calling thread until something has happened, or the deadline of the wait is reached.
+        """Block the calling thread until something has happened, or until the deadline of the wait.
 
-        Signal handlers run when the step is done, and a signal ends it.
+        A signal ends the wait, and its handler runs before this method returns. Raises StateError if a handler or a
+        callback has closed the consumer.
         """
         timeout_ms = max(0.0, wait.deadline - self._clock.now())
         if not wait.managers:
@@ -138,7 +147,7 @@ class Driver(ABC):
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
-        """Returns a TimeoutError that names the cause, as far as it is known."""
+        """Returns a TimeoutError for the call `what`. The message contains the cause if it is known."""
         parts = self._components
         with parts.lock:
             reasons = [
@@ -157,7 +166,10 @@ class Driver(ABC):
             raise WakeupError("wakeup() was called")
 
     def raise_errors(self, *, positions: bool = False) -> None:
-        """Raise the error of a manager, if one has any for the caller."""
+        """Raise an error of a manager or a thread, if there is one that was not raised yet.
+
+        With `positions`, this includes the errors that concern only calls that need a position.
+        """
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error
@@ -170,9 +182,10 @@ class Driver(ABC):
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
-        """Poll a manager, and store its error for `raise_errors`, so that the other managers are polled, too.
+        """Poll a manager and send its requests. Returns the time (ms) until the next poll is due.
 
-        Returns the time (ms) until the manager must be polled again.
+        An exception of the manager is kept for `raise_errors`, so that the other managers can still be polled. Only a
+        MemoryError is raised here.
         """
         try:
             return self._poll_manager(manager, now, submit or self._components.dispatcher.submit)

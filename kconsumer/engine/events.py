@@ -1,8 +1,9 @@
-"""What crosses between the calling thread and the network thread, and how long it waited (KIP-1068).
+"""Communication between the calling thread and the network thread, with its metrics (KIP-1068).
 
-Application events go to the network thread, in order. A signal goes the other way. Records, rebalance callbacks, errors
-and finished promises are state under the engine's lock, and the signal reports that some of it has changed. Neither
-blocks on a lock, so that signal handlers and finalizers may use both.
+The calling thread puts application events into a queue, and the network thread takes them. In the other direction the
+network thread sets a signal. It reports that state under the engine's lock has changed: records, rebalance callbacks,
+errors or finished promises. Adding an event and setting the signal never block on a lock, so signal handlers and
+finalizers may do both.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ BETWEEN: tuple[Row, ...] = (
 
 @dataclass(slots=True, eq=False)
 class ApplicationEvent:
-    """A call has begun to wait. One event is in flight at a time."""
+    """Reports to the network thread that a call has begun to wait, and what may happen during the wait."""
 
-    joining: bool = False  # the member may join the group during the wait
-    fetching: bool = False  # records may be fetched during the wait
+    joining: bool = False  # the member may join the group
+    fetching: bool = False  # records may be fetched
     active: bool = True  # False once the call no longer waits
 
 
 class ApplicationEvents:
-    """The queue of the network thread."""
+    """The queue of events for the network thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._queue: deque[tuple[ApplicationEvent, float]] = deque()
@@ -80,14 +81,14 @@ class ApplicationEvents:
             yield event
 
     def processed(self, took_ms: float, now: float) -> None:
-        """Record how long (ms) it took to process the events taken."""
+        """Record how long (ms) it took to process the events that `drain` has yielded."""
         self._processed.record(took_ms, now)
 
 
 class Signal:
     """Notifies the calling thread that something has changed since its last wait.
 
-    It is a lock that `notify` releases and `wait` acquires. A SimpleQueue would not do: in CPython before 3.13 its
+    It is a lock that `notify` releases and `wait` acquires. A SimpleQueue cannot be used: in CPython before 3.13 its
     `get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
@@ -101,7 +102,7 @@ class Signal:
         metrics.gauge(name, lambda _now: float(self.is_set))
 
     def notify(self) -> None:
-        """End the current or the next `wait`. For any thread, signal handlers included."""
+        """End the current `wait`, or else the next one. May be called by any thread or signal handler."""
         if self._lock.locked():
             self._given_at = self._clock.now()
             with contextlib.suppress(RuntimeError):  # another thread has released it first
@@ -113,7 +114,7 @@ class Signal:
         return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait for a `notify` since the last call. Returns False if there was none in time."""
+        """Wait up to `timeout_ms` for a `notify`. One since the last `wait` counts. Returns False if there was none."""
         if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()

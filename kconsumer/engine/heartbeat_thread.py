@@ -1,7 +1,7 @@
 """The thread that sends heartbeats of a classic member while the caller processes records.
 
 It does nothing while the engine's lock is held: the calling thread is then inside a call and sends heartbeats itself.
-Otherwise one short, non-blocking step sends what is due and reads what arrived.
+Otherwise one short, non-blocking step sends the requests that are due and handles the responses that have arrived.
 """
 
 from __future__ import annotations

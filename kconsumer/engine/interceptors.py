@@ -22,9 +22,10 @@ class Interceptors:
         self._consumers = tuple(one for one in self._chain if hasattr(one, "on_consume"))
 
     def consumed(self, records: ConsumerRecords) -> ConsumerRecords:
-        """Returns the records that poll() returns: each interceptor gets what the one before it returned.
+        """Pass records through all interceptors, and return the records that poll() must return.
 
-        The result of one that fails, or returns anything but ConsumerRecords, is ignored.
+        Each interceptor receives the result of the one before it. If an interceptor raises, or returns anything but
+        ConsumerRecords, its result is ignored.
         """
         for interceptor in self._consumers:
             result = notify_plugin(interceptor, "on_consume", records)

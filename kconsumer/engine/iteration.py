@@ -1,7 +1,7 @@
 """Iteration record by record over the batches that `poll` returns.
 
-`poll` moves positions past its whole batch. A loop that stops in the middle has consumed only a part of it, so the rest
-must be neither committed nor skipped.
+`poll` moves the positions past the whole batch that it returns. A loop that stops in the middle has consumed only a
+part of the batch, so the rest must be neither committed nor skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kconsumer.types import TopicPartition
 
 
 class Iteration:
-    """The batch that `for` loops iterate over, and how many of its records they have not reached.
+    """The batch that `for` loops iterate over, with the number of records that the loops have not reached.
 
     All loops share one compiled iterator, which is restarted with each new batch: a Python function called for every
     record would cost more than the record itself.
@@ -29,7 +29,7 @@ class Iteration:
         self._left = RecordIterator(())
 
     def start(self, records: ConsumerRecords) -> None:
-        """Iterate over a new batch."""
+        """Begin to iterate over a new batch."""
         self._records = records
         self._left.restart(iter(records))
 
@@ -40,14 +40,14 @@ class Iteration:
 
     @property
     def active(self) -> bool:
-        """True if there are records that the loop has not reached."""
+        """True if the batch has records that the loop has not reached."""
         return self._records is not None and length_hint(self._left) > 0
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._left
 
     def unseen(self) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition that the loop has not reached."""
+        """Returns, for each partition, the offset of its first record that the loop has not reached."""
         if self._records is None:
             return {}
         left = length_hint(self._left)

@@ -1,7 +1,7 @@
 """Metrics of polls and blocking commits (`consumer-metrics`), and of the running version (`app-info`).
 
-Polls that find buffered data are too many and too short to be recorded one by one. The engine only keeps the times at
-which they began, and the next poll that may have to wait records them together.
+Polls that find buffered data (quick polls) are too many and too short to be recorded one by one. The engine only keeps
+the times at which they began. The next poll that may have to wait records all of them together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMITTED: tuple[Row, ...] = (("committed-time-ns-total", Stat.TOTAL, "Time spen
 
 
 class ConsumerMetrics:
-    """Records when polls began and how long commits took. All times are ms."""
+    """Records when polls began and how long commits took. All arguments are times in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._between = metrics.sensor(GROUP, BETWEEN)
@@ -49,7 +49,10 @@ class ConsumerMetrics:
         self._last = now
 
     def settle(self) -> None:
-        """Record the wait of the last recorded poll and the quick polls since. Called before metrics are read."""
+        """Record how long the last recorded poll waited, and the quick polls after it.
+
+        Called before metrics are read, and before the next poll is recorded.
+        """
         if self._last is not None and self.waited_until > self._last:
             waited_ms = self.waited_until - self._last
             self._idle.record(waited_ms / (waited_ms + self._work_ms), self.waited_until)
@@ -64,17 +67,20 @@ class ConsumerMetrics:
             self.quick.clear()
 
     def commit_ended(self, began: float, now: float) -> None:
-        """Record the time of a `commit` that ended, successful or not."""
+        """Record how long a `commit` took, whether it succeeded or not."""
         self._commit.record((now - began) * NS_PER_MS, now)
 
     def committed_ended(self, began: float, now: float) -> None:
-        """Record the time of a `committed` that ended, successful or not."""
+        """Record how long a call of `committed` took, whether it succeeded or not."""
         self._committed.record((now - began) * NS_PER_MS, now)
 
 
 def add_app_info(metrics: Metrics, started_ms: int) -> None:
-    """Add the metrics of the version, the start time and the number of metrics. The value of a metric is a number, so
-    what is text in Java is a tag here, and the value is 1."""
+    """Add metrics for the version, the start time and the number of metrics.
+
+    In Java the version is the value of a metric. Here a value must be a number, so the version is a tag and the value
+    is 1.
+    """
     for name, text in (("version", VERSION), ("commit-id", "unknown")):
         metrics.gauge(metrics.name(name, APP_INFO, f"Always 1; the {name} is a tag", (name, text)), lambda _now: 1.0)
     start = metrics.name("start-time-ms", APP_INFO, "When this consumer was created, ms since the epoch")

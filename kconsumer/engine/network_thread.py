@@ -16,7 +16,7 @@ FAILURE_BACKOFF_S = 0.1
 
 
 class NetworkThread(threading.Thread):
-    """Calls `run_once` repeatedly; `wake` ends the wait of one."""
+    """Calls `run_once` repeatedly. `wake` ends the wait for the network inside `run_once`."""
 
     def __init__(self, name: str, run_once: Callable[[], None], wake: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -38,13 +38,16 @@ class NetworkThread(threading.Thread):
             self._at_end()
 
     def when_ended(self, function: Callable[[], object]) -> None:
-        """Let the thread call a function when it ends. The function may be called twice."""
+        """Call `function` when the thread ends, or now if it has ended. The function may be called twice."""
         self._at_end = function
         if not self.is_alive():
             function()
 
     def stop(self, timeout_s: float = 5.0) -> bool:
-        """End the thread and wait for it. Returns True if it has ended; always in a forked child."""
+        """End the thread and wait up to `timeout_s` for its end. Returns True if it has ended.
+
+        In a forked child the thread does not exist, and the result is True.
+        """
         self._stopped.set()  # in any case: a thread whose start() was interrupted may still begin to run
         if not self.is_alive():
             return True

@@ -1,8 +1,8 @@
-"""The operations of a consumer that wait, poll() and close() excepted: commits, offsets, positions, topics, leaving.
+"""The blocking operations of a consumer, except poll() and close(): commits, offsets, positions, topics, leaving.
 
-Each is a generator, as `waiting.py` describes. They decide what is asked of which manager, what a call raises and when
-it gives up; how the calling thread waits is decided by the driver. poll() is in `base.py`, because it shares
-its state with the path of a poll that need not wait; closing is in `close_sequence.py`.
+Each is a generator, as `waiting.py` describes. It decides which managers to call, which errors to raise and when to
+time out. The driver decides how the calling thread waits. poll() is in `base.py`, because it shares state with a poll
+that does not wait. close() is in `close_sequence.py`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ class Operations:
         self._callbacks = callbacks
         self._metrics = metrics
         self._clock = parts.clock
-        self._membership_ended = False  # by the last `leave`
+        self._membership_ended = False  # True if the last `leave` has ended the membership
 
     def result(
         self, promise: Promise[T], timer: Timer, what: str, partitions: Iterable[TopicPartition] = ()
     ) -> Operation[T]:
-        """Wait until the promise is done, and return its value. Raises its error, TimeoutError or WakeupError.
+        """Wait until the promise is done, and return its value.
 
-        `what` and `partitions` are for the message of the TimeoutError. However the wait ends, the promise is done
-        afterwards, so that its manager does not continue.
+        Raises the error of the promise, TimeoutError, WakeupError, or the error of a manager. The message of the
+        TimeoutError contains `what` and causes that concern the `partitions`. If the wait fails, the promise is
+        completed with an error, so that its manager stops trying.
         """
         driver, wait = self.driver, Wait(timer.deadline, promise)
         try:
@@ -68,14 +69,18 @@ class Operations:
         raise timed_out from cause
 
     def _abandon(self, promise: Promise[Any], error: KafkaError) -> None:
-        """End a promise that no call waits for any more, so that its manager stops trying."""
+        """Complete a promise that no call waits for any more with an error, so that its manager stops trying."""
         with self._components.changing():
             promise.set_exception(error)
 
     # --- commits ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
-        """Commit and wait; None commits every position."""
+        """Commit `offsets`, or all positions if it is None, and wait for the response.
+
+        If the timer has expired already, the commit is sent once, and TimeoutError is raised unless it is done.
+        `automatic`: the commit is an auto-commit.
+        """
         group, driver = self.group(), self.driver
         what = f"the commit in group {group.member.group_id!r}"
         with self._components.changing():
@@ -98,7 +103,7 @@ class Operations:
             self._callbacks.run_commits()
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Send a commit without waiting; `callback(offsets, error)` runs inside a later call."""
+        """Send a commit without waiting. `callback(offsets, error)` runs inside a later call of the API."""
         group, parts = self.group(), self._components
         with parts.changing():
             chosen = dict(parts.subscription.all_consumed() if offsets is None else offsets)
@@ -129,7 +134,7 @@ class Operations:
     # --- positions, offsets, topics --------------------------------------------------------------------------------
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Returns the next offset to fetch; look it up if it is not known yet."""
+        """Returns the position of a partition. Waits for the lookup of the position if there is none yet."""
         driver, parts, wait = self.driver, self._components, Wait(timer.deadline)
         existence = ExistenceCheck(parts.metadata)
         while True:
@@ -150,7 +155,7 @@ class Operations:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
     ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Returns offsets by timestamp (-1 latest, -2 earliest) from the partitions' leaders."""
+        """Returns the offset for a timestamp (ms; -1 latest, -2 earliest) in each partition, from its leader."""
         if not timestamps:
             return {}
         with self._components.changing():
@@ -158,7 +163,10 @@ class Operations:
         return (yield from self.result(promise, timer, what, timestamps))
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
-        """Returns the partitions of these topics, or of all; from cached metadata where it has them, unless `fresh`."""
+        """Returns the partitions of these topics, or of all topics if `names` is None.
+
+        Uses cached metadata where it contains the topics, unless `fresh`.
+        """
         with self._components.changing():
             promise = self._components.metadata.fetch(names, timer.deadline, fresh=fresh)
         return (yield from self.result(promise, timer, "fetching metadata"))
@@ -166,7 +174,7 @@ class Operations:
     # --- leaving the group -----------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> Operation[None]:
-        """Leave the group if in one; callbacks first, then forget subscription and assignment."""
+        """Run the revoked or lost callback, leave the group, and drop the subscription and the assignment."""
         parts = self._components
         self._membership_ended = False
         try:
@@ -175,14 +183,17 @@ class Operations:
             finally:
                 yield from self._await_leave()
         finally:
-            if self._membership_ended:  # otherwise an asynchronous exception kept `leave` from beginning
+            if self._membership_ended:  # False if an asynchronous exception ended `leave` early
                 with parts.changing():
                     parts.subscription.unsubscribe()
                     parts.buffer.clear()
                     self._callbacks.listener = None
 
     def leave(self, reason: str, leave_group: bool | None) -> None:
-        """Run the listener, then send LeaveGroup, whose response ends `leave_promise`. Raises the listener's error."""
+        """Run the revoked or lost callback, then send LeaveGroup. Raises the error of the callback at the end.
+
+        Sets `leave_promise`, which is done when the LeaveGroup request has ended.
+        """
         parts = self._components
         group = parts.group
         if group is None or not parts.subscription.is_group_managed:
@@ -195,7 +206,7 @@ class Operations:
         try:
             if callback is not None:
                 error = self._callbacks.run(group, callback)
-        finally:  # the listener is called once, also if Ctrl-C ends it: then the membership must end, too
+        finally:  # also after Ctrl-C in the callback: it is not called again, so the membership must end now
             parts.step.unfinished = True  # if the rest is interrupted, the state of the membership is unknown
             with parts.changing():
                 now = self._clock.now()
@@ -217,7 +228,7 @@ class Operations:
             yield Wait(limit.deadline, promise)
 
     def group(self) -> Group:
-        """Returns what only a consumer with a group has, or raise StateError."""
+        """Returns the components of the group. Raises StateError for a consumer without a group."""
         group = self._components.group
         if group is None:
             raise StateError("this needs a consumer group: give group_id=… to Consumer")
@@ -238,7 +249,7 @@ def _track_completion(request: UnsentRequest) -> Promise[None]:
 
 
 def _separate(promise: Promise[T]) -> Promise[T]:
-    """Returns a promise that ends as the other one does. The other one is unaffected if this one is abandoned."""
+    """Returns a new promise with the result of `promise`. If the new one is abandoned, `promise` is not affected."""
     separate: Promise[T] = Promise()
     promise.add_done_callback(
         lambda done: separate.set_exception(done.error) if done.error else separate.set_result(done.result())

@@ -1,4 +1,4 @@
-"""Sections in which the calling thread changes the state of its engine, and the way out of one for user code."""
+"""Context managers for changes of an engine's state: `Section` holds the lock, `Unlocked` releases it for user code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kconsumer.engine.components import Components
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
-"""The errors that checks of arguments and managers raise before they change any state."""
+"""Errors that argument checks and managers raise only before they change any state."""
 
 
 class Section:
@@ -30,7 +30,8 @@ class Section:
     def __enter__(self) -> None:
         parts = self._parts
         self._holds = SIGNALS.hold(parts.end_wait)
-        # Set before the lock is acquired: after an exception between the two, only close() releases the lock.
+        # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
+        # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
         self._nested = parts.step.unfinished
         parts.step.unfinished = True
         parts.lock.acquire()
@@ -50,9 +51,9 @@ class Section:
 
 
 class Unlocked:
-    """Releases the lock inside a section, and lets signal handlers run. The thread must be in one section only.
+    """A context manager for user code inside a section: releases the lock, and lets signal handlers run.
 
-    The state must be consistent before, and may have changed afterwards.
+    The thread must hold the lock exactly once, and the state must be consistent. The user code may change the state.
     """
 
     __slots__ = ("_handlers", "_parts")
@@ -69,7 +70,7 @@ class Unlocked:
             if parts.user_calls.waiting:
                 parts.user_calls.run()
             self._handlers.__enter__()
-        except BaseException:  # of a signal handler: the section around this one releases the lock
+        except BaseException:  # of a signal handler: acquire the lock, which the section around this releases
             parts.lock.acquire()
             raise
 

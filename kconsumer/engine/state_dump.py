@@ -19,7 +19,7 @@ Cells = Sequence[object]
 
 
 def summary(statuses: Iterable[PartitionStatus]) -> str:
-    """Returns one line: the number of partitions, and how many are in which state."""
+    """Returns one line with the numbers of partitions, such as "3 partitions: 2 in flight, 1 paused"."""
     counts = Counter(status.state for status in statuses)
     states = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in sorted(counts.items(), key=_rank))
     total = sum(counts.values())
@@ -31,7 +31,7 @@ def _rank(item: tuple[object, int]) -> tuple[int, str]:
 
 
 def full_report(consumer: Consumer) -> str:
-    """Returns all tables. May be called from a signal handler, whatever the consumer is doing."""
+    """Returns partitions, member and connections as text. A signal handler may call this at any time."""
     engine = consumer._engine
     with engine.changing():
         blocks = [
@@ -75,7 +75,7 @@ def _connections(engine: Engine) -> str:
 
 
 def table(head: Cells, rows: Sequence[Cells]) -> list[str]:
-    """Returns lines with aligned columns; the last column has no fixed width. None becomes a dash."""
+    """Returns the lines of a table with aligned columns. None and empty cells become a dash."""
     cells = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -1,4 +1,4 @@
-"""The status of a consumer that is known without a request: why partitions wait."""
+"""The status of the partitions of a consumer, and the reason why each of them waits. No request is sent for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kconsumer.types import PartitionStatus, TopicPartition
 
 
 class StatusView:
-    """Reads the parts of one consumer and changes nothing."""
+    """Reads the status of one consumer's partitions. Changes nothing."""
 
     def __init__(self, parts: Components) -> None:
         self._components = parts
@@ -29,7 +29,10 @@ class StatusView:
             }
 
     def summary(self) -> str:
-        """Returns the partitions in one line. Never blocks, because `repr` may be called from any thread."""
+        """Returns one line with the number of partitions in each state, for `repr`.
+
+        Never blocks, because any thread may call `repr`: while another thread holds the lock, the states are left out.
+        """
         parts = self._components
         holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change the state while it is read
         try:

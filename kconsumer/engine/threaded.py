@@ -1,11 +1,11 @@
 """ThreadedDriver: managers and network on a thread of their own (Java `AsyncKafkaConsumer`).
 
-The network thread repeats: take the caller's events, poll every manager with one `now`, send, wait for the network
-without the lock, handle responses, and signal the calling thread if anything has changed. The calling thread changes
-state and polls managers under the lock, but never uses a socket; it waits for the signal. The fetch buffer passes whole
-batches to the calling thread, which decodes them.
+The network thread repeats these steps: take the caller's events, poll every manager with the same `now`, send their
+requests, wait for the network without the lock, handle responses, and signal the calling thread if anything has
+changed. The calling thread changes state and polls managers under the lock. It waits for the signal, and never uses a
+socket. The fetch buffer passes whole batches to the calling thread, which decodes them.
 
-To close, the calling thread takes over the network and drives the rest itself.
+close() ends the network thread. From then on the calling thread runs the network.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ YIELD_MS = 1.0  # how long one thread gives up the GIL for urgent work of the ot
 
 
 class ThreadedDriver(Driver):
-    """Waits while a network thread polls the managers and does the I/O. The first call that needs it starts it."""
+    """Makes the calling thread wait while a network thread polls the managers and uses the sockets.
+
+    The first call that needs the network thread starts it.
+    """
 
     leave_wait_ms = 1000.0
 
@@ -61,13 +64,13 @@ class ThreadedDriver(Driver):
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
-        self._retired = False  # close() has the network: no thread may be started again
-        self._fetch_event = IDLE  # of the last poll()
-        self._event = IDLE  # the last one that the network thread has taken
+        self._retired = False  # True once close() has begun: no network thread may be started again
+        self._fetch_event = IDLE  # the event of the last poll()
+        self._event = IDLE  # the last event that the network thread has taken
         self._fetches_created = 0  # how often the calling thread has created fetches; written under the lock
         self._fetches_flushed = 0  # how many of these were written to sockets; written by the network thread
         self._run_began: float | None = None
-        self._fetch_until = 0.0  # ms; the caller polls: fetch ahead until then without another event
+        self._fetch_until = 0.0  # ms; until then the network thread fetches ahead without another event
 
     # --- the calling thread ---------------------------------------------------------------------------------------
 
@@ -109,8 +112,11 @@ class ThreadedDriver(Driver):
             self._network = network
 
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
-        """Decide what must be decided before records are returned: what to auto-commit, and which partitions the group
-        revokes. The caller of Java's AsyncPollEvent waits for the same reason."""
+        """Start a due auto-commit and poll the membership before this poll() returns records.
+
+        So the auto-commit contains only records of earlier polls, and partitions that the group revokes return no
+        further records. In Java the caller waits for an AsyncPollEvent for the same reason.
+        """
         parts, group = self._components, self._components.group
         if group is None:
             return
@@ -125,9 +131,9 @@ class ThreadedDriver(Driver):
         self._handled.record(took_ms, now)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Wait for the signal of the network thread, which continues to fetch and to do all that needs no caller.
+        """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False if there was none.
 
-        Only what needs the caller ends the wait: records, a wakeup, callbacks, an error.
+        The network thread continues to fetch and to poll managers. Its other signals do not end the wait.
         """
         if timeout_ms <= 0:
             return self._signal.is_set
@@ -151,7 +157,7 @@ class ThreadedDriver(Driver):
             event.active = False
 
     def idle(self) -> bool:
-        """Returns True if the network thread has given no signal."""
+        """Returns True if the network thread has given no signal since the last wait."""
         return not self._signal.is_set
 
     @property
@@ -162,16 +168,17 @@ class ThreadedDriver(Driver):
     def yield_to_network(self) -> None:
         """Release the GIL briefly so that the network thread can send the fetch or arm the receiver.
 
-        Otherwise it would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
+        Otherwise that thread would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
         """
-        self._signal.wait(0.0)  # clear the flag: an older signal has nothing to do with this
+        self._signal.wait(0.0)  # clear the flag: an older signal must not end the next wait
         self._signal.wait(YIELD_MS)
-        self._signal.notify()  # set it again: it may report something else, too
+        self._signal.notify()  # set the flag again: the signal may have reported another change
 
     def flush_managers(self, *managers: RequestManager) -> None:
-        """Wake the network thread, which polls these managers.
+        """Wake the network thread, which polls these managers and sends their requests.
 
-        For fetches it is woken only if there is one to send, which the calling thread finds out by polling the manager.
+        The fetch manager is polled on the calling thread. The network thread is then woken only if there is
+        a fetch to send.
         """
         self._start()
         fetch = self._components.fetch
@@ -185,7 +192,7 @@ class ThreadedDriver(Driver):
             self._components.client.wakeup()
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Let the network thread send these in its next iteration."""
+        """Let the network thread send these requests in its next iteration."""
         self._start()
         self._components.dispatcher.enqueue(requests, now)
         self._components.client.wakeup()
@@ -193,7 +200,7 @@ class ThreadedDriver(Driver):
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
-        """Returns a TimeoutError that names the cause, as far as it is known."""
+        """Returns a TimeoutError for the call `what`, and counts it in the metrics."""
         self._expired.record(1, self._clock.now())
         return super().timeout_error(what, partitions, cause)
 
@@ -205,7 +212,10 @@ class ThreadedDriver(Driver):
         """Do nothing: the network thread sends heartbeats."""
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
-        """End the thread. If it does not end in time it keeps the network, and closes the connections when it ends."""
+        """End the network thread. Returns a driver that runs the network on the calling thread.
+
+        Returns None if the thread does not end within `timeout_s`. The thread then closes the connections when it ends.
+        """
         self._retired = True
         network, self._network = self._network, None
         if network is not None and not network.stop(timeout_s):
@@ -223,7 +233,7 @@ class ThreadedDriver(Driver):
     # --- the network thread ----------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """Run once: events, managers, network, responses."""
+        """Run one iteration: take events, poll managers, run the network, handle responses."""
         with self._components.lock:
             now = self._clock.now()
             if self._run_began is not None:
@@ -240,8 +250,8 @@ class ThreadedDriver(Driver):
     def _deliver_responses(self, responses: list[ClientResponse]) -> bool:
         """Handle responses, send the next fetch, then signal the calling thread.
 
-        Returns True if the calling thread waits for records and there are some. It should get the GIL before the next
-        iteration of this thread.
+        Returns True if the calling thread waits for records and the buffer has some. The calling thread should then get
+        the GIL before the next iteration of this thread.
         """
         parts = self._components
         with parts.lock:
@@ -255,8 +265,9 @@ class ThreadedDriver(Driver):
             created = self._fetches_created
         parts.user_calls.run()
         try:
-            # Before the signal: the calling thread then takes the GIL and keeps it while it processes records, and the
-            # fetch, or the receiver of a large response, would wait for this thread.
+            # Before the signal, because the signalled thread takes the GIL and keeps it while it processes records.
+            # Until it releases the GIL, this thread could neither send the next fetch nor start the receiver of a large
+            # response.
             self._write(created, now)
         finally:
             if ended:
@@ -266,9 +277,10 @@ class ThreadedDriver(Driver):
         return self._event.active and self._event.fetching and parts.buffer.has_data()
 
     def _write(self, created: int, now: float) -> None:
-        """Write queued requests to sockets. `created` counts how often the calling thread has created fetches.
+        """Write requests to sockets.
 
-        If it has created some since the last write, notify the signal, because `yield_to_network` may wait for it.
+        `created` is the number of fetches that the calling thread has created so far. If some of them were written just
+        now, the calling thread is signalled, because `yield_to_network` may wait for that.
         """
         self._components.client.flush(now)
         if self._fetches_flushed != created:
@@ -276,7 +288,7 @@ class ThreadedDriver(Driver):
             self._signal.notify()
 
     def _poll_managers(self, now: float) -> float:
-        """Poll every manager once and send requests. Returns how long the network may wait."""
+        """Poll every manager once and send requests. Returns how long (ms) the network may wait."""
         parts = self._components
         parts.subscription.now = now
         self._take_events(now)
@@ -297,7 +309,7 @@ class ThreadedDriver(Driver):
         if self._event.fetching and (taken or self._event.active):
             self._fetch_until = now + self._components.config.max_poll_interval_ms
             if self._components.group is not None and self._event.active:
-                # In each iteration, because a poll() that waits long is not an idle caller.
+                # In each iteration, because a caller that waits long inside poll() is not idle.
                 self._components.group.heartbeat.poll_started(now)
         if taken:
             self._events.processed(self._clock.now() - now, now)

@@ -1,17 +1,18 @@
-"""What an operation waits for, and the runner that drives an operation on the calling thread.
+"""`Wait`, which operations yield, and `run`, which drives an operation on the calling thread.
 
-An operation is a generator that does what one blocking call of the API does. It changes state and asks managers, and
-where it must wait it yields a `Wait` instead of blocking. Its return value is the result of the call. It does not know
-who drives it: `run` blocks the calling thread in each wait, and a runner for asyncio would await there.
+An operation is a generator that does the work of one blocking call of the API. It changes state and calls managers.
+Where it must wait, it yields a `Wait` instead of blocking. Its return value is the result of the call. The code that
+drives it is its runner: `run` blocks the calling thread at each `Wait`, and a runner for asyncio would await there.
 
 The rules of an operation:
 
-- It does not yield while it holds the lock, and not inside a `Section`: user code and the other thread run meanwhile.
-- A wait may end early, for any activity. The operation then checks what it waits for, and yields again.
-- The operation checks its deadline, `wakeup()` and the errors of managers; the runner checks nothing.
-- What a wait raises (a signal handler's exception, an error of a response) is raised at the `yield`.
-- It does not yield in a `finally` or `except` clause around another `yield`: a runner that is interrupted itself closes
-  the operation (GeneratorExit), and the operation must then end without another wait.
+- It does not yield while it holds the lock, nor inside a `Section`, because user code and other threads run during a
+  wait.
+- Any activity may end a wait early. The operation then checks its condition, and yields again if it must still wait.
+- The operation checks its deadline, `wakeup()` and the errors of managers. The runner checks nothing.
+- An exception that ends a wait (of a signal handler, or an error of a response) is raised at the `yield`.
+- It does not yield in a `finally` or `except` clause around another `yield`. An interrupted runner closes the operation
+  (GeneratorExit), which must then end without another wait.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ AT_ONCE = 0.0
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """What an operation waits for: its promise, or any activity. Joining and fetching happen inside poll() only."""
+    """What ends a wait of an operation, and what may happen during the wait. Any activity may end it early."""
 
-    deadline: float  # ms on the engine's clock; the wait ends then at the latest
-    promise: Promise[Any] | None = None  # the wait ends when it is done
-    joining: bool = False  # the membership may join the group meanwhile
+    deadline: float  # the latest end of the wait; ms on the engine's clock
+    promise: Promise[Any] | None = None  # the wait ends when this promise is done
+    joining: bool = False  # the member may join the group during the wait
     fetching: bool = False  # fetches may be sent, and buffered data ends the wait
-    managers: bool = True  # whether managers are polled; False: only what is in flight is waited for
+    managers: bool = True  # managers are polled; if False, the wait is only for requests in flight
 
 
 Operation: TypeAlias = Generator[Wait, None, T]
 
 
 def run(operation: Operation[T], wait: Callable[[Wait], object]) -> T:
-    """Drive an operation to its end, calling `wait` for each of its waits, and return its result.
+    """Drive an operation to its end, and return its result. Calls `wait` with each `Wait` that the operation yields.
 
-    Between the end of the operation and the return there is no call. A signal handler could raise after one, and the
-    records that the operation has taken from the buffer would be lost.
+    There is no call between the end of the operation and the return. After a call a signal handler could raise, and
+    the records that the operation has taken from the buffer would be lost.
     """
     try:
         request = next(operation)
@@ -61,6 +62,6 @@ def run(operation: Operation[T], wait: Callable[[Wait], object]) -> T:
         result: T = end.value
         return result
     except BaseException:
-        # Either the operation raised, and has ended, or an exception hit this frame between two of its waits.
+        # Either the operation raised, and has ended, or an asynchronous exception hit this frame between two waits.
         operation.close()
         raise
