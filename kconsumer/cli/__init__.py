@@ -1,7 +1,7 @@
 """The `kconsumer` command: parses the arguments and returns an exit code. Each subcommand has its own module.
 
 Exit codes: 0 success; 1 an error (one line on stderr); 2 a wrong command line or option; 3 a group lags by more than
-`--max-lag`; 130 and 143 ended by SIGINT and SIGTERM.
+`--max-lag`; 130 ended by SIGINT; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations

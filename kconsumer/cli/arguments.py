@@ -14,7 +14,7 @@ COMMAND_TIMEOUT_MS = 20_000  # shorter than the library's default, because a use
 
 
 class UsageError(Exception):
-    """The command line is wrong; exit code 2."""
+    """An error in the command line. The exit code is 2."""
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -26,7 +26,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add `-b HOST:PORT` and the sources of other options: `-X key=value`, `-F FILE` and `--ask key`."""
+    """Add `-b HOST:PORT`, and the arguments that set other options: `-X key=value`, `-F FILE` and `--ask key`."""
     parser.add_argument("-b", "--bootstrap-servers", metavar="HOST:PORT",
                         help="brokers to connect to first, separated by commas; "
                              "required unless FILE contains bootstrap.servers")  # fmt: skip
@@ -51,10 +51,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 def with_settings(
     args: argparse.Namespace, options: Mapping[str, object], defaults: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return all options: `options`, those of -X, --ask and -F, and `defaults` for those that none of them sets.
+    """Return the options of a consumer, merged from all sources, and set `args.bootstrap_servers`.
 
-    Sets `args.bootstrap_servers` to the brokers that were found. Raises UsageError if -X sets an option that an
-    argument sets too, and OSError for a file that cannot be read.
+    `options` contains the options that arguments of the subcommand set. These, -b, -X and --ask override the file of
+    -F. `defaults` applies to options that no source sets. Raises UsageError if -X repeats an option, if no source names
+    brokers, or if the file is not UTF-8. Raises OSError if the file cannot be read.
     """
     chosen = {**options}
     if args.bootstrap_servers is not None:
@@ -75,7 +76,7 @@ def with_settings(
 
 
 def _ask_for_password(chosen: dict[str, object]) -> None:
-    """Prompt for a password if there is a user name without one and stdin is a terminal."""
+    """Prompt for the password if a user name is set without a password, and stdin is a terminal."""
     user = next((value for key, value in chosen.items() if _names({key: 0}) == {"sasl_plain_username"}), None)
     if user is not None and not _names(chosen) & {"sasl_plain_password", "sasl_jaas_config"} and sys.stdin.isatty():
         chosen["sasl_plain_password"] = getpass.getpass(f"password of {user}: ")
@@ -95,6 +96,6 @@ def _names(options: Mapping[str, object]) -> set[str]:
 
 
 def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
-    """Add the options that are not in `chosen` under any of their names."""
+    """Add options of `more` to `chosen`, except those that `chosen` contains already, also by another name."""
     named = _names(chosen)
     chosen.update({key: value for key, value in more.items() if canonical_name(key) not in named})

@@ -25,14 +25,14 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def list_assignors(args: argparse.Namespace) -> int:
-    """Print a table of name, distribution, version and target."""
+    """Print a table of the installed assignors: name, distribution, version, and target (`module:Class`)."""
     rows = [(name, info.distribution, info.version, info.target) for name, info in available().items()]
     print("\n".join(table(("NAME", "DISTRIBUTION", "VERSION", "TARGET"), rows)))
     return 0
 
 
 def check_assignor(args: argparse.Namespace) -> int:
-    """Load an assignor and print its origin, protocols and version. An error while loading ends the command."""
+    """Load an assignor and print its origin, protocols and version. Raises the error of `load` if that fails."""
     assignor = load(args.name)
     protocols = ", ".join(protocol.name.lower() for protocol in assignor.protocols)
     print(f"{origin(assignor)} loads; protocols: {protocols}; version of its user data: {assignor.version}")

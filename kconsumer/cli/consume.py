@@ -1,9 +1,9 @@
 """`kconsumer consume`: prints the records of topics as they arrive.
 
 Without `-g` every partition of the topics is assigned and no group is involved. With `-g` the command is an ordinary
-member of the group and commits only records that were written. The first SIGINT or SIGTERM ends the command between
-two batches through `wakeup()`, the second one at once. With `-o` records are written to a file as columns, and the
-positions are committed once, when the file is complete. SIGUSR1 prints to stderr what each partition waits for.
+member of the group and commits only records that were written. The first SIGINT or SIGTERM calls `wakeup()`, which ends
+the command between two batches; the second one ends it at once. SIGUSR1 prints to stderr what each partition waits for.
+With `-o` records are written to a file as columns, and the positions are committed once, when the file is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 POLL_S = 0.5
 CLOSE_S = 10.0
-MAX_FILE_ROWS = 100_000  # in one poll
+MAX_FILE_ROWS = 100_000  # maximum rows of one poll with `-o`
 
 # Unlike the library, the command does not create a topic by reading it, has a shorter timeout and takes larger batches.
 DEFAULTS = {
@@ -48,19 +48,22 @@ DEFAULTS = {
 
 
 class CommandError(errors.KafkaError):
-    """The command failed; exit code 1."""
+    """An error that ends the command with exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading begins."""
+    """The position at which reading begins (`--from`)."""
 
     kind: str  # earliest, latest, offset or time
     value: int = 0  # the offset, or the time in ms since 1970
 
 
 def parse_start(text: str) -> Start:
-    """Parse `earliest`, `latest`, an offset, or `@` and a time: ms since 1970, or ISO-8601 (UTC by default)."""
+    """Parse the argument of `--from`: `earliest`, `latest`, an offset, or `@` followed by a time.
+
+    The time is in ms since 1970 or in ISO-8601 (UTC by default). Raises ArgumentTypeError for other text.
+    """
     if text in ("earliest", "latest"):
         return Start(text)
     if re.fullmatch(r"[0-9]+", text):
@@ -183,10 +186,11 @@ def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
-    """Install handlers by which SIGINT and SIGTERM end the blocking call at a safe point.
+    """Handle signals during the block, and yield a list to which the number of the first one is appended.
 
-    Yields the list of the signals that arrived. Signal handlers belong to the main thread: on another thread nothing
-    is installed.
+    The first SIGINT or SIGTERM calls `wakeup()`, so that the present or next blocking call raises WakeupError. The
+    second one raises KeyboardInterrupt. SIGUSR1 prints the state of the consumer. On another thread than the main
+    thread no handlers are installed, because Python does not allow it.
     """
     caught: list[int] = []
 
@@ -215,7 +219,7 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
 def _print_state(consumer: Consumer) -> None:
     """Write the state of the consumer to file descriptor 2.
 
-    The signal may arrive inside a write of `sys.stderr`, whose buffer raises RuntimeError for a nested write.
+    `sys.stderr` is not used: a signal may interrupt one of its writes, and a nested write raises RuntimeError.
     """
     os.write(2, full_report(consumer).encode())
 
@@ -236,12 +240,15 @@ class Reader:
         self.consumer = consumer
         self._to_end = to_end
         self._topics, self._write, self._out, self._progress = topics, write, out, progress
-        self._unfinished: dict[TopicPartition, int] = {}  # with --exit-at-end: end offsets not reached yet
+        self._unfinished: dict[TopicPartition, int] = {}  # with `to_end`: end offsets that are not reached yet
         self._has_partitions = False
         self._shares_terminal = progress.visible and out.isatty()
 
     def assign(self, start: Start, servers: str) -> None:
-        """Assign every partition of the topics, without a group."""
+        """Assign every partition of the topics, without a group, and seek to `start`.
+
+        Raises CommandError if a topic does not exist.
+        """
         partitions = [partition for topic in self._topics for partition in self._partitions(topic, servers)]
         self.consumer.assign(partitions)
         if start.kind == "offset":
@@ -251,7 +258,7 @@ class Reader:
         self._assigned(self.consumer, partitions)
 
     def join(self, servers: str) -> None:
-        """Subscribe to the topics as a member of the group."""
+        """Subscribe to the topics as a member of the group. Raises CommandError if a topic does not exist."""
         for topic in self._topics:
             self._partitions(topic, servers)
         self.consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -305,7 +312,7 @@ class Reader:
         return sorted(TopicPartition(topic, info.partition) for info in found)
 
     def _seek_into_logs(self, partitions: Sequence[TopicPartition], offset: int) -> None:
-        """Seek each partition to the offset, or to the nearest one in its log."""
+        """Seek each partition to the offset, or to the first or end offset of its log if that is nearer."""
         first, end = self.consumer.beginning_offsets(partitions), self.consumer.end_offsets(partitions)
         for partition in partitions:
             self.consumer.seek(partition, max(first[partition], min(offset, end[partition])))

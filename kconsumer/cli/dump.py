@@ -52,7 +52,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print all files. The first batch that cannot be read ends the command with an error."""
+    """Print the batches of all files. Raises InvalidSegmentError at the first batch that cannot be read."""
     show = FORMATS[args.format]
     for path in args.files:
         with path.open("rb") as file:
@@ -68,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decoded(batch: Batch, path: Path) -> ConsumerRecords:
-    """Return the records of a batch, including control records, which the decoder hides.
+    """Return the records of a batch, including control records. Raises InvalidSegmentError.
 
-    The control bit is cleared in a copy after the first pass has checked the CRC of the original bytes.
+    The decoder returns no records of a control batch. So such a batch is decoded twice: first to check its CRC, then
+    as a copy without the control bit.
     """
     tp = partition_of(path)
     records = _decode(batch.data, tp, path, batch.position, check_crcs=True)
@@ -85,12 +86,12 @@ def _decode(data: bytes, tp: TopicPartition, path: Path, position: int, *, check
     try:
         return decode_batches(data, topic=tp.topic, partition=tp.partition, check_crcs=check_crcs)
     except (errors.BatchTooLargeError, errors.CorruptRecordError) as error:
-        what = str(error).partition("; seek")[0]  # the rest advises a consumer to seek
+        what = str(error).partition("; seek")[0]  # without the advice to seek, which only a consumer can follow
         raise InvalidSegmentError(f"{path}, position {position}: {what}") from error
 
 
 def control_type(record: ConsumerRecord) -> str:
-    """Return the type of a control record, which is in its key."""
+    """Return the type of a control record as text. The record's key contains the number of the type."""
     if record.key is None or len(record.key) < 4:
         return "unknown"
     number = struct.unpack_from(">h", record.key, 2)[0]
@@ -100,7 +101,8 @@ def control_type(record: ConsumerRecord) -> str:
 def first_offset(batch: Batch, records: ConsumerRecords) -> int:
     """Return the first offset of a batch.
 
-    The header of a compressed message set (formats 0 and 1) has its last offset only, so this reads the first record.
+    The header of a compressed message set (formats 0 and 1) contains only the last offset. So for these formats the
+    offset of the first record is returned.
     """
     return batch.base_offset if batch.magic == 2 else next(iter(records)).offset
 
@@ -116,7 +118,7 @@ def _report_tail(tail: Tail, path: Path) -> None:
 
 
 def text_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> Iterator[str]:
-    """Yield a line for the batch, then one for each of its records."""
+    """Yield a line for the batch, then one for each of its records if `with_records` is set."""
     time = f"{batch.timestamp_type.name.lower().replace('_', ' ')} {batch.max_timestamp}"
     parts = [
         f"offset {first_offset(batch, records)}-{batch.last_offset}",
@@ -146,7 +148,10 @@ def text_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> It
 
 
 def json_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> Iterator[str]:
-    """Yield a JSON object for the batch, then one for each of its records; their `type` differs."""
+    """Yield a JSON object for the batch, then one for each of its records if `with_records` is set.
+
+    The key `type` is "batch" or "record".
+    """
     fields: dict[str, object] = {
         "type": "batch",
         "position": batch.position,

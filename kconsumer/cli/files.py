@@ -18,7 +18,7 @@ from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError
 
 SUFFIXES = (".parquet", ".arrow")
-ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 17, 64 << 20  # pending rows are written as a row group from this size on
+ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 17, 64 << 20  # pending rows that reach one of these are written as a row group
 
 
 class MissingLibraryError(KafkaError):
@@ -31,7 +31,10 @@ class WriteError(KafkaError):
 
 @contextlib.contextmanager
 def _naming(target: object) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError. A BrokenPipeError stays: the reader of the pipe has ended."""
+    """Turn an OSError of the block into a WriteError that names `target`.
+
+    A BrokenPipeError is raised unchanged, because `main` handles it: the program that read the pipe has ended.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -44,7 +47,7 @@ def _naming(target: object) -> Iterator[None]:
 def write_all(out: BinaryIO, data: bytes) -> None:
     """Write all bytes to standard output, and flush it.
 
-    With PYTHONUNBUFFERED standard output has no buffer, so that one write may take only a part of the bytes.
+    With PYTHONUNBUFFERED standard output has no buffer, and one call of `write` may write only a part of the bytes.
     """
     remaining = memoryview(data)
     while remaining:
@@ -54,7 +57,10 @@ def write_all(out: BinaryIO, data: bytes) -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Turn a full disk behind standard output into a WriteError, and discard the bytes that do not fit."""
+    """Turn the OSError of a full disk (ENOSPC) in the block into a WriteError that names standard output.
+
+    Bytes that could not be written are discarded.
+    """
     try:
         yield
     except OSError as error:
@@ -65,13 +71,16 @@ def writing_output() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Discard the buffer of standard output. Python flushes it at exit, and that would fail again."""
+    """Redirect standard output to /dev/null. Python flushes its buffer at exit, and that would fail again."""
     with contextlib.suppress(OSError, ValueError):  # sys.stdout has no descriptor in some tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ColumnFile:
-    """A column file being written. As a context manager it completes the file, or removes it after an exception."""
+    """Writes a Parquet or Arrow file.
+
+    A context manager: it completes the file at the end of the block, or removes it after an exception.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._part = path, path.with_name(path.name + ".part")
@@ -89,7 +98,7 @@ class ColumnFile:
             self._part.unlink()
 
     def write(self, batch: RecordBatch) -> int:
-        """Add rows. Returns their size in bytes."""
+        """Add rows to the file. Returns their size in memory, in bytes."""
         rows = batch.to_pyarrow()
         self._pending.append(rows)
         self._rows += rows.num_rows
@@ -100,7 +109,10 @@ class ColumnFile:
         return int(rows.nbytes)
 
     def _flush(self, schema: Any = None) -> None:
-        """Write the pending rows as one row group. With a `schema`, a file without any rows gets its header."""
+        """Write the pending rows as one row group.
+
+        If no rows were ever added and `schema` is given, write an empty table, so that the file is valid.
+        """
         if self._pending:
             table = self._pyarrow.Table.from_batches(self._pending).combine_chunks()
         elif schema is not None and self._writer is None:
@@ -142,7 +154,7 @@ class ColumnFile:
 
 
 def column_file(text: str) -> Path:
-    """Return the path of a file to write. Raises ValueError for an unknown suffix or a folder that does not exist."""
+    """Convert the argument of `-o` to a path. Raises ValueError if its suffix is unknown or its folder is missing."""
     path = Path(text)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{text!r} does not end in {' or '.join(SUFFIXES)}")

@@ -1,4 +1,4 @@
-"""Formats groups as lines of a table, or as one JSON object per line. It sends no requests."""
+"""Formats groups as lines of a table, or as objects for JSON. Sends no requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One group and its progress."""
+    """A group with the committed offsets and the lags of its partitions."""
 
     group: GroupDescription
     offsets: Offsets
@@ -41,13 +41,13 @@ class Health:
 
 
 def listing_table(listings: Iterable[GroupListing]) -> list[str]:
-    """Return one line per group that exists."""
+    """Return a table with one line per group."""
     rows = [(found.group_id, found.type, found.state, found.protocol_type) for found in listings]
     return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
 
 
 def lag_table(groups: Iterable[Health]) -> list[str]:
-    """Return one line per group, with its total and its largest lag."""
+    """Return a table with one line per group: the lag of all partitions together, and the largest lag of one."""
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
         group, found = health.group, health.max_lag
@@ -82,7 +82,7 @@ def description_tables(groups: Iterable[Health]) -> list[str]:
 
 
 def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
-    """Return one line per partition. `named` adds a column with the group."""
+    """Return a table with one line per partition. `named` adds a column with the group."""
     head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
@@ -96,7 +96,7 @@ def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
 
 
 def members_table(groups: Iterable[GroupDescription]) -> list[str]:
-    """Return one line per member."""
+    """Return a table with one line per member."""
     head = ("GROUP", "MEMBER", "INSTANCE", "CLIENT-ID", "HOST", "EPOCH", "PARTITIONS", "ASSIGNMENT")
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
@@ -118,7 +118,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> str:
 
 
 def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
-    """Return one object per group that exists."""
+    """Return one object per listed group."""
     return [
         {"group": found.group_id, "type": found.type, "state": found.state, "protocol_type": found.protocol_type}
         for found in listings
@@ -126,7 +126,7 @@ def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
 
 
 def description_objects(groups: Iterable[Health]) -> list[Object]:
-    """Return one object per group, which contains its members and partitions."""
+    """Return one object per group. It contains the members and partitions of the group."""
     return [
         {
             **_group(health.group),
@@ -153,7 +153,7 @@ def offsets_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def lag_objects(groups: Iterable[Health]) -> list[Object]:
-    """Return one object per group, with its total and its largest lag."""
+    """Return one object per group, with the lag of all partitions together and the largest lag of one."""
     return [
         {
             "group": health.group.group_id,

@@ -1,7 +1,7 @@
 """`kconsumer groups`: lists groups and shows their members, offsets and lag.
 
-Without GROUP an action shows all groups. With `--max-lag N`, meant for alerts, the exit code is 3 if a group lags by
-more than N records, and stderr has a line for each such group.
+Without an argument GROUP all groups are shown. `--max-lag N` is for alerts: if a group lags by more than N records, the
+exit code is 3 and a line on stderr names the group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints to stderr while a command waits: warnings of the library, and which brokers have not responded yet."""
+"""Prints warnings of the library to stderr, and, while a command waits, which brokers have not responded yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 
 from kconsumer.clock import Clock
 
-REPEAT_MS = 60_000.0  # the same warning is shown once in this time
+REPEAT_MS = 60_000.0  # the same warning is shown at most once in this time
 FIRST_NOTICE_S = 1.5  # after this time without a response, the command prints what it waits for
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ class Notices(logging.StreamHandler[TextIO]):
         # redraw puts the line below the notice.
         self._before = "\r\x1b[K" if stream.isatty() else ""
         self._shown: dict[str, float] = {}
-        self.holding = False  # warnings are kept for `waiting`, which shows the last one if the wait is long
-        self.held: str | None = None
+        self.holding = False  # True inside `waiting`: warnings are stored in `held` instead of being shown
+        self.held: str | None = None  # the last warning; `waiting` shows it if the wait is long
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False for a warning that is held back, or was shown a short time ago."""
+        """Return False for a warning that must not be shown: it is stored in `held`, or was shown a short time ago."""
         if not super().filter(record):
             return False
         if self.holding:
@@ -45,7 +45,7 @@ class Notices(logging.StreamHandler[TextIO]):
         return self._due(record.getMessage())
 
     def take_held(self) -> str | None:
-        """Stop holding back warnings, and return the last one for the caller to print."""
+        """Stop holding back warnings. Returns the last one, which the caller prints, or None if there was none."""
         self.holding = False
         if self.held is not None:
             self._due(self.held)
@@ -68,7 +68,7 @@ class Notices(logging.StreamHandler[TextIO]):
 def waiting(servers: object) -> Iterator[None]:
     """Print which brokers have not responded, and why, if the block takes longer than `FIRST_NOTICE_S`.
 
-    Warnings of a faster block are dropped: either it succeeded, or its error names the cause.
+    Warnings that occur in a faster block are not shown: the block either succeeds, or raises an error with the cause.
     """
     notices = next((handler for handler in logging.getLogger().handlers if isinstance(handler, Notices)), None)
     timer = threading.Timer(FIRST_NOTICE_S, _say, (servers, notices))

@@ -1,8 +1,8 @@
-r"""Formats a record as bytes: as `text`, as `json`, or by a format of the %-tokens of kcat (kafkacat).
+r"""Formats a record as bytes: as `text`, as `json`, or with a format string of %-tokens, as in kcat (kafkacat).
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` value, `%T` timestamp (ms), `%h` headers, `%K` and `%S`
-length of key and value in bytes (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. A format adds no
-newline of its own.
+length of key and value in bytes (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. Only `text` and `json`
+add a newline after each record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
 def as_bytes(value: object) -> bytes:
-    """Return bytes unchanged, null as no bytes, a mapping or list as JSON, and any other value as its `str()`."""
+    """Convert a key or a value to bytes: null to no bytes, a mapping or list to JSON, other objects to their `str()`.
+
+    Bytes are returned unchanged.
+    """
     if value is None:
         return b""
     if isinstance(value, bytes | bytearray | memoryview):
@@ -50,7 +53,7 @@ TOKENS: dict[str, Writer] = {
 
 
 def writer(spec: str) -> Writer:
-    """Return the function that formats a record. Raises ValueError for an unknown format or token."""
+    """Return a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token."""
     if spec == "text":
         return lambda record: as_bytes(record.value) + b"\n"
     if spec == "json":
@@ -98,7 +101,10 @@ def _json_line(record: ConsumerRecord) -> bytes:
 
 
 def json_fields(record: ConsumerRecord) -> dict[str, object]:
-    """Return a record as JSON values. Bytes that are not UTF-8 become {"base64": "..."}, which loses nothing."""
+    """Return the fields of a record as values for json.dumps.
+
+    Bytes become text, or {"base64": "..."} if they are not UTF-8.
+    """
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -111,7 +117,7 @@ def json_fields(record: ConsumerRecord) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    """Return a value for json.dumps. Mappings and lists from a deserializer keep their structure."""
+    """Convert a value for json.dumps. Mappings and lists, which a deserializer may return, keep their structure."""
     if isinstance(value, Mapping):
         return {name if isinstance(name, str) else str(name): _json_value(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):

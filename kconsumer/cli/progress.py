@@ -21,17 +21,17 @@ class Progress:
         self._on_screen = False
 
     def count(self, records: int, size: int) -> None:
-        """Add records and bytes that were written."""
+        """Add the number of records that were written, and their size in bytes."""
         self.records += records
         self.bytes += size
 
     @property
     def due(self) -> bool:
-        """Whether to redraw the line now. The caller determines the lag only then."""
+        """True if the line must be redrawn now. The caller computes the lag, which `draw` needs, only then."""
         return self.visible and self._clock.now() - self._drawn_at >= REDRAW_MS
 
     def draw(self, lag: int | None) -> None:
-        """Draw the rates since the previous draw. `lag` is None while it is unknown."""
+        """Draw the totals, the rates since the previous draw, and the lag in records (None if it is unknown)."""
         now = self._clock.now()
         line = self._line(self.records - self._drawn_records, self.bytes - self._drawn_bytes, now - self._drawn_at)
         behind = "unknown" if lag is None else f"{lag:,}"
@@ -46,7 +46,7 @@ class Progress:
             self._on_screen = False
 
     def finish(self) -> None:
-        """Replace the line by the totals."""
+        """Replace the line with the totals of the whole run."""
         if self.visible:
             line = self._line(self.records, self.bytes, self._clock.now() - self._started)
             self._write(f"\r\x1b[K{line}\n")

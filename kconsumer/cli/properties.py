@@ -1,6 +1,6 @@
-"""Reads options from Java properties files, which Kafka's own tools take as well (`--consumer.config`).
+"""Reads options from Java properties files, such as those that Kafka's own tools accept (`--consumer.config`).
 
-Decides how the text of a file becomes keys and values, not what they mean.
+Only splits the text into keys and values. `kconsumer.config` checks the options.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Return the entries of a file; the last one wins if a key is repeated. Raises OSError, UnicodeDecodeError."""
+    """Return the keys and values of a file. Raises OSError or UnicodeDecodeError if it cannot be read."""
     with open(path, encoding="utf-8") as file:
         return parse_properties(file.read())
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse the text as `java.util.Properties` does: `#` and `!` begin comments, a backslash continues a line."""
+    """Parse keys and values as `java.util.Properties` does. If a key is repeated, the last value wins.
+
+    `#` and `!` begin comments. A backslash at the end of a line continues the line.
+    """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _ENTRY.fullmatch(line)

@@ -1,7 +1,7 @@
 """Splits a log segment file into batches without reading the whole file into memory.
 
-Finds the batches of a file and parses their headers; `kconsumer.decode_batches` decodes the records. It holds one
-batch in memory, and compares the size in its header with the size of the file before it reads the batch.
+Finds the batches of a file and parses their headers; `kconsumer.decode_batches` decodes the records. Only one batch is
+in memory at a time. Before a batch is read, the size in its header is compared with the size of the file.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from kconsumer.types import TimestampType, TopicPartition
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 CONTROL_TYPES = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot header", 4: "snapshot footer"}
 
-CONTROL = 0x20
-ATTRIBUTES_LOW_BYTE_AT = 22  # in format 2
+CONTROL = 0x20  # the bit of the attributes that marks a control batch
+ATTRIBUTES_LOW_BYTE_AT = 22  # position in a batch of format 2, in bytes
 
 _PREFIX = struct.Struct(">qiib")  # common to all formats: offset, size, a field of the format, magic
-_SIZE_BEGINS_AT = 12  # the size does not count the offset and itself
+_SIZE_BEGINS_AT = 12  # the size field counts the bytes from this position on
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _V1_TIMESTAMP_AT = 18
 _MIN_SIZE = {0: 14, 1: 22, 2: 49}  # by magic
 
 
 class InvalidSegmentError(errors.KafkaError):
-    """A file that is not a log segment, or that is damaged at some position."""
+    """A file is not a log segment, or is damaged at some position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of a segment: a record batch, or a message of formats 0 and 1. Fields its format lacks are -1 or None.
+    """One batch of a segment: a record batch, or a message of format 0 or 1.
 
-    A message has one offset in its header, which is both `base_offset` and `last_offset` here.
+    A message has only one offset in its header; `base_offset` and `last_offset` are both equal to it. Fields that the
+    batch's format does not have are -1 or None.
     """
 
     position: int  # in the file, in bytes
@@ -47,8 +48,8 @@ class Batch:
     base_offset: int
     last_offset: int
     attributes: int
-    max_timestamp: int
-    count: int | None = None  # of records, by the header
+    max_timestamp: int  # ms
+    count: int | None = None  # the number of records in the header
     crc: int = 0
     leader_epoch: int = -1
     producer_id: int = -1
@@ -62,33 +63,36 @@ class Batch:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the producer or the broker set the timestamps."""
+        """The type of the timestamps: set by the producer or by the broker."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP
         return TimestampType.LOG_APPEND_TIME if self.attributes & 8 else TimestampType.CREATE_TIME
 
     @property
     def transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return self.magic == 2 and self.attributes & 0x10 != 0
 
     @property
     def control(self) -> bool:
-        """Whether the batch holds control records, which are not returned to users."""
+        """True if the batch contains control records, which a consumer does not return."""
         return self.magic == 2 and self.attributes & CONTROL != 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a file that is not a complete batch: a batch that was being written, or preallocated zeros."""
+    """The last bytes of a file, if they are not a complete batch: the beginning of a batch, or preallocated zeros."""
 
-    position: int
-    size: int
-    batch_size: int | None  # of the incomplete batch; 0: the bytes are zeros; None: its size is not in the file
+    position: int  # in the file, in bytes
+    size: int  # in bytes
+    batch_size: int | None  # size of the incomplete batch in its header; 0: zeros; None: the header is incomplete
 
 
 def partition_of(path: Path) -> TopicPartition:
-    """Return the partition by the name of the folder, as brokers name it: `topic-3/00000000000000000000.log`."""
+    """Return the partition that the folder of a file is named after, as in `topic-3/00000000000000000000.log`.
+
+    If the folder has another kind of name, return partition 0 of a topic without a name.
+    """
     found = re.fullmatch(r"(?P<topic>.+)-(?P<partition>\d+)", path.resolve().parent.name)
     return TopicPartition(found["topic"], int(found["partition"])) if found else TopicPartition("", 0)
 
@@ -96,7 +100,7 @@ def partition_of(path: Path) -> TopicPartition:
 def read_segment(file: BinaryIO, name: str) -> Iterator[Batch | Tail]:
     """Yield the batches of a segment in order, then its tail if it has one.
 
-    Raises InvalidSegmentError, which names the file and the position, for bytes that cannot be a batch.
+    Raises InvalidSegmentError for bytes that cannot be a batch. The message contains `name` and the position.
     """
     end = os.fstat(file.fileno()).st_size
     position = 0
@@ -123,7 +127,7 @@ def read_segment(file: BinaryIO, name: str) -> Iterator[Batch | Tail]:
 
 
 def parse(data: bytes, position: int) -> Batch:
-    """Parse the header of a batch."""
+    """Parse the header of a batch, which begins at `position` of its file."""
     magic = data[16]
     if magic == 2:
         offset, _, epoch, _, crc, attributes, delta, _, newest, producer, producer_epoch, sequence, count = (

@@ -1,4 +1,7 @@
-"""`--watch`: repeats a view. On a terminal it overwrites the previous view, elsewhere it appends lines."""
+"""Implements `--watch`: prints a view, such as the lag of groups, again and again.
+
+On a terminal each view overwrites the previous one. Elsewhere its lines are appended.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TextIO
 
-CURSOR_HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # erase: from the cursor on
+CURSOR_HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # both erase from the cursor to the end
 
 
 class Screen:
-    """The output of repeated views.
+    """Writes repeated views to a stream.
 
-    A terminal gets only the lines that fit: if it scrolled, the next view would not overwrite this one.
+    On a terminal only the lines that fit are written. With more lines the terminal would scroll, and the next view
+    would not overwrite this one.
     """
 
     def __init__(self, stream: TextIO, size: Callable[[], tuple[int, int]] = shutil.get_terminal_size) -> None:
@@ -23,7 +27,7 @@ class Screen:
         self._size = size
 
     def paint(self, lines: Sequence[str], title: str) -> None:
-        """Replace the previous lines by these."""
+        """Write `lines`. On a terminal they are written below `title`, in place of the previous view."""
         if self._live:
             width, height = self._size()
             shown = [title, "", *lines]
@@ -38,7 +42,7 @@ class Screen:
 
 
 def repeat(view: Callable[[], Sequence[str]], screen: Screen, title: str, seconds: float) -> None:
-    """Paint the view every `seconds` until Ctrl-C, or until `view` raises."""
+    """Call `view` and paint its lines every `seconds`, until Ctrl-C or until `view` raises."""
     pause = threading.Event()
     while True:
         lines = view()
