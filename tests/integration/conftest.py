@@ -1,4 +1,4 @@
-"""Brokers for integration tests: shared ones for the run, a cluster of three for tests that kill nodes."""
+"""Brokers for integration tests: one that all tests share, and a cluster of three nodes for tests that kill nodes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Everything here needs a broker, and may have to wait for one to start. What the chosen version of Kafka does not
-    have is not among its tests."""
+    """Mark every test here as one that needs a broker and may wait for it to start. Drop tests of features that the
+    chosen version of Kafka does not have.
+    """
     here = Path(__file__).parent
     absent = []
     longest_first(items, LONGEST)
@@ -63,29 +64,28 @@ def kafka(run_folder: Path) -> Kafka:
 
 @pytest.fixture(scope="session")
 def kafka39(run_folder: Path) -> Kafka:
-    """A shared single-node broker of the 3.9 line, which speaks only the classic protocols."""
+    """A shared single-node broker of the 3.9 line, which supports only the classic protocol."""
     return shared_kafka(run_folder, OLD_VERSION)
 
 
 @pytest.fixture(scope="module")
 def kafka_cluster3() -> Iterator[KafkaCluster]:
-    """Three nodes of this module's own, which its tests may stop and kill; put back whole what you broke."""
+    """A cluster of three nodes for one module. Its tests may stop and kill nodes, and must start them again."""
     with KafkaCluster(CHOSEN_VERSION, nodes=3) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """A topic (or group) name no other test uses."""
+    """A topic or group name that no other test uses."""
     return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What consumers made by `new_consumer`, or with the options of `engine`, do, they do on the caller's thread and on
-    a network thread.
+    """Run each test that makes consumers by `new_consumer`, or with the options of `engine`, with two engines.
 
-    The second time it is in the consumer protocol of KIP-848, unless the test is marked `classic_protocol` or the
-    broker has only that one.
+    The first engine works on the caller's thread. The second has a network thread and uses the consumer protocol of
+    KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one.
     """
     if "engine" in metafunc.fixturenames:
         classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
@@ -106,7 +106,9 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def new_consumer(kafka: Kafka, engine: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
-    """Makes consumers of the shared broker that read from the beginning, and closes them after the test."""
+    """Returns a function that makes consumers of the shared broker. They read from the beginning and are closed after
+    the test.
+    """
     with ExitStack() as stack:
 
         def make(*topics: str, **options: Any) -> Consumer:

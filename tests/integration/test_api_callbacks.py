@@ -33,7 +33,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.fixture
 def member(topic_name: str, new_consumer: New, engine: dict[str, Any]) -> New:
-    """Makes members of one group; classic ones under the eager protocol unless told otherwise."""
+    """Returns a function that makes members of one group. Classic members use the eager protocol by default."""
     eager = {} if "group_protocol" in engine else {"assignors": [EAGER]}
 
     def make(*topics: str, **options: Any) -> Consumer:
@@ -47,8 +47,9 @@ def member(topic_name: str, new_consumer: New, engine: dict[str, Any]) -> New:
 
 
 def test_eager_callbacks_of_a_lone_member(topic: str, member: New) -> None:
-    """First join: on_revoke is not called for a member without generation, on_assign once with all, sorted; a
-    rejoin revokes all and assigns all; close revokes."""
+    """The first join does not call on_revoke and calls on_assign once with all partitions, sorted. A rejoin revokes and
+    assigns all of them; close() revokes them.
+    """
     both = tps(topic, 0, 1)
     listener = Recorder()
     consumer = member()
@@ -65,8 +66,9 @@ def test_eager_callbacks_of_a_lone_member(topic: str, member: New) -> None:
 
 
 def test_cooperative_callbacks_of_a_lone_member(kafka: Kafka, topic: str, member: New) -> None:
-    """Only what comes is assigned and only what goes is revoked; on_assign is called even with nothing new, on_revoke
-    is not."""
+    """on_revoke gets only the partitions that were taken away, on_assign only the added ones. If nothing was added,
+    on_assign is called with an empty list; on_revoke is never called with one.
+    """
     other = kafka.create_topic(f"{topic}-other")
     both, third = tps(topic, 0, 1), tps(other, 0)
     listener = Recorder()
@@ -86,7 +88,9 @@ def test_cooperative_callbacks_of_a_lone_member(kafka: Kafka, topic: str, member
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_callbacks_when_a_second_member_joins(topic: str, member: New, assignor: str) -> None:
-    """What moves is revoked from the one before it is assigned to the other; under the eager protocol all moves."""
+    """A partition that moves is revoked from its old owner before it is assigned to the new one. Under the eager
+    protocol all partitions are revoked.
+    """
     zero, one = tps(topic, 0, 1)
     listeners = Recorder(), Recorder()
     consumers = [member(assignors=[assignor]) for _ in listeners]
@@ -106,8 +110,12 @@ def test_callbacks_when_a_second_member_joins(topic: str, member: New, assignor:
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_commits_and_joins_around_the_callbacks(topic: str, member: New, assignor: str) -> None:
-    """Eager: commit, on_revoke in the old generation, join, on_assign in the new one. Cooperative: join, then commit,
-    on_revoke and on_assign in the new generation, then another join and on_assign in the one after it."""
+    """The eager protocol commits, calls on_revoke in the old generation, joins, and calls on_assign in the new
+    generation.
+
+    The cooperative protocol joins, commits, and calls on_revoke and on_assign in the new generation; after another join
+    it calls on_assign in the generation after that.
+    """
     both = tps(topic, 0, 1)
     story: list[tuple[str, tuple[TopicPartition, ...], int, list[int | None], bool]] = []
 
@@ -140,7 +148,7 @@ def test_commits_and_joins_around_the_callbacks(topic: str, member: New, assigno
 
 
 def test_callables_in_place_of_a_listener(topic: str, member: New) -> None:
-    """on_assign=, on_revoke= alone: on_revoke also hears of lost partitions."""
+    """on_assign= and on_revoke= work without a listener. on_revoke= is also called with lost partitions."""
     calls: list[tuple[str, Consumer, tuple[TopicPartition, ...]]] = []
     consumer = member()
     consumer.subscribe(
@@ -155,7 +163,7 @@ def test_callables_in_place_of_a_listener(topic: str, member: New) -> None:
 
 
 def test_listener_belongs_to_its_subscription(topic: str, member: New) -> None:
-    """subscribe() without a listener clears the one before (Java 4.0 to 4.4)."""
+    """subscribe() without a listener removes the listener of the earlier subscription (Java 4.0 to 4.4)."""
     listener = Recorder()
     consumer = member()
     consumer.subscribe([topic], listener=listener)
@@ -181,7 +189,7 @@ def test_no_callbacks_for_assign(topic: str, member: New) -> None:
 
 
 def inside(member: New, topic: str, kind: str, action: Callable[[Consumer, tuple[TopicPartition, ...]], Any]) -> Any:
-    """Run something in the first callback of a kind; what it returned."""
+    """Call a function in the first callback of a kind. Returns the function's result."""
     answers: list[Any] = []
     listener = Recorder(**{kind: lambda consumer, partitions: answers.append(action(consumer, partitions))})
     consumer = member()
@@ -195,8 +203,9 @@ def inside(member: New, topic: str, kind: str, action: Callable[[Consumer, tuple
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
 def test_consumer_is_usable_inside_a_callback(topic: str, member: New, kind: str) -> None:
-    """assignment, subscription, positions, offsets, metadata and commits all work inside a callback (Java
-    PlaintextConsumerCallbackTest)."""
+    """assignment(), subscription(), positions, offsets, metadata and commits all work inside a callback (Java
+    PlaintextConsumerCallbackTest).
+    """
     both = tps(topic, 0, 1)
 
     def use(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
@@ -216,8 +225,9 @@ def test_consumer_is_usable_inside_a_callback(topic: str, member: New, kind: str
 
 
 def test_seek_and_pause_in_on_assign(topic: str, member: New) -> None:
-    """A position set in on_assign is where reading starts; what is paused there is not read (Java
-    testSeekPositionAndPauseNewlyAssignedPartition…)."""
+    """Reading starts at a position set in on_assign, and a partition paused there is not read (Java
+    testSeekPositionAndPauseNewlyAssignedPartition…).
+    """
     zero, one = tps(topic, 0, 1)
 
     def place(consumer: Consumer, _partitions: object) -> None:
@@ -247,7 +257,7 @@ def test_seek_to_end_in_on_assign(topic: str, member: New) -> None:
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: New, assignor: str) -> None:
-    """commit() in on_revoke is accepted during a rebalance, under both protocols, and nothing is read twice."""
+    """commit() in on_revoke succeeds during a rebalance under both protocols, and no record is read twice."""
     first = member(assignors=[assignor], max_poll_records=3)
     first.subscribe([topic], on_revoke=lambda c, _partitions: c.commit())
     seen = read(first, 6, max_records=3)
@@ -260,7 +270,9 @@ def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: 
 
 
 def test_commit_in_on_assign_is_where_reading_begins(topic: str, member: New) -> None:
-    """Committed offsets are looked up when on_assign has returned, whatever it commits and however long it takes."""
+    """Reading begins at the offsets that on_assign commits, because committed offsets are looked up after on_assign has
+    returned.
+    """
 
     def commit(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
         consumer.end_offsets(partitions)
@@ -272,7 +284,7 @@ def test_commit_in_on_assign_is_where_reading_begins(topic: str, member: New) ->
 
 
 def test_state_of_partitions_while_on_assign_runs(topic: str, member: New) -> None:
-    """Nothing is fetched or returned before on_assign has returned, however long it takes and whatever it calls."""
+    """No record is fetched or returned before on_assign has returned, even if it is slow or calls the consumer."""
 
     def linger(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> list[int]:
         for tp in partitions:
@@ -286,7 +298,7 @@ def test_state_of_partitions_while_on_assign_runs(topic: str, member: New) -> No
 
 
 def test_subscription_changed_inside_a_callback(kafka: Kafka, topic: str, member: New) -> None:
-    """subscribe() in on_assign takes effect with the next polls."""
+    """subscribe() in on_assign changes the assignment in the next polls."""
     other = kafka.create_topic(f"{topic}-other")
     kafka.produce(other, [b"other"])
     consumer = member()
@@ -297,8 +309,9 @@ def test_subscription_changed_inside_a_callback(kafka: Kafka, topic: str, member
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
-    """An eager rebalance takes all partitions away, and with them that they were paused; a cooperative one leaves
-    those that stay as they were (Java testPauseStateNotPreservedByRebalance)."""
+    """An eager rebalance resumes paused partitions, because it revokes all of them. A cooperative rebalance leaves
+    retained partitions paused (Java testPauseStateNotPreservedByRebalance).
+    """
     zero, one = tps(topic, 0, 1)
     listener = Recorder()
     consumer = member(assignors=[assignor])
@@ -313,8 +326,9 @@ def test_pausing_and_rebalances(topic: str, member: New, assignor: str) -> None:
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])
 @pytest.mark.parametrize("kind", ["assigned", "revoked", "revoked at close"])
 def test_leaving_inside_a_callback(kafka: Kafka, topic: str, member: New, kind: str, how: str) -> None:
-    """close() and unsubscribe() leave the group for good also when a callback calls them: on_revoke runs once for each
-    on_assign, the poll around it returns nothing, and further use says what is wrong."""
+    """close() and unsubscribe() inside a callback leave the group for good. on_revoke runs once for each on_assign, the
+    surrounding poll returns nothing, and the error of a further call names the reason.
+    """
     kind, _, closing = kind.partition(" at ")
     listener = Recorder(**{kind: lambda consumer, _partitions: getattr(consumer, how)()})
     consumer = member()
@@ -337,7 +351,9 @@ def test_leaving_inside_a_callback(kafka: Kafka, topic: str, member: New, kind: 
 
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])
 def test_leaving_inside_a_commit_callback(topic: str, member: New, how: str) -> None:
-    """The same from the callback of a commit: the poll it runs in returns nothing, at once."""
+    """close() and unsubscribe() inside a commit callback leave the group, and the poll that ran the callback returns at
+    once with no records.
+    """
     consumer = member()
     consumer.assign(tps(topic, 0))
     consumer.commit_async({TopicPartition(topic, 0): 1}, lambda *_: getattr(consumer, how)())
@@ -353,11 +369,11 @@ def test_leaving_inside_a_commit_callback(topic: str, member: New, how: str) -> 
 
 
 class Trouble(Exception):
-    """What a test's callback raises."""
+    """The error that the callbacks of these tests raise."""
 
 
 def raising(*kinds: str) -> Recorder:
-    """A listener whose callbacks of these kinds raise, the first time each."""
+    """Returns a listener whose callbacks of the given kinds raise when they are called for the first time."""
     left = list(kinds)
 
     def fail(kind: str) -> Callable[[Consumer, tuple[TopicPartition, ...]], None]:
@@ -376,7 +392,9 @@ def raising(*kinds: str) -> Recorder:
 def test_error_of_a_callback_is_raised_and_the_member_goes_on(
     kafka: Kafka, topic: str, member: New, kind: str, assignor: str
 ) -> None:
-    """The error surfaces from poll as it was raised, once; the rebalance completes, reading and committing continue."""
+    """poll() raises the error of a callback once and unchanged. The rebalance completes, and reading and committing
+    continue.
+    """
     other = kafka.create_topic(f"{topic}-other")
     consumer = member(assignors=[assignor])
     listener = raising(kind)
@@ -387,7 +405,7 @@ def test_error_of_a_callback_is_raised_and_the_member_goes_on(
     with pytest.raises(Trouble, match=kind):
         poll_until(consumer, lambda: False)
     poll_until(consumer, lambda: len(consumer.assignment()) == (3 if kind == "assigned" else 2))
-    poll_until(consumer, consumer._engine._group_idle)  # a cooperative member joins once more after giving up
+    poll_until(consumer, consumer._engine._group_idle)  # a cooperative member joins again after revoking
     consumer.seek_to_beginning()
     read(consumer, 20)
     consumer.commit()
@@ -395,7 +413,7 @@ def test_error_of_a_callback_is_raised_and_the_member_goes_on(
 
 
 def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
-    """on_revoke and on_assign of one rebalance both fail: both ran, the first error is raised."""
+    """If on_revoke and on_assign of one rebalance both raise, both have run and the first error is raised."""
     listener = raising("revoked", "assigned")
     consumer = member()
     consumer.subscribe([topic], listener=listener)
@@ -410,7 +428,7 @@ def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
 
 
 def test_error_of_on_revoke_at_close(kafka: Kafka, topic: str, member: New) -> None:
-    """close() finishes everything, then raises; the group is left, the consumer closed."""
+    """If on_revoke raises, close() first leaves the group and closes the consumer, and then raises the error."""
     consumer = member()
     consumer.subscribe([topic], listener=raising("revoked"))
     await_assignment(consumer, *tps(topic, 0, 1))
@@ -423,7 +441,9 @@ def test_error_of_on_revoke_at_close(kafka: Kafka, topic: str, member: New) -> N
 
 
 def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New) -> None:
-    """unsubscribe() raises it after the group was left; subscribing again works."""
+    """If on_revoke raises, unsubscribe() leaves the group before it raises the error; the consumer can
+    subscribe again.
+    """
     consumer = member()
     consumer.subscribe([topic], listener=raising("revoked"))
     await_assignment(consumer, *tps(topic, 0, 1))
@@ -435,8 +455,9 @@ def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New
 
 
 def test_wakeup_inside_a_callback(topic: str, member: New) -> None:
-    """A wakeup during on_assign ends the first blocking call in it; the error passes through poll, and the member
-    continues."""
+    """A wakeup during on_assign ends the first blocking call in it. poll() raises the WakeupError, and the member
+    continues.
+    """
 
     def use(consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
         if listener.count("assigned") == 1:
@@ -452,7 +473,7 @@ def test_wakeup_inside_a_callback(topic: str, member: New) -> None:
 
 
 def test_other_threads_are_kept_out_of_callbacks(topic: str, member: New) -> None:
-    """While a callback runs the consumer is in use: another thread gets ConcurrentAccessError."""
+    """While a callback runs, a call from another thread raises ConcurrentAccessError."""
     errors: list[str] = []
 
     def try_elsewhere(consumer: Consumer, _partitions: object) -> None:
@@ -471,7 +492,7 @@ def test_other_threads_are_kept_out_of_callbacks(topic: str, member: New) -> Non
 
 
 def test_listener_that_overrides_one_method(topic: str, member: New) -> None:
-    """A RebalanceListener needs only the methods one wants."""
+    """A subclass of RebalanceListener may override a single method."""
 
     class OnlyAssigned(RebalanceListener):
         seen: tuple[TopicPartition, ...] = ()

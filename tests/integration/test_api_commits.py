@@ -1,4 +1,6 @@
-"""Committing and reading commits: what is committed, by whom, in which order, and what callbacks are told."""
+"""Committing and reading commits: which offsets are committed, by which member, in which order, and what callbacks
+receive.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ New = Callable[..., Consumer]
 
 
 class Outcomes:
-    """A commit callback that remembers what it was told, and on which thread."""
+    """A commit callback that records its arguments and its thread."""
 
     def __init__(self) -> None:
         self.offsets: list[dict[TopicPartition, OffsetAndMetadata]] = []
@@ -48,7 +50,7 @@ def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
 
 @pytest.fixture
 def member(topic_name: str, new_consumer: New) -> New:
-    """Makes consumers of one group that commit only when told to."""
+    """Returns a function that makes consumers of one group without automatic commits."""
 
     def make(*topics: str, **options: object) -> Consumer:
         return new_consumer(*topics, **{"group_id": topic_name, "enable_auto_commit": False, **options})
@@ -80,7 +82,9 @@ def test_position_and_commit(kafka: Kafka, ten: TopicPartition, member: New) -> 
 
 
 def test_commit_without_time_is_sent_all_the_same(ten: TopicPartition, member: New) -> None:
-    """commit(timeout=0) sends once and raises TimeoutError without waiting for the response (Java commitSync)."""
+    """commit(timeout=0) sends one request and raises TimeoutError without waiting for the response (Java
+    commitSync).
+    """
     consumer = member()
     consumer.assign([ten])
     read(consumer, 10)
@@ -91,8 +95,9 @@ def test_commit_without_time_is_sent_all_the_same(ten: TopicPartition, member: N
 
 
 def test_commit_of_given_offsets(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Ints and OffsetAndMetadata for single partitions; positions and other commits stay (Java
-    testCommitSpecifiedOffsets)."""
+    """commit() takes ints and OffsetAndMetadata for single partitions; positions and commits of other partitions do not
+    change (Java testCommitSpecifiedOffsets).
+    """
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(5), partition=0)
     kafka.produce(topic_name, numbered(7), partition=1)
@@ -109,7 +114,9 @@ def test_commit_of_given_offsets(kafka: Kafka, topic_name: str, member: New) -> 
 
 
 def test_metadata_and_epoch_of_commits(ten: TopicPartition, member: New) -> None:
-    """Metadata and leader epoch come back as committed; None is no metadata (Java testCommitMetadata)."""
+    """committed() returns the metadata and the leader epoch that were committed; None means no metadata (Java
+    testCommitMetadata).
+    """
     consumer = member()
     consumer.assign([ten])
     for offset in (OffsetAndMetadata(5, "föö", 15), OffsetAndMetadata(10, "bar"), OffsetAndMetadata(5)):
@@ -120,7 +127,7 @@ def test_metadata_and_epoch_of_commits(ten: TopicPartition, member: New) -> None
 
 
 def test_metadata_that_is_too_long(ten: TopicPartition, member: New) -> None:
-    """The broker's refusal is raised at once; the earlier commit stays."""
+    """commit() raises at once if the broker rejects the metadata as too long; the earlier commit is kept."""
     consumer = member()
     consumer.assign([ten])
     consumer.commit({ten: 1})
@@ -131,7 +138,7 @@ def test_metadata_that_is_too_long(ten: TopicPartition, member: New) -> None:
 
 
 def test_nothing_to_commit(ten: TopicPartition, member: New) -> None:
-    """Without positions there is nothing to commit, which is fine; committed([]) is empty."""
+    """commit() succeeds when no partition has a position, and committed([]) returns an empty dict."""
     consumer = member()
     consumer.commit()
     consumer.commit({})
@@ -156,7 +163,7 @@ def test_commit_from_a_member(kafka: Kafka, topic_name: str, member: New) -> Non
 
 
 def test_commit_of_a_stranger_is_refused(kafka: Kafka, topic_name: str, member: New) -> None:
-    """While the group has members, a consumer that only assigned partitions cannot commit in it."""
+    """A consumer without membership cannot commit in a group that has members."""
     kafka.create_topic(topic_name)
     (tp,) = tps(topic_name, 0)
     inside = member(topic_name)
@@ -170,7 +177,9 @@ def test_commit_of_a_stranger_is_refused(kafka: Kafka, topic_name: str, member: 
 
 
 def test_commit_before_joining_and_after_leaving(ten: TopicPartition, member: New) -> None:
-    """A subscriber that never polled, and one that left, are not members: CommitFailedError says to poll()."""
+    """A subscriber that never polled, or has left the group, cannot commit. The message of CommitFailedError recommends
+    poll().
+    """
     consumer = member(ten.topic)
     done = Outcomes()
     watch = Stopwatch()
@@ -189,7 +198,7 @@ def test_commit_before_joining_and_after_leaving(ten: TopicPartition, member: Ne
 
 
 def test_wakeup_ends_a_commit(new_consumer: New) -> None:
-    """wakeup() ends a commit that waits for a coordinator, once."""
+    """wakeup() ends one commit that waits for a coordinator."""
     consumer = new_consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
     tp = TopicPartition("t", 0)
     consumer.assign([tp])
@@ -203,7 +212,7 @@ def test_wakeup_ends_a_commit(new_consumer: New) -> None:
 
 
 def test_wakeup_before_a_commit(ten: TopicPartition, member: New) -> None:
-    """A wakeup between calls ends the next commit() or committed(); commit_async does not use it up."""
+    """A wakeup between calls ends the next commit() or committed(). commit_async() does not consume it."""
     consumer = member()
     consumer.assign([ten])
     for call in (lambda: consumer.commit({ten: 1}), lambda: consumer.committed([ten])):
@@ -234,7 +243,7 @@ def test_commit_async(ten: TopicPartition, member: New) -> None:
 
 
 def test_callback_runs_in_the_poll_that_waits(ten: TopicPartition, member: New) -> None:
-    """One poll that has nothing to return is enough for the response to come and the callback to run."""
+    """A poll that has no records to return waits until the response arrives and the commit callback has run."""
     consumer = member()
     consumer.assign([ten])
     read(consumer, 10)
@@ -245,8 +254,9 @@ def test_callback_runs_in_the_poll_that_waits(ten: TopicPartition, member: New) 
 
 
 def test_callbacks_run_before_a_later_commit_returns(kafka: Kafka, topic_name: str, member: New) -> None:
-    """commit() waits for earlier commit_async calls, an empty commit too (Java
-    testCommitAsyncCompletedBeforeCommitSyncReturns)."""
+    """commit() waits for earlier commit_async() calls even if it commits no offsets (Java
+    testCommitAsyncCompletedBeforeCommitSyncReturns).
+    """
     kafka.create_topic(topic_name, 2)
     zero, one = tps(topic_name, 0, 1)
     consumer = member()
@@ -265,7 +275,7 @@ def test_callbacks_run_before_a_later_commit_returns(kafka: Kafka, topic_name: s
 
 
 def test_later_commit_wins(ten: TopicPartition, member: New) -> None:
-    """A commit() after commit_async calls is what stays committed."""
+    """The offsets of a commit() override those of earlier commit_async() calls."""
     consumer = member()
     consumer.assign([ten])
     for offset in (1, 2, 3):
@@ -276,7 +286,8 @@ def test_later_commit_wins(ten: TopicPartition, member: New) -> None:
 
 def test_close_finishes_commit_async(kafka: Kafka, ten: TopicPartition, member: New) -> None:
     """close() waits for commits in flight and runs their callbacks (Java
-    testCommitAsyncCompletedBeforeConsumerCloses)."""
+    testCommitAsyncCompletedBeforeConsumerCloses).
+    """
     for offset, known in ((1, False), (2, True)):
         consumer = member()
         consumer.assign([ten])
@@ -292,8 +303,9 @@ def test_close_finishes_commit_async(kafka: Kafka, ten: TopicPartition, member: 
 def test_a_flood_of_commits_does_not_cost_the_membership(
     kafka: Kafka, ten: TopicPartition, member: New, engine: dict[str, Any]
 ) -> None:
-    """One that commits thousands of times in a row, longer than its session lasts, stays a member: no heartbeat waits
-    behind them. Every callback runs, in order, and the last commit stays."""
+    """A member that commits thousands of times for longer than its session timeout stays in the group, because
+    heartbeats do not wait behind commits. Every callback runs in order, and the last commit is kept.
+    """
     recorder = Recorder()
     session = {} if "group_protocol" in engine else {"session_timeout_ms": 6_000}
     consumer = member(**session)
@@ -314,7 +326,7 @@ def test_a_flood_of_commits_does_not_cost_the_membership(
 
 
 def test_failed_commit_async_tells_its_callback(ten: TopicPartition, member: New) -> None:
-    """The callback gets the offsets' fate as an error object; nothing is raised."""
+    """The callback of a failed commit_async() receives the offsets and the error; no call raises it."""
     consumer = member()
     consumer.assign([ten])
     done = Outcomes()
@@ -324,7 +336,9 @@ def test_failed_commit_async_tells_its_callback(ten: TopicPartition, member: New
 
 
 def test_error_of_a_commit_callback_is_raised_from_the_call(ten: TopicPartition, member: New) -> None:
-    """What a callback raises surfaces from the call it ran in; records and later callbacks are not lost."""
+    """The call in which a commit callback runs raises the callback's error. No records and no later callbacks
+    are lost.
+    """
     consumer = member(max_poll_records=5)
     consumer.assign([ten])
     assert numbered(5) == values(read(consumer, 5))
@@ -342,7 +356,7 @@ def test_error_of_a_commit_callback_is_raised_from_the_call(ten: TopicPartition,
 
 
 def test_on_commit_option_hears_of_commits_without_a_callback(ten: TopicPartition, member: New) -> None:
-    """on_commit gets the outcome of commit_async without callback and of automatic commits."""
+    """The option on_commit receives the results of commit_async() without a callback and of automatic commits."""
     done = Outcomes()
     consumer = member(enable_auto_commit=True, auto_commit_interval_ms=100, on_commit=done)
     consumer.assign([ten])
@@ -357,7 +371,7 @@ def test_on_commit_option_hears_of_commits_without_a_callback(ten: TopicPartitio
 
 
 def test_auto_commit_commits_what_earlier_polls_returned(kafka: Kafka, ten: TopicPartition, member: New) -> None:
-    """The interval commit holds the position before the poll that makes it: what is being processed is not in it."""
+    """An automatic commit in poll() contains only records of earlier polls, not the records that this poll returns."""
     consumer = member(enable_auto_commit=True, auto_commit_interval_ms=50, max_poll_records=4)
     consumer.assign([ten])
     read(consumer, 4)
@@ -371,7 +385,7 @@ def test_auto_commit_commits_what_earlier_polls_returned(kafka: Kafka, ten: Topi
 
 
 def test_no_auto_commit_when_switched_off(kafka: Kafka, ten: TopicPartition, member: New) -> None:
-    """enable_auto_commit=False: neither the interval nor close() commits."""
+    """With enable_auto_commit=False neither the interval nor close() commits."""
     consumer = member(ten.topic, auto_commit_interval_ms=20)
     read(consumer, 10)
     for _ in range(5):
@@ -382,8 +396,9 @@ def test_no_auto_commit_when_switched_off(kafka: Kafka, ten: TopicPartition, mem
 
 @pytest.mark.parametrize("woken", [False, True])
 def test_close_commits_sought_positions(kafka: Kafka, topic_name: str, member: New, woken: bool) -> None:
-    """close() auto-commits the positions, also sought ones, also after a wakeup (Java
-    testAutoCommitOnClose{,AfterWakeup})."""
+    """Auto-commit in close() commits the positions, also after a seek or a wakeup (Java
+    testAutoCommitOnClose{,AfterWakeup}).
+    """
     kafka.create_topic(topic_name, 2)
     zero, one = tps(topic_name, 0, 1)
     consumer = member(topic_name, enable_auto_commit=True)
@@ -422,7 +437,7 @@ def test_unsubscribe_does_not_commit(kafka: Kafka, ten: TopicPartition, member: 
 
 
 def test_commit_of_a_pattern_subscriber(ten: TopicPartition, member: New) -> None:
-    """Pattern subscribers commit like others."""
+    """A member that subscribes by pattern can commit."""
     consumer = member()
     consumer.subscribe(re.compile(re.escape(ten.topic)))
     read(consumer, 10)

@@ -1,4 +1,4 @@
-"""How much a poll returns and of what: limits, pausing, small fetch sizes, order and fairness."""
+"""Which records a poll returns, and how many: limits, pausing, small fetch sizes, order and fairness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ New = Callable[..., Consumer]
 
 
 def test_max_poll_records_bounds_every_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """No poll returns more than max_poll_records, and all records come, in order (Java testMaxPollRecords)."""
+    """No poll returns more than max_poll_records, and all records are returned in order (Java testMaxPollRecords)."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(1000))
     consumer = new_consumer(max_poll_records=7)
@@ -35,7 +35,7 @@ def test_max_poll_records_bounds_every_poll(kafka: Kafka, topic_name: str, new_c
 
 
 def test_max_records_of_one_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """poll(max_records=…) bounds that poll alone, below and above max_poll_records."""
+    """poll(max_records=…) limits only that poll, to a number below or above max_poll_records."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(30))
     consumer = new_consumer(max_poll_records=5)
@@ -47,8 +47,9 @@ def test_max_records_of_one_poll(kafka: Kafka, topic_name: str, new_consumer: Ne
 
 
 def test_poll_with_timeout_zero_comes_to_records(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Polls that never wait join the group and return records in the end (Java
-    testPollEventuallyReturnsRecordsWithZeroTimeout)."""
+    """Repeated poll(0) calls join the group and eventually return records (Java
+    testPollEventuallyReturnsRecordsWithZeroTimeout).
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(100))
     consumer = new_consumer(topic_name, group_id=topic_name, fetch_max_wait_ms=3000)
@@ -63,7 +64,7 @@ def test_poll_with_timeout_zero_comes_to_records(kafka: Kafka, topic_name: str, 
 
 
 def test_poll_returns_when_the_first_records_come(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A long poll ends with the first records, an empty one after its timeout and not before."""
+    """A long poll returns with the first records. A poll without records returns after its timeout and not earlier."""
     kafka.create_topic(topic_name)
     consumer = new_consumer()
     consumer.assign(tps(topic_name, 0))
@@ -78,7 +79,7 @@ def test_poll_returns_when_the_first_records_come(kafka: Kafka, topic_name: str,
 
 
 def test_timeouts_in_every_form(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Timeouts are seconds or timedeltas, never negative."""
+    """Timeouts may be seconds or timedeltas, and must not be negative."""
     kafka.create_topic(topic_name)
     (tp,) = tps(topic_name, 0)
     consumer = new_consumer(group_id=topic_name)
@@ -97,7 +98,7 @@ def test_timeouts_in_every_form(kafka: Kafka, topic_name: str, new_consumer: New
 
 
 def test_options_as_a_mapping(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """from_config takes Java's spellings and text values; the consumer behaves the same."""
+    """from_config() accepts Java's option names and values as text, and makes the same consumer."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(5))
     options = {
@@ -118,8 +119,9 @@ def test_options_as_a_mapping(kafka: Kafka, topic_name: str, new_consumer: New) 
 
 
 def test_pause_and_resume(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Nothing of a paused partition is returned; after resume() it continues where it was (Java
-    testPartitionPauseAndResume)."""
+    """poll() returns no records of a paused partition; after resume() reading continues at the same position (Java
+    testPartitionPauseAndResume).
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(5))
     (tp,) = tps(topic_name, 0)
@@ -137,7 +139,7 @@ def test_pause_and_resume(kafka: Kafka, topic_name: str, new_consumer: New) -> N
 
 
 def test_paused_partition_keeps_what_is_buffered(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Pausing between polls drops nothing that was fetched: after resume() the next poll has it without a fetch."""
+    """Pausing between polls keeps fetched records: after resume() the next poll returns them without a fetch."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)
@@ -154,7 +156,7 @@ def test_paused_partition_keeps_what_is_buffered(kafka: Kafka, topic_name: str, 
 
 
 def test_paused_partition_does_not_hold_up_others(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """With records of the paused partition at the head of the buffer, the others are returned all the same."""
+    """Records of other partitions are returned although records of the paused partition are first in the buffer."""
     kafka.create_topic(topic_name, 3)
     for partition in range(3):
         kafka.produce(topic_name, numbered(30), partition=partition)
@@ -170,7 +172,9 @@ def test_paused_partition_does_not_hold_up_others(kafka: Kafka, topic_name: str,
 
 
 def test_seek_while_paused(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A paused partition can be sought; resume() continues at the new place and not with what was buffered."""
+    """seek() works on a paused partition. After resume() reading continues at the new position, and the buffered
+    records are dropped.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)
@@ -186,7 +190,9 @@ def test_seek_while_paused(kafka: Kafka, topic_name: str, new_consumer: New) -> 
 
 
 def test_pause_is_forgotten_with_the_assignment(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A partition that comes back by assign() is not paused; one that was kept still is."""
+    """A partition that assign() removes and adds again is not paused. A partition that stays assigned remains
+    paused.
+    """
     kafka.create_topic(topic_name, 2)
     zero, one = tps(topic_name, 0, 1)
     consumer = new_consumer()
@@ -204,8 +210,9 @@ def test_pause_is_forgotten_with_the_assignment(kafka: Kafka, topic_name: str, n
 def test_record_larger_than_the_fetch_size_is_read(
     kafka: Kafka, topic_name: str, new_consumer: New, option: str
 ) -> None:
-    """A record larger than the limit is returned when it is the first of the partition (KIP-74, Java
-    testFetchRecordLargerThan…)."""
+    """A record larger than the fetch limit is returned if it is the first of its partition (KIP-74, Java
+    testFetchRecordLargerThan…).
+    """
     kafka.create_topic(topic_name)
     large = b"x" * 10_241
     kafka.produce(topic_name, [b"small", large, b"after"], config={"linger.ms": 0, "batch.num.messages": 1})
@@ -215,8 +222,9 @@ def test_record_larger_than_the_fetch_size_is_read(
 
 
 def test_all_partitions_are_read_with_tiny_fetch_sizes(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """With limits of a few records, every partition of every topic is read to its end (Java
-    testLowMaxFetchSizeForRequestAndPartition)."""
+    """With fetch limits of a few records, all partitions of all topics are read to the end (Java
+    testLowMaxFetchSizeForRequestAndPartition).
+    """
     topics = [f"{topic_name}-{letter}" for letter in "abc"]
     for topic in topics:
         kafka.create_topic(topic, 8)
@@ -229,7 +237,7 @@ def test_all_partitions_are_read_with_tiny_fetch_sizes(kafka: Kafka, topic_name:
 
 
 def test_buffer_memory_smaller_than_what_is_there(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """With a buffer of 1 MiB, 16 MiB over four partitions are read completely, and never held at once."""
+    """With a buffer of 1 MiB, 16 MiB in four partitions are read completely, and the buffer never exceeds its limit."""
     kafka.create_topic(topic_name, 4)
     for partition in range(4):
         kafka.produce(topic_name, [b"x" * 65_536] * 64, partition=partition)
@@ -247,7 +255,7 @@ def test_buffer_memory_smaller_than_what_is_there(kafka: Kafka, topic_name: str,
 
 
 def test_records_of_a_partition_come_in_order(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Over many small batches and fetches the offsets of each partition are returned without gap or repetition."""
+    """The offsets of each partition are returned without gap or repetition over many small batches and fetches."""
     kafka.create_topic(topic_name, 3)
     for partition in range(3):
         kafka.produce(topic_name, numbered(500), partition=partition, config={"batch.num.messages": 10})
@@ -260,10 +268,11 @@ def test_records_of_a_partition_come_in_order(kafka: Kafka, topic_name: str, new
 
 
 def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """While one partition always has more to give, the others get their turn: each partition's records come before
-    the large one has been read to a quarter (Java KIP-41's round robin)."""
+    """While one partition has far more records than the others, the first records of each other partition are returned
+    before a quarter of the large one has been read (Java KIP-41's round robin).
+    """
     kafka.create_topic(topic_name, 4)
-    # Batches well below the quarter: one is always read whole.
+    # The batches are well below a quarter of the partition, because a batch is always read as a whole.
     kafka.produce(topic_name, numbered(40_000), partition=0, config={"batch.num.messages": 1000})
     for partition in (1, 2, 3):
         kafka.produce(topic_name, numbered(100), partition=partition)
@@ -277,7 +286,7 @@ def test_no_partition_starves(kafka: Kafka, topic_name: str, new_consumer: New) 
 
 
 def test_a_poll_takes_from_several_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Records within a poll are grouped by partition, each group in offset order."""
+    """A poll returns records of several partitions, grouped by partition, each group in offset order."""
     kafka.create_topic(topic_name, 3)
     for partition in range(3):
         kafka.produce(topic_name, numbered(5), partition=partition)

@@ -1,4 +1,4 @@
-"""`for record in consumer`: what a loop that stops early has consumed, and how loops end."""
+"""`for record in consumer`: which records a loop that stops early has consumed, and how loops end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def take(consumer: Consumer, count: int) -> list[bytes | None]:
 
 
 def test_loop_over_all_records_ends_after_consumer_timeout(ten: TopicPartition, new_consumer: New) -> None:
-    """consumer_timeout_ms ends the loop when nothing comes for so long; another loop continues after it."""
+    """The loop ends when no record arrives for consumer_timeout_ms; another loop continues after it."""
     consumer = new_consumer(consumer_timeout_ms=700)
     consumer.assign([ten])
     watch = Stopwatch()
@@ -58,7 +58,7 @@ def test_loop_over_all_records_ends_after_consumer_timeout(ten: TopicPartition, 
 
 
 def test_consumer_timeout_of_zero_does_not_wait(ten: TopicPartition, new_consumer: New) -> None:
-    """consumer_timeout_ms=0: the loop ends as soon as nothing is there."""
+    """With consumer_timeout_ms=0 the loop ends as soon as no record is available."""
     consumer = new_consumer(consumer_timeout_ms=0, fetch_max_wait_ms=3000)
     consumer.assign([ten])
     watch = Stopwatch()
@@ -88,7 +88,7 @@ def test_break_skips_nothing(ten: TopicPartition, new_consumer: New) -> None:
 
 
 def test_break_at_the_last_record_of_a_batch(ten: TopicPartition, new_consumer: New) -> None:
-    """A loop that saw its whole batch leaves the position after it."""
+    """A loop that breaks at the last record of a batch leaves the position after that batch."""
     consumer = new_consumer(max_poll_records=5)
     consumer.assign([ten])
     assert numbered(5) == take(consumer, 5)
@@ -97,7 +97,9 @@ def test_break_at_the_last_record_of_a_batch(ten: TopicPartition, new_consumer: 
 
 
 def test_commit_inside_a_loop_includes_the_record_at_hand(ten: TopicPartition, new_consumer: New) -> None:
-    """commit() and commit_async() in the body commit what the loop has come to, not the batch."""
+    """commit() and commit_async() in the loop's body commit the position after the present record, not after
+    the batch.
+    """
     consumer = new_consumer(group_id=ten.topic, enable_auto_commit=False)
     consumer.assign([ten])
     for record in islice(consumer, 4):
@@ -113,7 +115,9 @@ def test_commit_inside_a_loop_includes_the_record_at_hand(ten: TopicPartition, n
 def test_commit_after_a_break_with_several_partitions(
     two: tuple[TopicPartition, ...], topic_name: str, new_consumer: New
 ) -> None:
-    """A partition that the loop has not come to is committed at its first record, the other where it stopped."""
+    """After a break, a partition without a yielded record is committed at its first record, and the other at the next
+    record.
+    """
     consumer = new_consumer(group_id=topic_name, enable_auto_commit=False)
     consumer.assign(two)
     seen = list(islice(consumer, 13))
@@ -127,7 +131,7 @@ def test_commit_after_a_break_with_several_partitions(
 
 
 def test_close_after_a_break_commits_what_was_seen(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """Auto-commit at close() holds the records the loop has come to; the next member continues there."""
+    """After a break, auto-commit in close() covers only yielded records; the next member continues after them."""
     consumer = new_consumer(ten.topic, group_id=ten.topic)
     assert numbered(6) == take(consumer, 6)
     consumer.close()
@@ -137,7 +141,7 @@ def test_close_after_a_break_commits_what_was_seen(kafka: Kafka, ten: TopicParti
 
 
 def test_interval_commit_after_a_break(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """An automatic commit after a break does not include what the loop has not come to."""
+    """An automatic commit after a break covers only records that the loop has yielded."""
     consumer = new_consumer(group_id=ten.topic, auto_commit_interval_ms=50)
     consumer.assign([ten])
     take(consumer, 2)
@@ -150,7 +154,9 @@ def test_interval_commit_after_a_break(kafka: Kafka, ten: TopicPartition, new_co
 
 
 def test_body_that_raises_is_not_committed(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """`with` and a body that raises: the error passes through and nothing is committed; the group is left."""
+    """If the body of a `with` block raises, the error is propagated, no offset is committed, and the member leaves the
+    group.
+    """
 
     def process() -> None:
         with new_consumer(ten.topic, group_id=ten.topic, auto_commit_interval_ms=100_000) as consumer:
@@ -167,7 +173,7 @@ def test_body_that_raises_is_not_committed(kafka: Kafka, ten: TopicPartition, ne
 
 
 def test_seek_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) -> None:
-    """seek() in the body takes effect with the next record, and loses nothing of other partitions."""
+    """seek() in the body determines the next record of its partition and loses no records of other partitions."""
     consumer = new_consumer(consumer_timeout_ms=1000)
     consumer.assign(two)
     sought = None
@@ -184,7 +190,7 @@ def test_seek_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) 
 
 
 def test_poll_inside_a_loop_shares_the_position(ten: TopicPartition, new_consumer: New) -> None:
-    """poll() in the body returns the records after the one at hand; the loop continues after those."""
+    """poll() in the body returns the records after the present one; the loop continues after those."""
     consumer = new_consumer(consumer_timeout_ms=1000)
     consumer.assign([ten])
     seen: list[bytes | None] = []
@@ -196,7 +202,9 @@ def test_poll_inside_a_loop_shares_the_position(ten: TopicPartition, new_consume
 
 
 def test_pause_inside_a_loop(two: tuple[TopicPartition, ...], new_consumer: New) -> None:
-    """pause() in the body holds back what was not fetched yet; the records of the batch at hand still come."""
+    """pause() in the body prevents further fetches; the loop still yields the remaining records of the present
+    batch.
+    """
     consumer = new_consumer(max_poll_records=4, consumer_timeout_ms=500)
     consumer.assign(two)
     first = None
@@ -221,7 +229,7 @@ def test_assign_after_a_break(two: tuple[TopicPartition, ...], new_consumer: New
 
 
 def test_wakeup_ends_a_loop(ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a loop that waits for records with WakeupError; a new loop can continue."""
+    """wakeup() ends a waiting loop with WakeupError; a new loop continues."""
     consumer = new_consumer()
     consumer.assign([ten])
     take(consumer, 10)
@@ -233,7 +241,7 @@ def test_wakeup_ends_a_loop(ten: TopicPartition, new_consumer: New) -> None:
 
 
 def test_wakeup_in_the_middle_of_a_batch_loses_nothing(ten: TopicPartition, new_consumer: New) -> None:
-    """A wakeup during the body is raised when the loop polls again: all records of the batch were seen."""
+    """A wakeup during the body is raised by the next poll of the loop, after all records of the batch were yielded."""
     consumer = new_consumer(max_poll_records=5)
     consumer.assign([ten])
     seen: list[bytes | None] = []
@@ -251,7 +259,7 @@ def test_wakeup_in_the_middle_of_a_batch_loses_nothing(ten: TopicPartition, new_
 
 
 def test_loop_over_a_closed_consumer(ten: TopicPartition, new_consumer: New) -> None:
-    """Closing in the body ends the loop with StateError; nothing further is yielded."""
+    """close() in the body ends the loop with StateError, and no further record is yielded."""
     consumer = new_consumer(ten.topic, group_id=ten.topic)
     seen: list[bytes | None] = []
 
@@ -266,7 +274,7 @@ def test_loop_over_a_closed_consumer(ten: TopicPartition, new_consumer: New) -> 
 
 
 def test_old_iterator_and_a_new_one_share_the_consumer(ten: TopicPartition, new_consumer: New) -> None:
-    """Two iterators used in turn see each record once."""
+    """Two iterators that are used in turn yield each record once."""
     consumer = new_consumer(max_poll_records=4)
     consumer.assign([ten])
     first, second = iter(consumer), iter(consumer)

@@ -1,4 +1,4 @@
-"""Looking around: offsets by time, ends of partitions, lag, topics, metrics and the states of partitions."""
+"""Look-ups: offsets by time, ends of partitions, lag, topics, metrics and partition states."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ New = Callable[..., Consumer]
 
 
 def test_offsets_for_times(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """The first record at or after each time, None past the last one; the partitions need not be assigned (Java
-    testOffsetsForTimes)."""
+    """offsets_for_times() returns the first record at or after each time, or None past the last one, also for
+    partitions that are not assigned (Java testOffsetsForTimes).
+    """
     kafka.create_topic(topic_name, 3)
     base = 1_700_000_000_000
     for partition in (0, 1):
@@ -41,7 +42,9 @@ def test_offsets_for_times(kafka: Kafka, topic_name: str, new_consumer: New) -> 
 
 
 def test_beginning_and_end_offsets(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Ends of partitions, assigned or not, before and after records were deleted; positions are not touched."""
+    """Beginning and end offsets are correct for assigned and other partitions, before and after records are deleted.
+    The look-ups change no position.
+    """
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(10), partition=1)
     zero, one = tps(topic_name, 0, 1)
@@ -57,7 +60,9 @@ def test_beginning_and_end_offsets(kafka: Kafka, topic_name: str, new_consumer: 
 
 
 def test_current_lag(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """None at first, then the end minus the position, without fetching (a paused partition has a lag, too)."""
+    """current_lag() returns None at first, then the end offset minus the position, without a fetch, also for a paused
+    partition.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)
@@ -78,7 +83,9 @@ def test_current_lag(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
 
 
 def test_partitions_for(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Partitions with leader and replicas, for a topic that was never mentioned before."""
+    """partitions_for() returns the partitions with leader and replicas of a topic that the consumer has not used
+    before.
+    """
     kafka.create_topic(topic_name, 3)
     consumer = new_consumer()
     infos = consumer.partitions_for(topic_name)
@@ -91,13 +98,15 @@ def test_partitions_for(kafka: Kafka, topic_name: str, new_consumer: New) -> Non
 
 
 def test_partitions_for_a_topic_with_an_illegal_name(new_consumer: New) -> None:
-    """InvalidTopicError names it (Java testPartitionsForInvalidTopic)."""
+    """InvalidTopicError names the topic (Java testPartitionsForInvalidTopic)."""
     with pytest.raises(InvalidTopicError, match=";3# ads"):
         new_consumer().partitions_for(";3# ads,{234")
 
 
 def test_list_topics(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """All topics with their partitions, including one created after the first call; subscriptions play no part."""
+    """list_topics() returns all topics with their partitions, including topics created after the first call, whatever
+    the subscription is.
+    """
     kafka.create_topic(topic_name, 2)
     consumer = new_consumer(topic_name, group_id=topic_name)
     assert 2 == len(consumer.list_topics()[topic_name])
@@ -108,7 +117,7 @@ def test_list_topics(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
 
 
 def test_time_limits_of_lookups(new_consumer: New) -> None:
-    """Without a broker every look-up ends with TimeoutError after its own timeout; zero does not wait at all."""
+    """Without a broker every look-up raises TimeoutError after its own timeout; a timeout of zero does not wait."""
     consumer = new_consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
     tp = TopicPartition("t", 0)
     calls: list[Callable[[float], Any]] = [
@@ -134,14 +143,14 @@ def test_time_limits_of_lookups(new_consumer: New) -> None:
 
 @pytest.fixture(scope="module")
 def creating() -> Iterator[KafkaCluster]:
-    """A broker that creates topics when asked about them."""
+    """A broker that creates a topic when a client requests its metadata."""
     with KafkaCluster(properties={"auto.create.topics.enable": "true", "num.partitions": "2"}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def wanted(creating: KafkaCluster, topic_name: str, new_consumer: New) -> Callable[[bool], tuple[Consumer, ...]]:
-    """Consumers that subscribe to, are assigned, and may ask about topics that do not exist."""
+    """Returns a function that makes consumers that subscribe to, are assigned, and look up topics that do not exist."""
 
     def make(allowed: bool) -> tuple[Consumer, ...]:
         options = {
@@ -158,15 +167,16 @@ def wanted(creating: KafkaCluster, topic_name: str, new_consumer: New) -> Callab
 
 
 def existing(kafka: Kafka, prefix: str) -> set[str]:
-    """The endings of the topics there are."""
+    """Returns the suffixes of the topics that exist."""
     return {name.removeprefix(prefix) for name in kafka.metadata().topics if name.startswith(prefix)}
 
 
 def test_topics_are_not_created_unless_allowed(
     creating: KafkaCluster, topic_name: str, wanted: Callable[[bool], tuple[Consumer, ...]]
 ) -> None:
-    """allow_auto_create_topics=False: subscribing, assigning and asking create nothing (Java
-    ConsumerTopicCreationTest)."""
+    """With allow_auto_create_topics=False, subscribing, assigning and looking up create no topic (Java
+    ConsumerTopicCreationTest).
+    """
     consumers = wanted(False)
     for _ in range(3):
         for consumer in consumers:
@@ -178,7 +188,7 @@ def test_topics_are_not_created_unless_allowed(
 def test_topics_are_created_when_allowed(
     creating: KafkaCluster, topic_name: str, wanted: Callable[[bool], tuple[Consumer, ...]]
 ) -> None:
-    """allow_auto_create_topics=True: the same calls create the topics, and records written later are read."""
+    """With allow_auto_create_topics=True, the same calls create the topics, and records written later are read."""
     subscribed, assigned = wanted(True)
     poll_until(subscribed, lambda: len(subscribed.assignment()) == 2)
     poll_until(assigned, lambda: len(assigned.partitions_for(f"{topic_name}-asked")) == 2)
@@ -189,7 +199,7 @@ def test_topics_are_created_when_allowed(
 
 
 def test_listing_topics_creates_none(creating: KafkaCluster, topic_name: str, new_consumer: New) -> None:
-    """list_topics() and a pattern do not create what they do not find."""
+    """list_topics() and a pattern create no topic."""
     consumer = new_consumer(bootstrap_servers=creating.bootstrap_servers, group_id=topic_name)
     consumer.subscribe(re.compile(f"{topic_name}.*"))
     assert not consumer.poll(0.3)
@@ -201,7 +211,7 @@ def test_listing_topics_creates_none(creating: KafkaCluster, topic_name: str, ne
 
 
 def metric(consumer: Consumer, name: str, **tags: str) -> float | None:
-    """The fetch metric of this name whose tags include these."""
+    """Returns the value of the fetch metric with this name whose tags include the given ones."""
     found = [
         value
         for key, value in consumer.metrics().items()
@@ -213,8 +223,9 @@ def metric(consumer: Consumer, name: str, **tags: str) -> float | None:
 
 
 def test_fetch_metrics(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Totals, sizes, lag and lead under Java's names; those of a partition go when it goes (Java
-    testPerPartitionLag…, …Lead…)."""
+    """Totals, sizes, lag and lead have Java's names. The metrics of a partition are removed when the partition is no
+    longer assigned (Java testPerPartitionLag…, …Lead…).
+    """
     kafka.create_topic(topic_name, 2)
     for partition in (0, 1):
         kafka.produce(topic_name, numbered(1000), partition=partition)
@@ -247,7 +258,7 @@ def test_lag_and_lead_with_small_polls(kafka: Kafka, topic_name: str, new_consum
 
 
 def test_partition_states_tell_why(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Each state a partition goes through has its name, reason, numbers and age."""
+    """partition_states() shows name, reason, numbers and age of each state of a partition."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)
@@ -276,7 +287,7 @@ def test_partition_states_tell_why(kafka: Kafka, topic_name: str, new_consumer: 
 
 
 def test_states_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Exactly the assigned partitions are shown, in order."""
+    """partition_states() lists exactly the assigned partitions, in order."""
     kafka.create_topic(topic_name, 12)
     consumer = new_consumer(topic_name, group_id=topic_name)
     partitions = tps(topic_name, *range(12))

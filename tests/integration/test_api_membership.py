@@ -1,4 +1,4 @@
-"""Staying a member: heartbeats while the caller is busy, the poll interval, static members, forced rebalances."""
+"""Staying in a group: heartbeats while the caller is busy, the poll interval, static members, forced rebalances."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.fixture
 def member(topic_name: str, new_consumer: New) -> New:
-    """Makes members of one group that are missed after a second."""
+    """Returns a function that makes members of one group with a session timeout of about a second."""
 
     def make(*topics: str, **options: Any) -> Consumer:
         chosen = {
@@ -49,7 +49,7 @@ def member(topic_name: str, new_consumer: New) -> New:
 
 
 def still_a_member(consumer: Consumer, listener: Recorder) -> None:
-    """Committing works and no rebalance happens: the coordinator never missed this member."""
+    """Check that committing succeeds and no rebalance happens, so the member's session has not timed out."""
     calls = list(listener.calls)
     generation = consumer.group_metadata().generation_id
     consumer.commit({next(iter(consumer.assignment())): 1})
@@ -63,7 +63,7 @@ def still_a_member(consumer: Consumer, listener: Recorder) -> None:
 
 
 def test_pause_between_polls_longer_than_the_session(topic: str, member: New) -> None:
-    """The heartbeat thread keeps a member alive while the caller sleeps."""
+    """The heartbeat thread keeps the member in the group while the caller sleeps."""
     listener = Recorder()
     consumer = member()
     consumer.subscribe([topic], listener=listener)
@@ -73,9 +73,9 @@ def test_pause_between_polls_longer_than_the_session(topic: str, member: New) ->
 
 
 def test_computation_between_polls_longer_than_the_session(topic: str, member: New) -> None:
-    """The heartbeat thread gets its turns while pure Python computes."""
+    """The heartbeat thread sends heartbeats while the caller runs pure Python code."""
     listener = Recorder()
-    session_s = 1 + 8 * sys.getswitchinterval()  # a heartbeat has to get hold of the interpreter several times
+    session_s = 1 + 8 * sys.getswitchinterval()  # the heartbeat thread must acquire the interpreter lock several times
     consumer = member(session_timeout_ms=int(session_s * 1000))
     consumer.subscribe([topic], listener=listener)
     await_assignment(consumer, *tps(topic, 0, 1))
@@ -86,7 +86,9 @@ def test_computation_between_polls_longer_than_the_session(topic: str, member: N
 
 
 def test_on_assign_longer_than_the_session(topic: str, member: New) -> None:
-    """A slow on_assign does not cost the membership (Java testMaxPollIntervalMsDelayInAssignment)."""
+    """on_assign may take longer than the session timeout without losing the membership (Java
+    testMaxPollIntervalMsDelayInAssignment).
+    """
     listener = Recorder(assigned=lambda *_: time.sleep(1.6))
     consumer = member()
     consumer.subscribe([topic], listener=listener)
@@ -95,7 +97,9 @@ def test_on_assign_longer_than_the_session(topic: str, member: New) -> None:
 
 
 def test_on_revoke_longer_than_the_session(kafka: Kafka, topic: str, member: New) -> None:
-    """After a slow on_revoke the member may still commit (Java testMaxPollIntervalMsDelayInRevocation)."""
+    """After an on_revoke longer than the session timeout the member may still commit (Java
+    testMaxPollIntervalMsDelayInRevocation).
+    """
     other = kafka.create_topic(f"{topic}-other")
     zero = TopicPartition(topic, 0)
 
@@ -115,7 +119,7 @@ def test_on_revoke_longer_than_the_session(kafka: Kafka, topic: str, member: New
 
 
 def test_other_blocking_calls_keep_the_membership(topic: str, member: New) -> None:
-    """A long blocking call that is not poll() sends heartbeats, too."""
+    """Heartbeats are sent during long blocking calls other than poll()."""
     listener = Recorder()
     consumer = member()
     consumer.subscribe([topic], listener=listener)
@@ -129,8 +133,9 @@ def test_other_blocking_calls_keep_the_membership(topic: str, member: New) -> No
 
 
 def test_poll_interval_exceeded(kafka: Kafka, topic: str, member: New) -> None:
-    """Without a poll for max_poll_interval_ms the member leaves; a commit fails, the next poll runs on_lost and
-    rejoins (Java testMaxPollIntervalMs)."""
+    """A member that does not poll for max_poll_interval_ms leaves the group. A commit fails, and the next poll calls
+    on_lost and rejoins (Java testMaxPollIntervalMs).
+    """
     both = tps(topic, 0, 1)
     listener = Recorder()
     consumer = member(max_poll_interval_ms=700)
@@ -148,8 +153,9 @@ def test_poll_interval_exceeded(kafka: Kafka, topic: str, member: New) -> None:
 
 
 def test_partitions_of_an_idle_member_go_to_another(topic: str, member: New) -> None:
-    """Another member takes over what the idle one had; when it polls again, they share (Java
-    testMultiConsumerSessionTimeoutOnStopPolling)."""
+    """Another member takes over the partitions of an idle one. When the idle member polls again, the two share the
+    partitions (Java testMultiConsumerSessionTimeoutOnStopPolling).
+    """
     both = frozenset(tps(topic, 0, 1))
     idle, busy = member(topic, max_poll_interval_ms=1000), member(topic)
     poll_until([idle, busy], lambda: [1, 1] == [len(idle.assignment()), len(busy.assignment())])
@@ -158,8 +164,9 @@ def test_partitions_of_an_idle_member_go_to_another(topic: str, member: New) -> 
 
 
 def test_poll_longer_than_the_poll_interval(topic: str, member: New) -> None:
-    """A poll() that waits longer than max_poll_interval_ms is not idle (Java
-    testMaxPollIntervalMsShorterThanPollTimeout)."""
+    """A poll() that waits longer than max_poll_interval_ms does not exceed the poll interval (Java
+    testMaxPollIntervalMsShorterThanPollTimeout).
+    """
     listener = Recorder()
     consumer = member(max_poll_interval_ms=500)
     consumer.subscribe([topic], listener=listener)
@@ -179,7 +186,7 @@ def test_records_of_an_idle_member_are_read_again_from_the_commit(topic: str, me
 
 
 def test_interval_commit_after_the_membership_was_lost(kafka: Kafka, topic: str, member: New) -> None:
-    """An automatic commit that is refused is logged, not raised."""
+    """An automatic commit that the coordinator rejects is logged, not raised."""
     consumer = member(topic, max_poll_interval_ms=500, enable_auto_commit=True, auto_commit_interval_ms=800)
     read(consumer, 20)
     time.sleep(1.2)
@@ -188,8 +195,9 @@ def test_interval_commit_after_the_membership_was_lost(kafka: Kafka, topic: str,
 
 
 def test_closed_member_is_replaced_at_once(topic: str, member: New) -> None:
-    """close() leaves: the other member has everything long before the session would end (Java
-    testMultiConsumerSessionTimeoutOnClose)."""
+    """close() leaves the group: the other member owns all partitions long before the session timeout (Java
+    testMultiConsumerSessionTimeoutOnClose).
+    """
     first, second = member(topic, session_timeout_ms=30_000), member(topic, session_timeout_ms=30_000)
     poll_until([first, second], lambda: [1, 1] == [len(first.assignment()), len(second.assignment())])
     with polled(second) as errors:
@@ -201,7 +209,9 @@ def test_closed_member_is_replaced_at_once(topic: str, member: New) -> None:
 
 
 def test_leaving_and_joining_again_while_others_hold_up_the_join(kafka: Kafka, topic: str, member: New) -> None:
-    """unsubscribe() during such a join, and a new subscription: the member takes part as soon as the other polls."""
+    """While another member delays the join, a member unsubscribes and subscribes again. It is in the group as soon as
+    the other member polls.
+    """
     options = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
     busy, waiting = member(topic, **options), member(topic, **options)
     await_assignment(busy, *tps(topic, 0, 1))
@@ -212,7 +222,9 @@ def test_leaving_and_joining_again_while_others_hold_up_the_join(kafka: Kafka, t
 
 
 def test_interrupt_during_close_leaves_nothing_behind(topic: str, member: New) -> None:
-    """KeyboardInterrupt in on_revoke at close() passes through; the consumer's thread has ended all the same."""
+    """A KeyboardInterrupt in on_revoke during close() is propagated, and the consumer's thread has ended
+    nevertheless.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -232,7 +244,9 @@ def test_interrupt_during_close_leaves_nothing_behind(topic: str, member: New) -
 
 
 def test_group_metadata(kafka: Kafka, topic: str, member: New) -> None:
-    """Group and instance id from the start; generation and member id once joined, and gone after unsubscribe()."""
+    """group_metadata() contains group id and group_instance_id from the start. Generation and member id are set after
+    joining and cleared by unsubscribe().
+    """
     consumer = member(group_instance_id="instance")
     assert GroupMetadata(topic, -1, "", "instance") == consumer.group_metadata()
     consumer.subscribe([topic])
@@ -248,7 +262,7 @@ def test_group_metadata(kafka: Kafka, topic: str, member: New) -> None:
 
 
 def test_enforce_rebalance(topic: str, member: New) -> None:
-    """The next poll rejoins, once, however often it was asked for; every member gets a new generation."""
+    """The next poll after any number of enforce_rebalance() calls rejoins once; every member gets a new generation."""
     listeners = Recorder(), Recorder()
     consumers = [member(), member()]
     for consumer, listener in zip(consumers, listeners, strict=True):
@@ -275,8 +289,9 @@ def test_enforce_rebalance(topic: str, member: New) -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_restart_of_a_static_member_disturbs_nobody(topic: str, member: New, assignor: str) -> None:
-    """A static member that closes and comes back within its session gets its partitions back; the other members see
-    no rebalance, and nobody's partitions move."""
+    """A static member that closes and returns within its session timeout gets its partitions back; the other members
+    see no rebalance and keep their partitions.
+    """
     listener = Recorder()
     options = {"assignors": [assignor], "session_timeout_ms": 20_000}
     stays = member(group_instance_id="stays", **options)
@@ -297,7 +312,7 @@ def test_restart_of_a_static_member_disturbs_nobody(topic: str, member: New, ass
 
 
 def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New) -> None:
-    """close(leave_group=False) keeps a dynamic member's place until its session ends (KIP-1092)."""
+    """close(leave_group=False) keeps a dynamic member in the group until its session times out (KIP-1092)."""
     consumer = member(topic, session_timeout_ms=1500)
     await_assignment(consumer, *tps(topic, 0, 1))
     consumer.close(leave_group=False)
@@ -306,7 +321,9 @@ def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New
 
 
 def test_second_consumer_with_the_same_instance_id(topic: str, member: New) -> None:
-    """The newcomer takes the place; the old one is told that it is fenced by its next commit or poll."""
+    """The second consumer takes over the membership. The next commit or poll of the first one raises the
+    fencing error.
+    """
     options = {"group_instance_id": "same", "session_timeout_ms": 20_000}
     old = member(topic, **options)
     await_assignment(old, *tps(topic, 0, 1))
@@ -322,8 +339,9 @@ def test_second_consumer_with_the_same_instance_id(topic: str, member: New) -> N
 
 
 def test_static_member_notices_partitions_added_while_it_was_away(kafka: Kafka, topic: str, member: New) -> None:
-    """After a restart a static leader still sees new partitions (Java
-    testStaticConsumerDetectsNewPartitionCreatedAfterRestart)."""
+    """After a restart, a static leader still detects new partitions (Java
+    testStaticConsumerDetectsNewPartitionCreatedAfterRestart).
+    """
     options = {"group_instance_id": "i", "metadata_max_age_ms": 200, "session_timeout_ms": 20_000}
     first = member(topic, **options)
     await_assignment(first, *tps(topic, 0, 1))
@@ -335,7 +353,9 @@ def test_static_member_notices_partitions_added_while_it_was_away(kafka: Kafka, 
 
 
 def test_static_member_that_exceeds_the_poll_interval(kafka: Kafka, topic: str, member: New) -> None:
-    """It stops heartbeating without leaving: its place is kept until the session ends, then given away."""
+    """A static member that exceeds the poll interval stops sending heartbeats without LeaveGroup. It keeps its
+    partitions until its session times out; then they are assigned to the other member.
+    """
     consumer = member(topic, group_instance_id="i", max_poll_interval_ms=500, session_timeout_ms=2000)
     listener = Recorder()
     consumer.subscribe([topic], listener=listener)

@@ -1,4 +1,4 @@
-"""The same consumer against a broker of the 3.9 line: reading, groups, commits and look-ups."""
+"""Consumers against a broker of the 3.9 line: reading, groups, commits and look-ups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.classic_protocol
 
 @pytest.fixture
 def old_consumer(kafka39: Kafka, new_consumer: Callable[..., Consumer]) -> Callable[..., Consumer]:
-    """Makes consumers of the old broker."""
+    """Returns a function that makes consumers of the old broker."""
 
     def make(*topics: str, **options: Any) -> Consumer:
         return new_consumer(*topics, bootstrap_servers=kafka39.bootstrap_servers, **options)
@@ -37,7 +37,7 @@ def topic(kafka39: Kafka, topic_name: str) -> str:
 
 
 def test_assign_seek_and_look_up(topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """Reading assigned partitions, seeking, ends, times, lag and metadata."""
+    """Reading assigned partitions, seeking, end offsets, offsets by time, lag and metadata work."""
     zero, one = tps(topic, 0, 1)
     consumer = old_consumer()
     consumer.assign([zero, one])
@@ -56,7 +56,7 @@ def test_assign_seek_and_look_up(topic: str, old_consumer: Callable[..., Consume
 def test_compressed_records(
     kafka39: Kafka, topic_name: str, old_consumer: Callable[..., Consumer], compression: str
 ) -> None:
-    """Every codec, headers included."""
+    """Records compressed by every codec are read, with their headers."""
     kafka39.create_topic(topic_name)
     kafka39.produce(topic_name, numbered(100), compression=compression, headers=[("h", b"1")])
     consumer = old_consumer()
@@ -67,7 +67,7 @@ def test_compressed_records(
 
 
 def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """Joining, committing with metadata, sharing with a second member, leaving."""
+    """A member joins, commits with metadata, shares the partitions with a second member, and leaves."""
     zero, one = tps(topic, 0, 1)
     listener = Recorder()
     first = old_consumer(group_id=topic, enable_auto_commit=False)
@@ -86,7 +86,7 @@ def test_group_commit_and_second_member(kafka39: Kafka, topic: str, old_consumer
 
 
 def test_pattern_and_new_topic(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """A pattern picks up a topic created later."""
+    """A pattern subscription includes a topic that is created later."""
     consumer = old_consumer(group_id=topic, metadata_max_age_ms=200)
     consumer.subscribe(re.compile(f"{topic}.*"))
     await_assignment(consumer, *tps(topic, 0, 1))
@@ -95,7 +95,9 @@ def test_pattern_and_new_topic(kafka39: Kafka, topic: str, old_consumer: Callabl
 
 
 def test_errors_are_the_same(topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """No offset, and an offset out of range, without a policy."""
+    """Without a reset policy, a missing committed offset and an offset out of range raise the same errors as with a new
+    broker.
+    """
     (zero,) = tps(topic, 0)
     consumer = old_consumer(group_id=topic, auto_offset_reset="none")
     consumer.assign([zero])
@@ -119,7 +121,7 @@ def test_static_member(topic: str, old_consumer: Callable[..., Consumer]) -> Non
 
 
 def test_group_health_is_as_java_says(kafka39: Kafka, topic: str, old_consumer: Callable[..., Consumer]) -> None:
-    """Groups are listed by state and type and described as Java does; the new protocol's requests are passed over."""
+    """GroupClient lists groups by state and type and describes them as Java's tool does."""
     servers = kafka39.bootstrap_servers
     member = old_consumer(topic, group_id=topic, client_id="me", enable_auto_commit=False)
     zero, one = tps(topic, 0, 1)

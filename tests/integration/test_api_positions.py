@@ -26,7 +26,7 @@ def ten(kafka: Kafka, topic_name: str) -> TopicPartition:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_seek_to_end_beginning_and_middle(kafka: Kafka, topic_name: str, new_consumer: New, compression: str) -> None:
-    """position() follows every seek before any poll, and polls read from there (Java testSeek)."""
+    """position() returns the offset of each seek before any poll, and polls read from there (Java testSeek)."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(50), compression=compression, config={"linger.ms": 200})
     (tp,) = tps(topic_name, 0)
@@ -59,7 +59,9 @@ def test_seek_without_partitions_is_for_all_assigned(kafka: Kafka, topic_name: s
 
 
 def test_seek_while_records_are_buffered(ten: TopicPartition, new_consumer: New) -> None:
-    """After a seek nothing buffered from the old position is returned; the next record is the one sought."""
+    """After a seek no record buffered for the old position is returned; the next record is the one at the sought
+    offset.
+    """
     consumer = new_consumer(max_poll_records=3)
     consumer.assign([ten])
     assert [b"0", b"1", b"2"] == values(read(consumer, 3))
@@ -71,7 +73,7 @@ def test_seek_while_records_are_buffered(ten: TopicPartition, new_consumer: New)
 
 
 def test_last_seek_counts(ten: TopicPartition, new_consumer: New) -> None:
-    """seek() after a lazy seek_to_end() replaces it, and the other way round."""
+    """The last of several seeks takes effect: seek() replaces a lazy seek_to_end(), and the reverse."""
     consumer = new_consumer()
     consumer.assign([ten])
     consumer.seek_to_end(ten)
@@ -86,7 +88,7 @@ def test_last_seek_counts(ten: TopicPartition, new_consumer: New) -> None:
 
 
 def test_seek_with_leader_epoch_is_validated(ten: TopicPartition, new_consumer: New) -> None:
-    """seek() with an OffsetAndMetadata of the present epoch is checked at the leader and then read from."""
+    """A position set by seek() with the present leader epoch is validated with the leader before it is read."""
     consumer = new_consumer()
     consumer.assign([ten])
     consumer.seek(ten, OffsetAndMetadata(6, "ignored", 0))
@@ -95,7 +97,9 @@ def test_seek_with_leader_epoch_is_validated(ten: TopicPartition, new_consumer: 
 
 
 def test_calls_on_partitions_that_are_not_assigned(ten: TopicPartition, new_consumer: New) -> None:
-    """seek, seek_to_end, seek_to_beginning, position, pause, resume and current_lag need an assigned partition."""
+    """seek(), seek_to_end(), seek_to_beginning(), position(), pause(), resume() and current_lag() raise for a partition
+    that is not assigned.
+    """
     consumer = new_consumer()
     other = TopicPartition(ten.topic, 7)
     consumer.assign([ten])
@@ -114,7 +118,7 @@ def test_calls_on_partitions_that_are_not_assigned(ten: TopicPartition, new_cons
 
 
 def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
-    """A topic that does not exist: position() ends after its own timeout (Java testPositionRespectsTimeout)."""
+    """position() of a topic that does not exist raises after its own timeout (Java testPositionRespectsTimeout)."""
     consumer = new_consumer()
     missing = TopicPartition(f"{topic_name}-missing", 15)
     consumer.assign([missing])
@@ -126,7 +130,7 @@ def test_position_gives_up_after_its_timeout(topic_name: str, ten: TopicPartitio
 
 
 def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer: New) -> None:
-    """wakeup() ends a position() that waits; the consumer continues working (Java testPositionRespectsWakeup)."""
+    """wakeup() ends a waiting position(); the consumer remains usable (Java testPositionRespectsWakeup)."""
     consumer = new_consumer()
     missing = TopicPartition(f"{topic_name}-missing", 15)
     consumer.assign([missing, ten])
@@ -139,7 +143,9 @@ def test_wakeup_ends_position(topic_name: str, ten: TopicPartition, new_consumer
 
 
 def test_wakeup_ends_position_without_a_broker(new_consumer: New) -> None:
-    """The same while no broker can be reached (Java testPositionWithErrorConnectionRespectsWakeup)."""
+    """wakeup() ends a position() that waits for a connection to a broker (Java
+    testPositionWithErrorConnectionRespectsWakeup).
+    """
     consumer = new_consumer(bootstrap_servers="127.0.0.1:1")
     tp = TopicPartition("t", 0)
     consumer.assign([tp])
@@ -152,7 +158,7 @@ def test_wakeup_ends_position_without_a_broker(new_consumer: New) -> None:
 
 
 def test_reset_latest_reads_only_what_comes_later(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """auto_offset_reset="latest": the position is the end, records after it are read."""
+    """With auto_offset_reset="latest" the position is the end of the log, and only later records are read."""
     consumer = new_consumer(auto_offset_reset="latest")
     consumer.assign([ten])
     assert 10 == consumer.position(ten)
@@ -161,7 +167,9 @@ def test_reset_latest_reads_only_what_comes_later(kafka: Kafka, ten: TopicPartit
 
 
 def test_reset_none_without_commit_raises(ten: TopicPartition, topic_name: str, new_consumer: New) -> None:
-    """auto_offset_reset="none" and no commit: poll and position raise until the user seeks; the partition is named."""
+    """With auto_offset_reset="none" and no commit, poll and position raise an error that names the partition, until the
+    user seeks.
+    """
     consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
     consumer.assign([ten])
     with pytest.raises(NoOffsetForPartitionError, match=str(ten)) as caught:
@@ -176,7 +184,7 @@ def test_reset_none_without_commit_raises(ten: TopicPartition, topic_name: str, 
 def test_reset_none_raises_also_from_polls_that_do_not_wait(
     ten: TopicPartition, topic_name: str, new_consumer: New
 ) -> None:
-    """Repeated poll(0) raises in the end (Java testNoOffsetForPartitionExceptionOnPollZero)."""
+    """Repeated poll(0) eventually raises (Java testNoOffsetForPartitionExceptionOnPollZero)."""
     consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
     consumer.assign([ten])
 
@@ -190,7 +198,7 @@ def test_reset_none_raises_also_from_polls_that_do_not_wait(
 
 
 def test_reset_none_with_commit_reads_from_there(ten: TopicPartition, topic_name: str, new_consumer: New) -> None:
-    """auto_offset_reset="none" is content with a committed offset."""
+    """With auto_offset_reset="none" reading starts at the committed offset."""
     consumer = new_consumer(auto_offset_reset="none", group_id=topic_name)
     consumer.assign([ten])
     consumer.commit({ten: 7})
@@ -198,7 +206,9 @@ def test_reset_none_with_commit_reads_from_there(ten: TopicPartition, topic_name
 
 
 def test_reset_by_duration(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """by_duration starts at the first record not older than that; with none so young, at the end."""
+    """With by_duration reading starts at the first record that is not older than the duration, or at the end if there
+    is none.
+    """
     kafka.create_topic(topic_name)
     now = int(time.time() * 1000)
     hour = 3_600_000
@@ -213,7 +223,9 @@ def test_reset_by_duration(kafka: Kafka, topic_name: str, new_consumer: New) -> 
 def test_committed_offset_comes_before_the_reset_policy(
     ten: TopicPartition, topic_name: str, new_consumer: New
 ) -> None:
-    """A new consumer of the group starts at the group's commit, one without a group at the policy's offset."""
+    """A new consumer of the group starts at the committed offset. A consumer without a group starts at the offset of
+    the reset policy.
+    """
     first = new_consumer(group_id=topic_name)
     first.assign([ten])
     first.commit({ten: 4})
@@ -229,7 +241,7 @@ def test_committed_offset_comes_before_the_reset_policy(
 def test_committed_offset_outside_the_log(
     ten: TopicPartition, topic_name: str, new_consumer: New, policy: str, count: int
 ) -> None:
-    """A committed offset that the log does not have leads to the policy's offset."""
+    """A committed offset outside the log is replaced by the offset of the reset policy."""
     consumer = new_consumer(group_id=topic_name, auto_offset_reset=policy)
     consumer.assign([ten])
     consumer.commit({ten: 1000})
@@ -241,8 +253,9 @@ def test_committed_offset_outside_the_log(
 
 
 def test_out_of_range_without_policy_raises(ten: TopicPartition, new_consumer: New) -> None:
-    """auto_offset_reset="none": OffsetOutOfRangeError with partition and offset, again at each poll, until a seek
-    (Java testFetchInvalidOffset)."""
+    """With auto_offset_reset="none" each poll raises OffsetOutOfRangeError with partition and offset until the user
+    seeks (Java testFetchInvalidOffset).
+    """
     consumer = new_consumer(auto_offset_reset="none")
     consumer.assign([ten])
     consumer.seek(ten, 11)
@@ -259,7 +272,9 @@ def test_out_of_range_without_policy_raises(ten: TopicPartition, new_consumer: N
 def test_out_of_range_with_policy_resets(
     kafka: Kafka, ten: TopicPartition, new_consumer: New, policy: str, start: int
 ) -> None:
-    """With a policy the position goes to its offset without an error (Java testFetchOutOfRangeOffsetResetConfig…)."""
+    """With a reset policy an offset out of range is replaced by the policy's offset without an error (Java
+    testFetchOutOfRangeOffsetResetConfig…).
+    """
     consumer = new_consumer(auto_offset_reset=policy)
     consumer.assign([ten])
     consumer.seek(ten, 27)
@@ -271,7 +286,7 @@ def test_out_of_range_with_policy_resets(
 
 
 def test_deleted_records_are_skipped(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
-    """After the log start moved past the position: "earliest" continues at the new start, "none" raises."""
+    """When the log start has moved past the position, "earliest" continues at the new start and "none" raises."""
     reader = new_consumer(max_poll_records=2)
     strict = new_consumer(auto_offset_reset="none")
     for consumer in (reader, strict):
@@ -288,7 +303,9 @@ def test_deleted_records_are_skipped(kafka: Kafka, ten: TopicPartition, new_cons
 def test_error_of_one_partition_does_not_lose_records_of_another(
     kafka: Kafka, topic_name: str, new_consumer: New
 ) -> None:
-    """Out of range in one partition is raised once per poll; the other partition's records are all returned."""
+    """Each poll raises the out-of-range error of one partition once; all records of the other partition are
+    returned.
+    """
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(20), partition=1)
     bad, good = tps(topic_name, 0, 1)
@@ -312,7 +329,7 @@ def test_error_of_one_partition_does_not_lose_records_of_another(
 
 
 def test_assign_keeps_positions_of_kept_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """assign() replaces the set: a kept partition continues where it was, one that comes back starts again."""
+    """A partition that stays in the assignment keeps its position; one that is removed and added again starts again."""
     kafka.create_topic(topic_name, 2)
     for partition in (0, 1):
         kafka.produce(topic_name, numbered(10), partition=partition)
@@ -344,7 +361,7 @@ def test_assign_in_place_of_a_partition_with_buffered_records(kafka: Kafka, topi
 
 
 def test_nothing_assigned_is_unsubscribing(ten: TopicPartition, new_consumer: New) -> None:
-    """assign([]) and unsubscribe() both end an assignment; polling is then a StateError."""
+    """assign([]) and unsubscribe() both end an assignment; poll() then raises StateError."""
     consumer = new_consumer()
     for end in (lambda: consumer.assign([]), consumer.unsubscribe):
         consumer.assign([ten])
@@ -356,8 +373,9 @@ def test_nothing_assigned_is_unsubscribing(ten: TopicPartition, new_consumer: Ne
 
 
 def test_without_a_group(ten: TopicPartition, new_consumer: New) -> None:
-    """assign() needs no group: earliest, latest and explicit starts work, commits say what is missing
-    (Java testConsumingWithNullGroupId)."""
+    """assign() works without a group: reading starts at "earliest", "latest" and explicit offsets, and commits raise an
+    error that names the missing option (Java testConsumingWithNullGroupId).
+    """
     first, second, third = (new_consumer(auto_offset_reset=r) for r in ("earliest", "latest", "none"))
     for consumer in (first, second, third):
         consumer.assign([ten])
@@ -369,7 +387,7 @@ def test_without_a_group(ten: TopicPartition, new_consumer: New) -> None:
 
 
 def test_position_without_policy_raises_at_once(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """position() does not wait for its timeout when there is neither group nor policy to find one by."""
+    """position() raises at once if there is neither a group nor a reset policy."""
     kafka.create_topic(topic_name, 2)
     zero, one = tps(topic_name, 0, 1)
     consumer = new_consumer(auto_offset_reset="none", fetch_max_wait_ms=100)

@@ -1,4 +1,4 @@
-"""What a record carries from broker to caller, deserializers, and the batch that poll returns."""
+"""The attributes of a record, deserializers, and the batch that poll returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ New = Callable[..., Consumer]
 
 
 def test_key_value_headers_and_times(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Every attribute of a record arrives as it was written; header values may be null, header names repeat."""
+    """Every attribute of a record is returned as it was written; header values may be null, and header names may
+    repeat.
+    """
     kafka.create_topic(topic_name)
     headers: Sequence[tuple[str, bytes | None]] = [("a", b"1"), ("ü", b""), ("a", None)]
     kafka.produce(topic_name, [b"value"], keys=[b"k"], headers=headers, timestamps=[1_700_000_000_123])
@@ -47,7 +49,9 @@ def test_key_value_headers_and_times(kafka: Kafka, topic_name: str, new_consumer
 
 
 def test_null_and_empty_keys_and_values(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Null stays None with size -1, empty stays b"" with size 0; deserializers never see null."""
+    """A null key or value is None with size -1, an empty one is b"" with size 0. Deserializers are not called
+    for null.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [None, b"", b"v"], keys=[b"", None, b"k"], partition=0)
     consumer = new_consumer()
@@ -62,7 +66,7 @@ def test_null_and_empty_keys_and_values(kafka: Kafka, topic_name: str, new_consu
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_log_append_time(kafka: Kafka, topic_name: str, new_consumer: New, compression: str) -> None:
-    """With message.timestamp.type=LogAppendTime records carry the broker's time, compressed or not."""
+    """With message.timestamp.type=LogAppendTime, compressed and uncompressed records have the broker's timestamp."""
     kafka.create_topic(topic_name, config={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     kafka.produce(topic_name, numbered(5), timestamps=[1000] * 5, compression=compression)
@@ -77,19 +81,21 @@ def test_log_append_time(kafka: Kafka, topic_name: str, new_consumer: New, compr
 
 
 class TopicAndHeaders:
-    """A deserializer object that shows what it was given."""
+    """A deserializer object whose result contains its arguments."""
 
     def deserialize(self, topic: str, headers: Any, data: bytes) -> object:
         return topic, tuple(headers), data
 
 
 def shown(data: bytes, context: SerializationContext) -> object:
-    """A deserializer of confluent-kafka's kind that shows its context."""
+    """A deserializer with confluent-kafka's signature whose result contains its context."""
     return context.topic, context.field, data
 
 
 def test_kinds_of_deserializers(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A callable, an object with deserialize(), and confluent-kafka's callables with a context."""
+    """A callable, an object with deserialize(), and confluent-kafka's callables with a context all work as
+    deserializers.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b'{"a": 1}'], keys=[b"k"], headers=[("h", b"1")])
     for options, expected in (
@@ -107,8 +113,9 @@ def test_kinds_of_deserializers(kafka: Kafka, topic_name: str, new_consumer: New
 
 
 def test_deserialization_failure_comes_after_the_good_records(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Records before the bad one are returned first; then each poll raises the error with the raw record, until a
-    seek past it (KIP-334, KIP-1036)."""
+    """Records before the invalid one are returned first. Then each poll raises the error with the raw record, until a
+    seek past it (KIP-334, KIP-1036).
+    """
     kafka.create_topic(topic_name)
     texts = [b"1", b"2", b"not a number", b"4"]
     kafka.produce(topic_name, texts, keys=[b"a", b"b", b"c", b"d"], headers=[("h", b"1")], partition=0)
@@ -131,7 +138,7 @@ def test_deserialization_failure_comes_after_the_good_records(kafka: Kafka, topi
 
 
 def test_deserializer_that_recovers(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """The record is tried again at each poll: a failure that passes needs no seek."""
+    """Each poll deserializes the failed record again, so a temporary failure needs no seek."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(3))
     broken = True
@@ -151,7 +158,9 @@ def test_deserializer_that_recovers(kafka: Kafka, topic_name: str, new_consumer:
 
 
 def test_bad_key_of_one_partition_leaves_others_alone(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """While one partition's next record cannot be deserialized, records of the other one are still returned."""
+    """While the next record of one partition cannot be deserialized, records of the other partition are still
+    returned.
+    """
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, [b"v"], keys=[b"\xff"], partition=0)
     kafka.produce(topic_name, numbered(20), keys=[b"ok"] * 20, partition=1)
@@ -174,7 +183,7 @@ def test_bad_key_of_one_partition_leaves_others_alone(kafka: Kafka, topic_name: 
 
 
 def test_batch_of_several_partitions(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """len, count, bool, iteration, partitions(), records(), by_partition() and next_offsets() agree."""
+    """len(), count, bool(), iteration, partitions(), records(), by_partition() and next_offsets() of a batch agree."""
     kafka.create_topic(topic_name, 3)
     kafka.produce(topic_name, numbered(2), partition=0)
     kafka.produce(topic_name, numbered(3), partition=2)
@@ -203,7 +212,7 @@ def test_batch_of_several_partitions(kafka: Kafka, topic_name: str, new_consumer
 
 
 def test_batch_outlives_later_polls_and_the_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A batch can be read after further polls, a seek and close()."""
+    """A batch remains readable after further polls, a seek and close()."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10), compression="gzip")
     (tp,) = tps(topic_name, 0)
@@ -218,7 +227,7 @@ def test_batch_outlives_later_polls_and_the_consumer(kafka: Kafka, topic_name: s
 
 
 def test_committing_a_batch(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """commit(batch) commits its next_offsets(), although the position has moved on."""
+    """commit(batch) commits the batch's next_offsets(), although the position has advanced since."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)

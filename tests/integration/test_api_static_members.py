@@ -23,7 +23,7 @@ SESSION_MS = 20_000
 
 
 class CountingRange(Assignor):
-    """Range, with the number of times this member assigned as the leader."""
+    """The range assignor; counts how often this member assigned as the leader."""
 
     name = "counting-range"
 
@@ -32,7 +32,7 @@ class CountingRange(Assignor):
         self.assigned = 0
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """As range does."""
+        """Assign as the range assignor does, and count the call."""
         self.assigned += 1
         return self.range.assign(cluster, subscriptions)
 
@@ -48,7 +48,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.fixture
 def member(topic_name: str, new_consumer: New) -> New:
-    """Makes members of one group whose places are kept for a long session."""
+    """Returns a function that makes members of one group with a long session timeout."""
 
     def make(instance: str | None, *topics: str, **options: Any) -> Consumer:
         chosen = {
@@ -66,13 +66,14 @@ def member(topic_name: str, new_consumer: New) -> New:
 
 
 def spread(*members: Consumer) -> None:
-    """Poll until each of them has one of two partitions."""
+    """Poll until each member owns one of two partitions."""
     poll_until(members, lambda: [1] * len(members) == [len(member.assignment()) for member in members])
 
 
 def test_a_leader_that_restarts_takes_over_what_there_is(kafka: Kafka, topic: str, member: New) -> None:
-    """The coordinator skips the assignment (KIP-814): the new leader computes none, everybody keeps their partitions
-    and generation, and the leader still sees to partitions that are added later."""
+    """When a static leader restarts, the coordinator skips the assignment (KIP-814). The new leader computes none, all
+    members keep their partitions and generation, and the leader still assigns partitions that are added later.
+    """
     listener = Recorder()
     before, after = CountingRange(), CountingRange()
     leader = member("leader", topic, assignors=[before])
@@ -99,7 +100,9 @@ def test_a_leader_that_restarts_takes_over_what_there_is(kafka: Kafka, topic: st
 
 
 def test_a_restart_with_another_subscription_rebalances(kafka: Kafka, topic: str, member: New) -> None:
-    """The place is kept, but not what was assigned for other topics."""
+    """A static member that restarts with another subscription causes a rebalance and does not keep partitions of other
+    topics.
+    """
     other = kafka.create_topic(f"{topic}-other", 1)
     stays, restarts = member("stays", topic), member("restarts", topic)
     spread(stays, restarts)
@@ -112,7 +115,9 @@ def test_a_restart_with_another_subscription_rebalances(kafka: Kafka, topic: str
 
 
 def test_a_member_that_does_not_come_back_is_replaced(kafka: Kafka, topic: str, member: New) -> None:
-    """After the session its partitions go to the others; until then nobody reads them."""
+    """Partitions of a static member that does not return are read by no member until its session times out, and then
+    move to the others.
+    """
     stays = member("stays", topic, session_timeout_ms=2500)
     gone = member("gone", topic, session_timeout_ms=2500)
     spread(stays, gone)
@@ -123,8 +128,9 @@ def test_a_member_that_does_not_come_back_is_replaced(kafka: Kafka, topic: str, 
 
 
 def test_a_duplicate_takes_the_place_of_a_member_that_is_alive(topic: str, member: New) -> None:
-    """Heartbeats alone tell the old one: its next poll raises, no listener of the new one or of others is disturbed,
-    and closing the old one takes nothing from the new one."""
+    """The fenced consumer learns of the duplicate from its heartbeats, and its next poll raises. No listener of another
+    consumer is called, and closing the fenced consumer takes no partitions from the new one.
+    """
     listener = Recorder()
     other = member("other")
     other.subscribe([topic], listener=listener)
@@ -149,8 +155,9 @@ def test_a_duplicate_takes_the_place_of_a_member_that_is_alive(topic: str, membe
 
 
 def test_a_join_that_unsubscribe_abandoned_does_not_fence_the_successor(topic: str, member: New) -> None:
-    """A static member waits for the group to join, unsubscribes, subscribes again and closes; the next consumer with
-    its group_instance_id takes the place and keeps it."""
+    """A static member waits for the group to join, unsubscribes, subscribes again and closes. The next consumer with
+    its group_instance_id joins and is not fenced.
+    """
     other, old = member("other", topic), member("same", topic)
     spread(other, old)
     old.subscribe([topic, f"{topic}-more"])
@@ -170,8 +177,9 @@ def test_a_join_that_unsubscribe_abandoned_does_not_fence_the_successor(topic: s
 
 
 def test_partitions_withheld_from_a_static_member_that_closes_find_an_owner(topic: str, member: New) -> None:
-    """A cooperative static member is asked to give up a partition and closes before it joins again: its successor and
-    the other member own both partitions, long before a session times out."""
+    """A cooperative static member must revoke a partition, and closes before it joins again. Its successor and the
+    other member own both partitions long before a session times out.
+    """
 
     class Raises(RebalanceListener):
         def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
@@ -190,7 +198,7 @@ def test_partitions_withheld_from_a_static_member_that_closes_find_an_owner(topi
 
 
 def test_commits_of_a_fenced_member(topic: str, member: New) -> None:
-    """A commit of the old one fails as fenced, and so does every later one; nothing of it reaches the group."""
+    """Every commit of the fenced consumer raises the fencing error and does not change the group's offsets."""
     old = member("same", topic)
     await_assignment(old, *tps(topic, 0, 1))
     new = member("same", topic)
@@ -216,10 +224,12 @@ def test_commits_of_a_fenced_member(topic: str, member: New) -> None:
 def test_leaving_on_close(
     kafka: Kafka, topic: str, member: New, instance: str | None, leave_group: bool | None, leaves: bool
 ) -> None:
-    """close(leave_group=…) of static and dynamic members (KIP-1092): None means that only dynamic ones leave."""
+    """close(leave_group=None) removes only dynamic members from the group; True and False apply to static and dynamic
+    members (KIP-1092).
+    """
     consumer = member(instance, topic)
     await_assignment(consumer, *tps(topic, 0, 1))
-    # An empty group that has committed nothing is forgotten whenever any topic is deleted, before Kafka 4.0.
+    # Before Kafka 4.0, the deletion of any topic removes empty groups without committed offsets.
     consumer.commit({TopicPartition(topic, 0): 1})
     consumer.close(leave_group=leave_group)
     wait_until(lambda: kafka.group_state(topic) != "UNKNOWN", 10, "the group's state")
@@ -227,7 +237,9 @@ def test_leaving_on_close(
 
 
 def test_unsubscribing_keeps_a_static_members_place(kafka: Kafka, topic: str, member: New) -> None:
-    """unsubscribe() of a static member sends no LeaveGroup; subscribing again finds the partitions still there."""
+    """unsubscribe() of a static member sends no LeaveGroup. After subscribing again, the member owns the same
+    partitions.
+    """
     consumer, other = member("i", topic), member("other", topic)
     spread(consumer, other)
     mine, generation = consumer.assignment(), other.group_metadata().generation_id

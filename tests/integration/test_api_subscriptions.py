@@ -19,7 +19,7 @@ New = Callable[..., Consumer]
 
 @pytest.fixture
 def member(topic_name: str, new_consumer: New) -> New:
-    """Makes members of one group that look for new topics and partitions often."""
+    """Returns a function that makes members of one group that refresh metadata often."""
 
     def make(*topics: str, **options: object) -> Consumer:
         return new_consumer(*topics, **{"group_id": topic_name, "metadata_max_age_ms": 200, **options})
@@ -31,7 +31,9 @@ def member(topic_name: str, new_consumer: New) -> New:
 
 
 def test_subscription_values(kafka: Kafka, topic_name: str, member: New) -> None:
-    """subscription() is what was asked for, at once; assignment() follows with the first polls; both are copies."""
+    """subscription() returns the new subscription at once. assignment() changes with the first polls. Both return
+    copies.
+    """
     topic = kafka.create_topic(topic_name, 2)
     consumer = member()
     assert (frozenset(), frozenset()) == (consumer.subscription(), consumer.assignment())
@@ -45,7 +47,7 @@ def test_subscription_values(kafka: Kafka, topic_name: str, member: New) -> None
 
 
 def test_growing_and_shrinking(kafka: Kafka, topic_name: str, member: New) -> None:
-    """subscribe() replaces the last subscription (Java test{Expanding,Shrinking}TopicSubscriptions)."""
+    """subscribe() replaces the previous subscription (Java test{Expanding,Shrinking}TopicSubscriptions)."""
     topic, other = kafka.create_topic(topic_name, 2), f"{topic_name}-other"
     consumer = member(topic)
     await_assignment(consumer, *tps(topic, 0, 1))
@@ -58,7 +60,7 @@ def test_growing_and_shrinking(kafka: Kafka, topic_name: str, member: New) -> No
 
 
 def test_changed_subscription_returns_nothing_of_the_old_topic(kafka: Kafka, topic_name: str, member: New) -> None:
-    """After subscribe() no record of a topic that is no longer subscribed comes, not even a buffered one."""
+    """After subscribe() no record of a topic that is no longer subscribed is returned, not even a buffered one."""
     old, new = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-new")
     kafka.produce(old, numbered(100))
     kafka.produce(new, [b"new"] * 5)
@@ -70,7 +72,9 @@ def test_changed_subscription_returns_nothing_of_the_old_topic(kafka: Kafka, top
 
 
 def test_subscribing_back_and_forth_leaves_nothing_unread(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A topic that is missing from the subscription for one poll is read on, whether or not the group noticed."""
+    """A topic that is missing from the subscription for one poll loses no records, whether or not a rebalance happened
+    meanwhile.
+    """
     topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
     both = (*tps(topic, 0), *tps(other, 0))
     consumer = member(topic, other)
@@ -91,7 +95,9 @@ def test_subscribing_back_and_forth_leaves_nothing_unread(kafka: Kafka, topic_na
 def test_unsubscribed_topic_is_not_read_while_the_group_rebalances(
     kafka: Kafka, topic_name: str, member: New, engine: dict[str, object]
 ) -> None:
-    """Nothing of it is returned during a rebalance that takes long, here because another member does not poll."""
+    """No record of the unsubscribed topic is returned during a long rebalance, in which another member does not
+    poll.
+    """
     names = [kafka.create_topic(f"{topic_name}-{suffix}") for suffix in ("kept", "gone", "idle")]
     kept, gone, others = names
     classic = "group_protocol" not in engine
@@ -112,7 +118,7 @@ def test_unsubscribed_topic_is_not_read_while_the_group_rebalances(
 
 @pytest.mark.classic_protocol
 def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: New) -> None:
-    """unsubscribe() leaves the group at once; a later subscribe() joins again and reads from the commits."""
+    """unsubscribe() leaves the group at once. A later subscribe() joins again and reads from the committed offsets."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, numbered(10))
     consumer = member(topic, enable_auto_commit=False, max_poll_records=4)
@@ -133,7 +139,7 @@ def test_unsubscribe_and_subscribe_again(kafka: Kafka, topic_name: str, member: 
 
 
 def test_subscribing_to_nothing_is_unsubscribing(kafka: Kafka, topic_name: str, member: New) -> None:
-    """subscribe([]) leaves (Java testUnsubscribeTopic)."""
+    """subscribe([]) leaves the group (Java testUnsubscribeTopic)."""
     topic = kafka.create_topic(topic_name)
     listener = Recorder()
     consumer = member()
@@ -145,7 +151,7 @@ def test_subscribing_to_nothing_is_unsubscribing(kafka: Kafka, topic_name: str, 
 
 
 def test_kinds_of_subscription_exclude_each_other(topic_name: str, member: New) -> None:
-    """Names, pattern and assign() cannot be mixed until unsubscribe()."""
+    """Topic names, a pattern and assign() cannot be combined; unsubscribe() must come between them."""
     consumer = member()
     ways: list[Callable[[], None]] = [
         lambda: consumer.subscribe(["t"]),
@@ -164,7 +170,9 @@ def test_kinds_of_subscription_exclude_each_other(topic_name: str, member: New) 
 
 @pytest.mark.classic_protocol
 def test_what_cannot_be_subscribed_to(member: New) -> None:
-    """Blank names, empty patterns, both kinds of listener, and the broker's patterns (not in this protocol)."""
+    """subscribe() rejects blank names, empty patterns, a listener together with callables, and broker-side patterns,
+    which the classic protocol does not have.
+    """
     consumer = member()
     with pytest.raises(ValueError, match="topic name"):
         consumer.subscribe(["ok", " "])
@@ -187,7 +195,7 @@ def test_illegal_topic_can_be_left(topic_name: str, member: New, end: str) -> No
 
 
 def test_illegal_topic_beside_a_good_one(kafka: Kafka, topic_name: str, member: New) -> None:
-    """After the error a new subscription without the illegal name works."""
+    """After the error, a new subscription without the invalid name works."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, [b"v"])
     consumer = member("topic abc", topic)
@@ -198,7 +206,9 @@ def test_illegal_topic_beside_a_good_one(kafka: Kafka, topic_name: str, member: 
 
 
 def test_topic_that_is_created_after_subscribing(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A member of a topic that does not exist is assigned nothing, and its partitions once it is created."""
+    """A member that subscribes to a missing topic is assigned nothing, and gets the partitions once the topic is
+    created.
+    """
     consumer = member(topic_name)
     assert not consumer.poll(0.5)
     kafka.create_topic(topic_name, 2)
@@ -208,8 +218,7 @@ def test_topic_that_is_created_after_subscribing(kafka: Kafka, topic_name: str, 
 
 
 def test_new_partitions_are_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Partitions added to a subscribed topic are assigned and read from the beginning, whatever the policy for
-    the others has read."""
+    """Partitions added to a subscribed topic are assigned and read from the beginning, whatever the reset policy is."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, numbered(3), partition=0)
     consumer = member(topic)
@@ -221,7 +230,9 @@ def test_new_partitions_are_noticed(kafka: Kafka, topic_name: str, member: New) 
 
 
 def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A topic deleted under a subscriber is taken from its assignment; what was read of the others is committed."""
+    """The partitions of a deleted topic are removed from the assignment; the positions in other topics are
+    committed.
+    """
     topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
     kafka.produce(other, numbered(3))
     consumer = member(topic, other)
@@ -237,8 +248,9 @@ def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) ->
 
 @pytest.mark.parametrize("subscribed", [True, False])
 def test_topic_that_is_made_anew(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
-    """A topic deleted and created again under the same name is read from the policy's offset: what the old one's
-    positions and commits say is outside its log."""
+    """A topic that is deleted and created again under the same name is read from the reset policy's offset, because
+    positions and commits of the old topic are outside the new log.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     consumer = member(topic_name) if subscribed else member()
@@ -255,9 +267,10 @@ def test_topic_that_is_made_anew(kafka: Kafka, topic_name: str, member: New, sub
 
 @pytest.mark.parametrize("subscribed", [True, False])
 def test_topic_that_is_made_anew_and_longer(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
-    """The position in a topic that was deleted and created again between two polls is not kept, although the new log
-    has that offset: the records before it would be skipped. If the group takes the partition away and gives it back,
-    what was not committed is read twice."""
+    """A topic is deleted and created again between two polls, and the new log contains the old position. The position
+    is not kept, because the records before it would be skipped. If the group revokes and reassigns the partition,
+    uncommitted records are read twice.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     consumer = member(topic_name, enable_auto_commit=False) if subscribed else member(enable_auto_commit=False)
@@ -278,7 +291,9 @@ def test_topic_that_is_made_anew_and_longer(kafka: Kafka, topic_name: str, membe
 
 
 def test_close_after_the_topic_was_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
-    """The automatic commit at close() does not wait for a deleted topic; other partitions are committed."""
+    """The automatic commit in close() does not wait for a deleted topic; positions in other partitions are
+    committed.
+    """
     topic, other = kafka.create_topic(topic_name), kafka.create_topic(f"{topic_name}-other")
     kafka.produce(other, numbered(3))
     consumer = member()
@@ -296,8 +311,9 @@ def test_close_after_the_topic_was_deleted(kafka: Kafka, topic_name: str, member
 
 
 def test_pattern_subscription(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Whole names must match; a matching topic created later is joined with the next metadata (Java
-    testPatternSubscription)."""
+    """A pattern must match the whole topic name; a matching topic created later is subscribed with the next metadata
+    (Java testPatternSubscription).
+    """
     for suffix in ("c", "tblablac", "tblablak", "tblab1"):
         kafka.create_topic(topic_name + suffix, 2)
     consumer = member()
@@ -313,7 +329,9 @@ def test_pattern_subscription(kafka: Kafka, topic_name: str, member: New) -> Non
 
 
 def test_pattern_replaces_pattern(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A second pattern takes effect without waiting for metadata to age (Java testSubsequentPatternSubscription)."""
+    """A second pattern takes effect without waiting for metadata.max.age.ms (Java
+    testSubsequentPatternSubscription).
+    """
     for suffix in ("-topic", "-foo"):
         kafka.create_topic(topic_name + suffix)
     consumer = member(metadata_max_age_ms=300_000)
@@ -326,7 +344,7 @@ def test_pattern_replaces_pattern(kafka: Kafka, topic_name: str, member: New) ->
 
 
 def test_pattern_that_matches_nothing_yet(kafka: Kafka, topic_name: str, member: New) -> None:
-    """The member joins with no topics; the first matching topic is picked up."""
+    """The member joins without topics; the first matching topic is subscribed when it is created."""
     consumer = member()
     consumer.subscribe(re.compile(f"{topic_name}-[0-9]+"))
     assert not consumer.poll(0.5)
@@ -337,7 +355,7 @@ def test_pattern_that_matches_nothing_yet(kafka: Kafka, topic_name: str, member:
 
 
 def test_matching_topic_that_is_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A deleted topic leaves the subscription of a pattern."""
+    """A deleted topic is removed from the subscription of a pattern."""
     topics = [kafka.create_topic(f"{topic_name}-{letter}") for letter in "ab"]
     consumer = member()
     consumer.subscribe(re.compile(f"{topic_name}-."))
@@ -349,7 +367,7 @@ def test_matching_topic_that_is_deleted(kafka: Kafka, topic_name: str, member: N
 
 @pytest.mark.parametrize("excluded", [True, False])
 def test_internal_topics_and_patterns(kafka: Kafka, topic_name: str, member: New, excluded: bool) -> None:
-    """exclude_internal_topics keeps a pattern from matching __consumer_offsets."""
+    """With exclude_internal_topics a pattern does not match __consumer_offsets."""
     topic = kafka.create_topic(topic_name)
     kafka.coordinator_of(topic_name)  # makes the broker create __consumer_offsets
     consumer = member(exclude_internal_topics=excluded, auto_offset_reset="latest")
@@ -360,7 +378,7 @@ def test_internal_topics_and_patterns(kafka: Kafka, topic_name: str, member: New
 
 
 def test_internal_topic_by_name(kafka: Kafka, topic_name: str, member: New) -> None:
-    """An internal topic can be subscribed to by name and be assigned, whatever exclude_internal_topics says."""
+    """An internal topic can be subscribed by name and assigned, whatever exclude_internal_topics is set to."""
     kafka.coordinator_of(topic_name)
     consumer = member("__consumer_offsets", auto_offset_reset="latest")
     poll_until(consumer, consumer.assignment)

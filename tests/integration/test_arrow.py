@@ -21,7 +21,7 @@ New = Callable[..., Consumer]
 
 
 def read_arrow(consumer: Consumer, count: int, **poll: Any) -> list[RecordBatch]:
-    """Poll until there are `count` rows; fails if there are more."""
+    """Poll until `count` rows were returned. Fails if there are more."""
     batches: list[RecordBatch] = []
     deadline = time.monotonic() + 20
     while sum(map(len, batches)) < count:
@@ -69,7 +69,7 @@ def test_same_rows_as_poll(kafka: Kafka, topic_name: str, new_consumer: New, com
 
 
 def test_bounds_and_chosen_columns(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """No batch has more rows than asked for, and each ends with the row that reaches max_bytes."""
+    """No batch has more rows than max_rows, and each ends with the row that reaches max_bytes."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"x" * 1000] * 100)
     (tp,) = tps(topic_name, 0)
@@ -89,7 +89,7 @@ def test_bounds_and_chosen_columns(kafka: Kafka, topic_name: str, new_consumer: 
 
 
 def test_positions_commits_and_mixing_with_poll(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """poll and poll_arrow take turns on one position; a batch commits by its next_offsets()."""
+    """poll() and poll_arrow() share one position; the next_offsets() of a batch can be committed."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(30))
     (tp,) = tps(topic_name, 0)
@@ -110,7 +110,7 @@ def test_positions_commits_and_mixing_with_poll(kafka: Kafka, topic_name: str, n
 
 
 def test_columns_of_a_group(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A member of a group joins, reads and commits automatically through poll_arrow alone."""
+    """A group member joins, reads and commits automatically if it calls only poll_arrow()."""
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(40))
     with Consumer(
@@ -122,7 +122,9 @@ def test_columns_of_a_group(kafka: Kafka, topic_name: str, new_consumer: New) ->
 
 
 def test_arguments_and_endings(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """Bad arguments are refused before anything is read; an empty poll has the schema; wakeup ends a wait."""
+    """Invalid arguments raise before any record is read. An empty poll returns the schema without rows. wakeup() ends a
+    waiting poll.
+    """
     kafka.create_topic(topic_name)
     consumer = new_consumer()
     with pytest.raises(StateError, match="nothing to read from"):
@@ -141,7 +143,7 @@ def test_arguments_and_endings(kafka: Kafka, topic_name: str, new_consumer: New)
 def test_rows_that_cannot_be_built_are_read_again(
     kafka: Kafka, topic_name: str, new_consumer: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When columns cannot be made (no memory), the position stays where it was."""
+    """When building the columns fails for lack of memory, the position does not change."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)
@@ -161,7 +163,9 @@ def test_rows_that_cannot_be_built_are_read_again(
 
 
 def test_rows_outlive_their_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """What was polled is readable after the consumer is closed and gone, in every library, and let go of then."""
+    """Rows remain readable in every library after the consumer is closed and collected; the memory is freed when the
+    rows are.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(1000), compression="zstd")
     consumer = new_consumer()

@@ -1,4 +1,4 @@
-"""The broker runner itself: what it starts works, and nothing of it outlives its owner."""
+"""Tests the broker runner: the brokers it starts work, and none of them outlives its owner."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_shared_broker_takes_topics_and_records(kafka: Kafka, topic_name: str) -
 
 
 def test_old_broker_serves(kafka39: Kafka, topic_name: str) -> None:
-    """The 3.9 line runs beside the newest one."""
+    """A broker of the 3.9 line runs at the same time as one of the newest version."""
     kafka39.create_topic(topic_name)
     kafka39.produce(topic_name, [b"x"] * 10, compression="lz4")
     assert {0: 10} == kafka39.end_offsets(topic_name)
 
 
 def test_committed_offsets_and_group_state(kafka: Kafka, topic_name: str) -> None:
-    """A group that never was has no offsets and is dead."""
+    """A group that never existed has no offsets and the state Dead."""
     kafka.create_topic(topic_name)
     assert {} == kafka.committed(topic_name, topic_name)
     assert "DEAD" == kafka.group_state(topic_name)
@@ -58,7 +58,7 @@ def test_transactions_leave_markers(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_log_start_moves(kafka: Kafka, topic_name: str) -> None:
-    """Topics grow, lose old records, take new options and go away."""
+    """Topics can be enlarged, lose old records, get new options and be deleted."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"x"] * 10)
     kafka.delete_records(topic_name, {0: 4})
@@ -70,7 +70,9 @@ def test_log_start_moves(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_nodes_die_and_come_back(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """Killing the leader moves leadership; the node comes back with its data on the same port."""
+    """When the leader is killed another node becomes leader; the killed node restarts with its data on the same
+    port.
+    """
     cluster = kafka_cluster3
     cluster.create_topic(topic_name, replication=3)
     cluster.produce(topic_name, [b"x"] * 10)
@@ -84,12 +86,12 @@ def test_nodes_die_and_come_back(kafka_cluster3: KafkaCluster, topic_name: str) 
 
 
 def test_coordinator_is_one_of_the_nodes(kafka_cluster3: KafkaCluster) -> None:
-    """The coordinator of a group is found the way brokers place it."""
+    """The runner computes the coordinator of a group as brokers do."""
     assert kafka_cluster3.coordinator_of("some group") in {1, 2, 3}
 
 
 def test_paused_node_keeps_its_sockets(kafka_cluster3: KafkaCluster) -> None:
-    """A paused node is alive and silent, and continues when resumed."""
+    """A paused node is alive and sends nothing; it continues when resumed."""
     node = kafka_cluster3.nodes[0]
     node.pause()
     try:
@@ -104,12 +106,12 @@ def test_paused_node_keeps_its_sockets(kafka_cluster3: KafkaCluster) -> None:
     [("", 0), ("group", 98629247), ("polygenelubricants", -(2**31)), ("Ünïcode-\U0001f600", -671387002)],
 )
 def test_java_hash(text: str, expected: int) -> None:
-    """String.hashCode of Java, surrogate pairs and overflow included."""
+    """java_hash() equals Java's String.hashCode, also for surrogate pairs and when it overflows."""
     assert expected == java_hash(text)
 
 
 def test_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a JDK the runner says what to install; it does not skip."""
+    """Without a JDK the runner raises an error that says what to install; tests are not skipped."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(RuntimeError, match="openjdk-17-jdk-headless"):
@@ -117,7 +119,7 @@ def test_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for a process; empty when there is none."""
+    """Returns the kernel's state letter of a process, or an empty string if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
     except (FileNotFoundError, ProcessLookupError):
@@ -125,12 +127,12 @@ def process_state(pid: int) -> str:
 
 
 def gone(pid: int) -> bool:
-    """Whether no process has this id; a dead child nobody waited for counts as gone."""
+    """Returns True if no process has this id or it is a zombie."""
     return process_state(pid) in ("", "Z")
 
 
 def test_no_broker_outlives_a_killed_owner() -> None:
-    """SIGKILL of the owning process ends the JVM and removes its folder."""
+    """When the owning process gets SIGKILL, the JVM ends and its folder is removed."""
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
@@ -148,7 +150,7 @@ def test_no_broker_outlives_a_killed_owner() -> None:
 
 
 def test_no_broker_outlives_a_killed_guard() -> None:
-    """If the guard itself is killed, the kernel ends the JVM."""
+    """When the guard process is killed, the kernel ends the JVM."""
     with KafkaCluster() as cluster:
         node = cluster.nodes[0]
         assert node.guard_pid is not None
@@ -160,7 +162,9 @@ def test_no_broker_outlives_a_killed_guard() -> None:
 
 
 def test_abandoned_run_folders_are_swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A later run removes an old folder whose owner is gone, and leaves a held or a fresh one."""
+    """A later run removes an old folder whose owner has ended. It keeps a folder that is in use or was made
+    recently.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folders = {name: tmp_path / f"{kafka_run.PREFIX}{name}" for name in ("abandoned", "held", "fresh")}
     held = {}

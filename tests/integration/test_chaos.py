@@ -1,4 +1,4 @@
-"""A group in bad weather behind a proxy, in its short form; `tox -e chaos` runs ten minutes of each protocol."""
+"""A group behind a proxy that injects faults, as a short test; `tox -e chaos` runs ten minutes of each protocol."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ CLASSIC = ("cooperative-sticky", "range")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.timeout(SECONDS * 1.5 + 300)
 def test_a_group_in_bad_weather(protocol: str) -> None:
-    """Members and coordinators die, stand still and are cut off: no record is lost or read again after its commit, no
-    partition has two owners beyond what fencing allows, and all is stable two session timeouts later."""
+    """Members and coordinators are killed, suspended and disconnected. No record is lost or read again after its
+    commit, no partition has two owners longer than fencing allows, and the group is stable two session timeouts later.
+    """
     seed = int(SEED) if SEED else random.randrange(1_000_000)
-    # Every other seed has the other assignor: one that gives everything up for a rebalance, and one that does not.
+    # Seeds alternate between an assignor that revokes all partitions for a rebalance and one that does not.
     chosen = CLASSIC[seed % len(CLASSIC)] if protocol == "classic" else protocol
     assert Chaos(chosen, seed).run(SECONDS)["records"]
