@@ -42,20 +42,20 @@ def header(batch: bytes) -> tuple[int, ...]:
     ],
 )
 def test_varints(number: int, encoded: str) -> None:
-    """Zigzag, seven bits a byte, low bits first."""
+    """Varints are zigzag-encoded, with seven bits per byte and the low bits first."""
     assert encoded == encode_varint(number).hex()
     assert number == reference.Reader(bytes.fromhex(encoded)).varint(64)
 
 
 def test_one_record() -> None:
-    """Length, attributes, deltas, key, value, headers."""
+    """A record consists of its length, attributes, deltas, key, value and headers."""
     record = Rec(b"v", b"key", [("h", None)])
     expected = bytes.fromhex("1a 00 0a 04 066b6579 0276 02 0268 01")
     assert expected == encode_record(record, offset_delta=2, timestamp_delta=5)
 
 
 def test_header_fields() -> None:
-    """Every argument ends up in its field."""
+    """Every argument is written to the header field of its name."""
     batch = build_batch(
         [b"a", Rec(b"b", offset=9, timestamp=130)],
         base_offset=5,
@@ -71,7 +71,7 @@ def test_header_fields() -> None:
 
 
 def test_defaults() -> None:
-    """No producer, no epoch, no flag; the newest timestamp of nothing is -1."""
+    """A batch has no producer, epoch or flag by default; the newest timestamp of an empty batch is -1."""
     batch = build_batch([])
     assert (0, 49, -1, 2, 0, 0, 0, -1, -1, -1, -1, 0) == header(batch)
 
@@ -94,7 +94,7 @@ def test_flags(flags: dict[str, object], attributes: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_forms_of_records(codec: str) -> None:
-    """A value, a null, a pair of key and value, or a Rec with everything."""
+    """A record can be given as a value, a null, a pair of key and value, or a Rec with all fields."""
     batch = build_batch([b"v", None, (b"k", b"w"), (None, None), Rec(headers=[(b"\xff", b"")])], codec=codec)
     assert [
         (0, 0, 0, None, b"v", (), None),
@@ -107,7 +107,7 @@ def test_forms_of_records(codec: str) -> None:
 
 @pytest.mark.parametrize(("kind", "number"), [("abort", 0), ("commit", 1), ("leader_change", 2), (77, 77)])
 def test_control_batches(kind: str | int, number: int) -> None:
-    """One record, its key a version and a type, in a batch flagged transactional and control."""
+    """A control batch is transactional and has one record, whose key is a version and a type."""
     batch = control_batch(kind, 12, producer_id=4, producer_epoch=1, leader_epoch=2)
     assert (12, 2, 0x30, 0, 4, 1, 1) == tuple(header(batch)[i] for i in (0, 2, 4, 5, 8, 9, 11))
     assert struct.pack(">hh", 0, number) in batch
@@ -116,7 +116,7 @@ def test_control_batches(kind: str | int, number: int) -> None:
 
 
 def test_empty_batches() -> None:
-    """No record, but a first and a last offset."""
+    """An empty batch has no record, but a first and a last offset."""
     decoded = reference.decode(empty_batch(20, 25, leader_epoch=1))
     assert ([], 26, 1, None) == (decoded.records, decoded.next_offset, decoded.leader_epoch, decoded.malformed)
 
@@ -129,7 +129,7 @@ def test_broken_on_purpose() -> None:
 
 
 def test_unknown_codecs_and_framings() -> None:
-    """A misspelt name is an error that lists or names what there is."""
+    """The error for a misspelt name lists the valid names."""
     with pytest.raises(ValueError, match="zstd"):
         compress("zip", b"")
     with pytest.raises(ValueError, match="xerial"):

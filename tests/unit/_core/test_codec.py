@@ -1,4 +1,4 @@
-"""How each kind of value lies on the wire, and what happens to bytes and values that do not fit."""
+"""How each kind of value is encoded, and what happens with bytes and values that do not fit."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def one_field(kind: Any, *, null: str = "0+", **more: Any) -> type[Message]:
 
 @pytest.mark.parametrize(("kind", "value", "plain", "compact"), LAYOUTS)
 def test_layout(kind: Any, value: Any, plain: bytes, compact: bytes) -> None:
-    """Each kind of value has its bytes, in versions with and without compact lengths."""
+    """Each kind of value has the expected bytes, in versions with and without compact lengths."""
     cls = one_field(kind)
     message = cls(value=value)
     assert plain == encode(plan(cls, 0, False), message)
@@ -92,7 +92,7 @@ def test_long_compact_length() -> None:
 
 
 def test_records_are_not_copied() -> None:
-    """Records come out as a view that keeps the frame alive; everything else is copied out."""
+    """Records are returned as a view that keeps the frame alive; all other values are copies."""
     cls = one_field(RECORDS)
     frame = bytearray(b"\x00\x00\x00\x02ab")
     records = decode(plan(cls, 0, False), frame).value
@@ -124,7 +124,7 @@ Tagged = struct(
     ],
 )
 def test_tagged_fields(message: Message, wire: bytes) -> None:
-    """Tagged fields stand at the end, by ascending tag, and only where they are not at their default."""
+    """Tagged fields are written last, by ascending tag, and only if they differ from their default."""
     assert wire == encode(plan(Tagged, 0, True), message)
     assert message == decode(plan(Tagged, 0, True), wire)
 
@@ -146,7 +146,7 @@ def test_tagged_fields_are_not_in_older_versions() -> None:
 
 
 def test_absent_fields() -> None:
-    """A field the version does not carry is not written, and reads as its default; lists are new ones."""
+    """A field that the version does not have is not written and is read as its default; each list is a new one."""
     cls = struct("Old", F("kept", INT8), F("new", INT8, "1+", default=-1), F("items", array(INT8), "1+"))
     assert b"\x05" == encode(plan(cls, 0, False), cls(kept=5, new=6, items=[1]))
     one, other = decode(plan(cls, 0, False), b"\x05"), decode(plan(cls, 0, False), b"\x05")
@@ -184,7 +184,7 @@ def test_absent_fields() -> None:
     ],
 )
 def test_malformed(kind: Any, flexible: bool, wire: bytes, reason: str) -> None:
-    """Bytes that do not parse are a ProtocolError that says what is wrong."""
+    """Bytes that do not parse raise a ProtocolError that describes the problem."""
     cls = one_field(kind, null="")
     with pytest.raises(ProtocolError, match=reason):
         decode(plan(cls, 0, flexible), wire)
@@ -252,7 +252,7 @@ def test_announced_elements_take_no_memory() -> None:
     ],
 )
 def test_values_that_do_not_fit(kind: Any, value: Any, error: type[Exception]) -> None:
-    """A value the wire has no place for is the caller's mistake, with the field's name on it."""
+    """A value that cannot be encoded raises an error that names the field."""
     cls = one_field(kind, null="")
     for flexible in (False, True):
         with pytest.raises(error) as raised:
@@ -268,20 +268,20 @@ def test_any_sequence_is_an_array() -> None:
 
 
 def test_any_buffer_is_bytes() -> None:
-    """Bytes are written from whatever has a buffer."""
+    """Any object that supports the buffer protocol is written as bytes."""
     cls = one_field(BYTES)
     for value in (b"ab", bytearray(b"ab"), memoryview(b"ab"), Slice(b"ab")):
         assert b"\x00\x00\x00\x02ab" == encode(plan(cls, 0, False), cls(value=value))
 
 
 def test_message_of_another_class() -> None:
-    """A plan writes messages of its class only."""
+    """A plan refuses to write messages of another class."""
     with pytest.raises(TypeError, match="a Tagged is expected, not Point"):
         encode(plan(Tagged, 0, True), Point())
 
 
 def test_deleted_field() -> None:
-    """A field somebody deleted is an error, not a crash."""
+    """Writing a message with a deleted field raises an error and does not crash."""
     message = Point()
     del message.x
     with pytest.raises(TypeError, match=r"Point\.x has no value"):
@@ -298,7 +298,7 @@ def test_deleted_field() -> None:
     ],
 )
 def test_plans_are_checked(wrong: Any) -> None:
-    """A tuple that is no plan for its class is refused before any memory is touched."""
+    """A tuple that is not a plan for its class is refused before any memory is accessed."""
     with pytest.raises(TypeError):
         decode(wrong, b"\x00\x00")
 
@@ -307,7 +307,7 @@ def test_plans_are_checked(wrong: Any) -> None:
 
 
 def test_request_frame() -> None:
-    """A request is its size, header v1 or v2, and message."""
+    """A request frame contains the size, header v1 or v2, and the message."""
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     assert (
         b"\x00\x00\x00\x17"
@@ -322,7 +322,7 @@ def test_request_frame() -> None:
 
 
 def test_response_frame() -> None:
-    """A response header has tagged fields where the message has, and they are skipped."""
+    """A response header has tagged fields if the message is flexible; unknown ones are skipped."""
     assert (7, HeartbeatResponse(error_code=27)) == decode_response(HEARTBEAT, 0, b"\x00\x00\x00\x07\x00\x1b")
     flexible = b"\x00\x00\x00\x07" + b"\x01\x05\x01x" + b"\x00\x00\x00\x09\x00\x1b\x00"
     expected = HeartbeatResponse(throttle_time_ms=9, error_code=27)
@@ -330,7 +330,7 @@ def test_response_frame() -> None:
 
 
 def test_api_versions_response_has_a_plain_header() -> None:
-    """ApiVersions answers keep header v0 in flexible versions."""
+    """ApiVersions responses keep header v0 in flexible versions."""
     wire = b"\x00\x00\x00\x01" + b"\x00\x00\x01\x00\x00\x00\x00\x00"
     assert (1, ApiVersionsResponse()) == decode_response(API_VERSIONS, 3, wire)
 
@@ -343,7 +343,7 @@ def test_malformed_response(frame: bytes) -> None:
 
 
 def test_unknown_version() -> None:
-    """Versions outside the tables are refused by name."""
+    """An error that names the version is raised for versions outside the tables."""
     with pytest.raises(ValueError, match="Heartbeat v5"):
         encode_request(HEARTBEAT, 5, 1, None, HeartbeatRequest())
     with pytest.raises(ValueError, match="Fetch v3"):
@@ -360,7 +360,7 @@ def test_unknown_version() -> None:
 )
 @pytest.mark.parametrize("client_id", ["cli", "", None])
 def test_broker_side(api: Any, version: int, message: Message, client_id: str | None) -> None:
-    """A fake broker reads what the client wrote, and the client what it answers."""
+    """A fake broker reads what the client wrote, and the client reads the fake broker's response."""
     frame = encode_request(api, version, 42, client_id, message)
     assert len(frame) - 4 == int.from_bytes(frame[:4], "big")
     assert (api, version, 42, client_id, message) == decode_request(APIS, frame[4:])
@@ -409,7 +409,7 @@ def test_no_leaks_between_frames() -> None:
 
 
 def test_sequence_that_changes() -> None:
-    """A list that shrinks while it is written, because a value's own code did it, is noticed."""
+    """An error is raised if a list shrinks while it is written, because code of one of its values removed elements."""
     items: list[Any] = []
 
     class Sly:

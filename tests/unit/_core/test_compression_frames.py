@@ -1,4 +1,4 @@
-"""Which compressed batches are ordinary enough to be decompressed at once, and that all others are read as before."""
+"""Which compressed batches take the direct decompression path, and that all others are read as streams as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STREAMS = ("_lz4_parts", "_zstd_parts", "_xerial_parts", "_unlz4_frame")
 
 @pytest.fixture
 def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads a stream fails."""
+    """Replace the stream readers by functions that fail."""
 
     def refuse(*_: object) -> Any:
         raise AssertionError("read as a stream")
@@ -47,7 +47,7 @@ def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_streams")
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
 def test_ordinary_batches_are_not_read_as_streams(codec: str) -> None:
-    """What producers write by default goes through the library's function for the whole, from any kind of buffer."""
+    """Batches as producers write them by default are decompressed by one library call, from any kind of buffer."""
     for plain in (b"a", TEXT, NOISE):
         packed = compress(codec, plain)
         for data in (packed, memoryview(packed), Slice(packed)):
@@ -59,7 +59,7 @@ def test_ordinary_batches_are_not_read_as_streams(codec: str) -> None:
 
 @pytest.mark.parametrize("kind", range(4))
 def test_lz4_ordinary_frames_of_each_block_size(kind: int) -> None:
-    """The checksums that are known by heart are right, as is what a block can come to."""
+    """The precomputed header checksums and the maximum block sizes are right."""
     sizes = bytes([0x60, 4 + kind << 4])
     block = lz4.block.compress(TEXT, store_size=False)
     frame = lz4_frame([block], sizes=sizes)
@@ -81,7 +81,7 @@ def test_lz4_ordinary_frames_of_each_block_size(kind: int) -> None:
 )
 @pytest.mark.parametrize("plain", [b"", TEXT, NOISE, TEXT * 60], ids=["empty", "text", "noise", "blocks"])
 def test_lz4_other_frames_are_left_to_the_library(options: dict[str, Any], plain: bytes) -> None:
-    """Checksums and content sizes are none of ours, and are read as they were."""
+    """Frames with checksums or content sizes are read by the library's stream reader."""
     frame = lz4.frame.compress(plain, **{"block_linked": False, "store_size": False} | options)
     assert lz4_block(frame) is None
     assert plain == decompress(3, frame, LIMIT)
@@ -106,7 +106,9 @@ def test_lz4_other_frames_are_left_to_the_library(options: dict[str, Any], plain
     ],
 )
 def test_lz4_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
-    """No block, two, linked ones, a wrong header, a block too large: the library reads them, or says why not."""
+    """Frames without a block, with two or linked blocks, a wrong header or a too large block are read or refused by the
+    library.
+    """
     assert lz4_block(frame) is None
     if error is None:
         assert lz4.frame.decompress(frame) == decompress(3, frame, LIMIT)
@@ -116,7 +118,9 @@ def test_lz4_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> No
 
 
 def test_lz4_broken_block_in_an_ordinary_frame() -> None:
-    """A block that is no block, or comes to more than its frame allows, is what the library's reader says it is."""
+    """An invalid block, or one that exceeds the frame's block size, raises the same error as the library's stream
+    reader.
+    """
     for block in (b"\xff" * 40, lz4.block.compress(bytes(65537), store_size=False)):
         frame = lz4_frame([block])
         assert lz4_block(frame) is not None
@@ -125,7 +129,7 @@ def test_lz4_broken_block_in_an_ordinary_frame() -> None:
 
 
 def test_lz4_block_that_is_not_compressed_is_not_copied() -> None:
-    """What comes out is a piece of what went in, within the limit as everything else."""
+    """The output is a view of the input, and the limit applies to it as to other output."""
     frame = lz4.frame.compress(NOISE, block_linked=False, store_size=False)
     plain = decompress(3, frame, len(NOISE))
     assert isinstance(plain, Slice)
@@ -135,7 +139,7 @@ def test_lz4_block_that_is_not_compressed_is_not_copied() -> None:
 
 
 def test_records_of_an_lz4_block_that_is_not_compressed() -> None:
-    """They are given out like others, take no memory besides the fetched bytes, and keep those alive."""
+    """Such records are returned as usual; they take no memory besides the fetched bytes and keep these alive."""
     held: list[object] = []
     values = [NOISE[:900], NOISE[900:]]
     batches = build_batch(values, codec="lz4") + build_batch([TEXT], base_offset=2, codec="lz4")
@@ -152,7 +156,7 @@ def test_records_of_an_lz4_block_that_is_not_compressed() -> None:
 
 
 def test_records_of_message_format_0_in_an_lz4_block_that_is_not_compressed() -> None:
-    """Its header checksum is made right in a copy, which is memory of its own."""
+    """The wrong header checksum of format 0 is corrected in a copy, which takes memory of its own."""
     held: list[object] = []
     inner = build_message(NOISE, magic=0)
     frame = bytearray(lz4.frame.compress(inner, block_linked=False, store_size=False))
@@ -182,7 +186,9 @@ def test_records_of_message_format_0_in_an_lz4_block_that_is_not_compressed() ->
     ],
 )
 def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None:
-    """Announced or not, with a checksum or not, in blocks of all kinds; and cut anywhere they say nothing."""
+    """The bound is found with and without a content size or checksum, for all kinds of blocks; a truncated frame has
+    none.
+    """
     assert most == max_zstd_size(frame)
     assert {-1} == {max_zstd_size(frame[:size]) for size in range(len(frame))}
     assert -1 == max_zstd_size(frame + b"\0")
@@ -204,7 +210,9 @@ def test_zstd_frames_say_how_much_they_can_hold(frame: bytes, most: int) -> None
     ],
 )
 def test_zstd_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> None:
-    """Several frames, bytes behind one, a dictionary, a lie about the size: the stream reads it, or says why not."""
+    """Several frames, trailing bytes, a dictionary or a wrong content size: the stream reader reads the data or raises
+    the error.
+    """
     assert -1 == max_zstd_size(frame)
     if error is None:
         assert decompress(4, frame, LIMIT) in (TEXT, TEXT * 2)
@@ -214,7 +222,9 @@ def test_zstd_frames_that_are_not_ordinary(frame: bytes, error: str | None) -> N
 
 
 def test_zstd_announced_sizes_that_are_wrong_by_little() -> None:
-    """A frame that announces less or more than it holds is refused, and one that announces nothing but holds some."""
+    """A frame whose content size is slightly too small or too large is refused; so is a content size of 0 for a frame
+    with data.
+    """
     for announced in (0, 2, 4):
         frame = zstd_frame([(0, 4, b"abcd"), (0, 0, b"")], flags=0xC0, after=struct.pack("<Q", announced))
         if announced == 4:
@@ -234,7 +244,7 @@ def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
 
 
 def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that met a block of more than 64 KB has room for the next one, which is not read as a stream."""
+    """After a block of more than 64 KB a thread has a larger buffer, so the next such block is not read as a stream."""
     streams: list[bytes] = []
     parts = compression._zstd_parts
 
@@ -252,7 +262,7 @@ def test_zstd_room_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
 def test_cut_anywhere(codec: str) -> None:
-    """An ordinary batch without its end, wherever that is, is an error of its codec."""
+    """An ordinary batch that is truncated at any byte raises an error of its codec."""
     for plain in (TEXT, NOISE):
         packed = compress(codec, plain)
         for size in range(0 if codec != "zstd" else 1, len(packed)):
@@ -263,7 +273,7 @@ def test_cut_anywhere(codec: str) -> None:
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
-    """A few bytes each that would like to be many, or say that they are."""
+    """Return short inputs that decompress, or claim to decompress, to a large size."""
     yield "lz4", lz4_frame([lz4.block.compress(bytes(65536), store_size=False)])
     yield "lz4", lz4_frame([lz4.block.compress(bytes(4 << 20), store_size=False)], sizes=b"\x60\x70")
     yield "lz4", lz4.frame.compress(bytes(4 << 20), block_linked=False, store_size=False)
@@ -279,7 +289,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("codec", "packed"), [*bombs()])
 def test_bombs_get_little_memory(codec: str, packed: bytes) -> None:
-    """Above the limit there is an error, and on the way to it no more memory than a block or two."""
+    """Output above the limit raises an error, and at most one or two blocks of memory are allocated before."""
     decompress(CODECS[codec], compress(codec, TEXT), LIMIT)  # imports the library
     tracemalloc.start()
     try:
@@ -293,14 +303,14 @@ def test_bombs_get_little_memory(codec: str, packed: bytes) -> None:
 
 @pytest.mark.parametrize("read", [lz4_block, max_zstd_size, xerial_block])
 def test_buffers_that_are_too_short_for_anything(read: Callable[[bytes], object]) -> None:
-    """Nothing is read beyond the end, of which the sanitizers would tell."""
+    """Nothing is read beyond the end of a buffer; sanitizers would report such a read."""
     for start in (b"", b"\x04\x22\x4d\x18\x60\x40\x82", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\0" + bytes(8)):
         for size in range(len(start) + 1):
             assert read(bytes(bytearray(start[:size]))) in (None, -1)
 
 
 def test_snappy_sizes() -> None:
-    """A size of up to five bytes in front of a raw block."""
+    """The size in front of a raw block has up to five bytes."""
     assert [0, 127, 128, 300, (1 << 35) - 1] == [
         snappy_size(size) for size in (b"\0", b"\x7f", b"\x80\x01", b"\xac\x02rest", b"\xff\xff\xff\xff\x7f")
     ]
@@ -308,7 +318,7 @@ def test_snappy_sizes() -> None:
 
 
 def test_xerial_frames_of_one_block() -> None:
-    """Only a block that reaches to the end is the only one."""
+    """A xerial frame has a single block only if that block reaches to the end of the frame."""
     framed = compress("snappy", TEXT)
     block = xerial_block(framed)
     assert block is not None
@@ -318,7 +328,7 @@ def test_xerial_frames_of_one_block() -> None:
 
 
 def test_a_batch_says_what_is_wrong_with_its_compression() -> None:
-    """The text of the library reaches the one who polls."""
+    """The error that poll raises contains the library's text."""
     fetch = PartitionFetch(TopicPartition("t", 0), frame_batch(lz4_frame([b"\xff" * 40]), attributes=3), 0)
     with pytest.raises(Exception, match="corrupt record data in t-0 at offset 0: lz4: LZ4F_decompress failed"):
         fetch.take(1)

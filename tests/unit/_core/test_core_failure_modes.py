@@ -1,5 +1,6 @@
-"""Failure modes of compiled code: bytes that change after they were checked, memory that runs
-out, records in an order that cannot be, fetches emptied under a run."""
+"""Failure modes of compiled code: bytes that change after they were checked, allocations that fail, records in an
+invalid order, and fetches that are emptied while a run uses them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ MIB = 1 << 20
 
 
 def taken(data: bytes | bytearray, start: int = 0) -> RecordRun:
-    """All records in one run."""
+    """Return all records in one run."""
     return PartitionFetch(TP, data, start).take(1 << 30)
 
 
@@ -60,7 +61,7 @@ def overwritten(data: bytearray, what: bytes, by: bytes) -> None:
     ],
 )
 def test_headers_that_change(by: bytes) -> None:
-    """Headers are read when they are asked for; if they make no sense by then, that is said, to both readers."""
+    """If header bytes change after the check and are now invalid, reading them raises an error, in both readers."""
     data = bytearray(build_batch([Rec(b"v", headers=[("h", b"x")])]))
     run = taken(data)
     [record] = run
@@ -73,7 +74,7 @@ def test_headers_that_change(by: bytes) -> None:
 
 @pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", b"\x00\x00\x00\x01"])
 def test_messages_that_change(size: bytes) -> None:
-    """The same for the old formats, where a size may say too much or too little."""
+    """If bytes of the old formats change after the check, sizes that are too large or too small raise an error."""
     data = bytearray(build_message_set([b"one", b"two"], magic=1))
     run = taken(data)
     data[8:12] = size
@@ -84,7 +85,7 @@ def test_messages_that_change(size: bytes) -> None:
 
 
 def test_change_before_a_deserializer_runs() -> None:
-    """It is not the deserializer that failed."""
+    """Bytes that changed before the deserializer ran are not reported as an error of the deserializer."""
     data = bytearray(build_batch([b"v"]))
     run = taken(data)
     data[61:] = b"\xff" * (len(data) - 61)
@@ -97,7 +98,7 @@ def test_change_before_a_deserializer_runs() -> None:
 
 @contextmanager
 def little_memory(mib: int) -> Iterator[None]:
-    """So much more, and no allocation beyond it succeeds."""
+    """Let allocations succeed up to a number of bytes, and fail beyond."""
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (now + mib * MIB, hard))
@@ -114,7 +115,9 @@ def little_memory(mib: int) -> Iterator[None]:
     ids=["value", "key", "header"],
 )
 def test_no_memory_for_columns(record: Rec) -> None:
-    """MemoryError, whichever column it is that does not fit; with memory again the same records become columns."""
+    """A failed allocation for any column raises MemoryError; once memory is available the same records
+    become columns.
+    """
     run = taken(build_batch([record]))
     with little_memory(20), pytest.raises(MemoryError):
         build((run,), COLUMNS)
@@ -127,7 +130,7 @@ def test_no_memory_for_columns(record: Rec) -> None:
 
 
 def test_offsets_out_of_order_in_a_batch() -> None:
-    """A record below the position between two above it is passed over by every reader."""
+    """Every reader skips a record whose offset is lower than that of the record before it."""
     records = [Rec(b"%d" % offset, offset=offset) for offset in (5, 3, 6)]
     run = taken(build_batch(records, base_offset=3, last_offset_delta=3), start=4)
     assert 2 == len(run)
@@ -136,7 +139,7 @@ def test_offsets_out_of_order_in_a_batch() -> None:
 
 
 def test_marker_that_compaction_emptied() -> None:
-    """A control batch without a record says nothing: the transaction stays aborted until a marker that does."""
+    """A control batch without a record ends no transaction: it stays aborted until the next marker with a record."""
     batch = build_batch([b"x"], producer_id=1, transactional=True)
     emptied = frame_batch(
         b"", base_offset=1, record_count=0, producer_id=1, attributes=TRANSACTIONAL | CONTROL, last_offset_delta=0
@@ -149,7 +152,7 @@ def test_marker_that_compaction_emptied() -> None:
 
 
 def test_columns_full_of_headers() -> None:
-    """Headers that take no bytes count, too: the number of them is what an offset must reach."""
+    """Headers without bytes also count towards the limit of a column, because offsets have to reach their number."""
     records = [Rec(b"%d" % i, headers=[("", None)] * 10) for i in range(40)]
     parts = build((taken(build_batch(records)),), COLUMNS, max_bytes=100)
     rows = Table(COLUMNS, parts).to_pyarrow().to_pylist()
@@ -158,7 +161,7 @@ def test_columns_full_of_headers() -> None:
 
 
 def test_one_record_of_many_minimal_headers() -> None:
-    """A header takes two bytes at least; as many as a record can hold come out, and a count beyond is refused."""
+    """A header takes at least two bytes: the maximum number that fits is returned, and a higher count is refused."""
     body = encode_record(Rec(None, headers=[("", None)] * 5000))
     assert 5000 == len(next(iter(decode_batches(frame_batch(body)))).headers)
     with pytest.raises(CorruptRecordError):
@@ -169,7 +172,7 @@ def test_one_record_of_many_minimal_headers() -> None:
 
 
 def test_deserializer_fails_after_the_fetch_was_emptied() -> None:
-    """Nothing is left to go back to; the failure is told all the same."""
+    """The failure is raised although the fetch no longer has data to return to."""
     fetch = PartitionFetch(TP, build_batch([b"a", b"b"]), 0)
     run = fetch.take(10)
     fetch.drain()
@@ -183,7 +186,9 @@ def test_deserializer_fails_after_the_fetch_was_emptied() -> None:
 
 
 def test_keys_and_values_stay_together() -> None:
-    """The third value fails after its key was made: two records are given out, each with its own key and value."""
+    """If the third value fails after its key was deserialized, two records are returned, each with its own key and
+    value.
+    """
     fetch = PartitionFetch(TP, build_batch([(b"k%d" % i, b"v%d" % i) for i in range(4)]), 0)
     run = fetch.take(10)
 
@@ -198,13 +203,13 @@ def test_keys_and_values_stay_together() -> None:
 
 
 def test_columns_come_out_of_build_only() -> None:
-    """There are none that nothing was built into."""
+    """Columns can only be created by `build`."""
     with pytest.raises(TypeError, match="build"):
         Columns()
 
 
 def test_received_frames_are_read_only() -> None:
-    """What was received can be read by many and written by none."""
+    """A received frame can be read by several consumers of the buffer but not written to."""
     buffer = FrameBuffer(100)
     view = buffer.recv_view()
     view[:7] = b"\x00\x00\x00\x03abc"
@@ -218,8 +223,9 @@ def test_received_frames_are_read_only() -> None:
 
 
 def test_no_memory_for_the_key_of_a_header() -> None:
-    """A header key that is no UTF-8 becomes text with replaced characters, or MemoryError, at each allocation that
-    fails; never offsets that nothing was written to."""
+    """A header key that is not UTF-8 becomes text with replacement characters, or raises MemoryError for each
+    allocation that fails. Uninitialized offsets are never exposed.
+    """
     testcapi = import_module("_testcapi")
     data = build_batch([Rec(b"v", headers=[("k", b"1"), ("?", b"2")])] * 3).replace(b"\x02?", b"\x02\xff")
     records = decode_batches(data, check_crcs=False)

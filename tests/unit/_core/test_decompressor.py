@@ -1,4 +1,6 @@
-"""Batches that are decompressed without Python, or before their turn: the same records, errors and ends as without."""
+"""Batches that are decompressed in the background or ahead of their turn give the same records, errors and ends as
+others.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ CODECS = ["lz4", "zstd"]
 
 
 def values(batch: int, size: int = 3_000) -> list[bytes]:
-    """What the records of a batch hold: in part what compresses."""
+    """Return values for the records of a batch, which compress in part."""
     rng = random.Random(batch)
     return [rng.randbytes(size // 60) * 30 for _ in range(2)]
 
 
 def stretch(codecs: Sequence[str], sizes: Sequence[int] = ()) -> list[bytes]:
-    """Batches of two records each, with these codecs."""
+    """Return batches of two records each, with these codecs."""
     sizes = sizes or [3_000] * len(codecs)
     return [
         build_batch([Rec(value) for value in values(number, size)], base_offset=2 * number, codec=codec)
@@ -39,12 +41,12 @@ def stretch(codecs: Sequence[str], sizes: Sequence[int] = ()) -> list[bytes]:
 
 
 def read(fetch: PartitionFetch, most: int = 1_000_000) -> list[tuple[int, bytes | None]]:
-    """Up to so many records."""
+    """Return at most this many records."""
     return [(record.offset, record.value) for record in fetch.take(most)]
 
 
 def expected(count: int, sizes: Sequence[int] = ()) -> list[tuple[int, bytes]]:
-    """All records of `stretch`."""
+    """Return all records of `stretch`."""
     sizes = sizes or [3_000] * count
     flat = [value for number, size in enumerate(sizes) for value in values(number, size)]
     return list(enumerate(flat))
@@ -52,7 +54,7 @@ def expected(count: int, sizes: Sequence[int] = ()) -> list[tuple[int, bytes]]:
 
 @pytest.fixture(autouse=True)
 def _loaded() -> None:
-    """The libraries are loaded with the first batch of their codec."""
+    """Load the libraries by reading a first batch of each codec."""
     for codec in CODECS:
         PartitionFetch(TP, stretch([codec])[0], 0).take(10)
 
@@ -60,7 +62,7 @@ def _loaded() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("step", [1, 3, 1_000])
 def test_records_come_as_they_are(codec: str, step: int) -> None:
-    """A hundred batches taken in any steps: every record once, in order."""
+    """A hundred batches return each record once and in order, whatever the number of records per take."""
     fetch = PartitionFetch(TP, b"".join(stretch([codec] * 100)), 0)
     found = []
     while not fetch.exhausted:
@@ -69,8 +71,9 @@ def test_records_come_as_they_are(codec: str, step: int) -> None:
 
 
 def test_zstd_batches_are_ready() -> None:
-    """Most zstd batches of a fetch are decompressed before their turn. Not while the machine has no processor to spare,
-    which passes after some hundreds of batches."""
+    """Most zstd batches of a fetch are decompressed before their turn. This is not so while the machine has no idle
+    processor, which ends after some hundreds of batches.
+    """
     data, most_ready = b"".join(stretch(["zstd"] * 100)), 0
     for _ in range(50):
         before = prefetch_hits()
@@ -80,14 +83,16 @@ def test_zstd_batches_are_ready() -> None:
 
 
 def test_codecs_side_by_side() -> None:
-    """Uncompressed batches and other codecs between them are passed over."""
+    """The background thread skips uncompressed batches and batches of other codecs."""
     codecs = ["lz4", "none", "zstd", "gzip", "snappy", "lz4", "zstd"] * 20
     assert expected(len(codecs)) == read(PartitionFetch(TP, b"".join(stretch(codecs)), 0))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_sizes_that_change(codec: str) -> None:
-    """Batches that come to more than there was memory for are decompressed in their turn; small ones follow."""
+    """Batches that exceed the memory prepared for them are decompressed in their turn, and later small ones in the
+    background.
+    """
     sizes = [300, 300, 60_000, 300, 600_000, 6_000, 300, 300_000, 300_000, 60] * 5
     assert expected(50, sizes) == read(PartitionFetch(TP, b"".join(stretch([codec] * 50, sizes)), 0))
 
@@ -95,8 +100,9 @@ def test_sizes_that_change(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("bad", [1, 5, 39])
 def test_a_corrupt_batch_has_the_same_words(codec: str, bad: int) -> None:
-    """Bytes that do not decompress are an error at their place, with the text of the library that reads streams; the
-    batches before them are returned first."""
+    """Bytes that do not decompress raise an error at their offset, with the text of the library's stream reader. The
+    batches before them are returned first.
+    """
     batches = stretch([codec] * 40)
     for at in range(70, len(batches[bad]) - 8, 5):
         batches[bad] = batches[bad][:at] + b"\xff" + batches[bad][at + 1 :]
@@ -113,8 +119,9 @@ def test_a_corrupt_batch_has_the_same_words(codec: str, bad: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_fetches_that_are_given_up(codec: str) -> None:
-    """A fetch that is drained or forgotten in the middle leaves nothing behind: hundreds of them, and others are read
-    to their ends."""
+    """Fetches that are drained or released while they are read leave nothing behind, and other fetches are read to
+    their ends.
+    """
     data = b"".join(stretch([codec] * 40))
     kept = []
     for number in range(300):
@@ -131,7 +138,7 @@ def test_fetches_that_are_given_up(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_given_out_again(codec: str) -> None:
-    """A deserializer that fails takes the fetch back over batches that were ready: they come again."""
+    """After a deserializer failed, the records of batches that were decompressed ahead are returned again."""
     fetch = PartitionFetch(TP, b"".join(stretch([codec] * 30)), 0)
     run = fetch.take(40)
 
@@ -147,7 +154,7 @@ def test_records_given_out_again(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_aborted_batches_between_them(codec: str) -> None:
-    """Batches of an aborted transaction are passed over although they were decompressed."""
+    """Batches of an aborted transaction are skipped although they were decompressed."""
     batches = [
         build_batch(
             [Rec(b"%d" % number)] * 2,
@@ -164,7 +171,7 @@ def test_aborted_batches_between_them(codec: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_goes_on() -> None:
-    """In a child of a fork a fetch that was begun is read on, and new ones are; the parent's, too."""
+    """A forked child continues to read a fetch that was started before, and reads new ones; so does the parent."""
     data = b"".join(stretch(["zstd"] * 60))
     fetch = PartitionFetch(TP, data, 0)
     read(fetch, 3)
@@ -217,7 +224,9 @@ thread.join()
 
 
 def test_other_threads_run_while_a_batch_is_awaited(tmp_path: Path) -> None:
-    """The caller waits for a batch in the background, whose decompression ends when another Python thread has run."""
+    """The caller releases the GIL while it waits for a batch whose decompression ends only when another Python thread
+    has run.
+    """
     source, library, data = tmp_path / "blocked.c", tmp_path / "blocked.so", tmp_path / "batches"
     source.write_text(f"#include <stddef.h>\n{BLOCKED_ZSTD}")
     compiler = {**os.environ, "LD_PRELOAD": ""}  # the sanitizers' libraries are for Python, not for the compiler
@@ -229,7 +238,7 @@ def test_other_threads_run_while_a_batch_is_awaited(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_none() -> None:
-    """A file that is not there, or lacks the functions, is not used."""
+    """A library file that is missing or lacks the functions is not used."""
     assert not use_library("lz4", "/nowhere/liblz4.so")
     assert not use_library("zstd", "libm.so.6")
     assert expected(9) == read(PartitionFetch(TP, b"".join(stretch(["zstd"] * 9)), 0))

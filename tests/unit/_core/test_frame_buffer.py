@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames, however it arrives."""
+"""FrameBuffer splits a byte stream into frames, whatever the sizes of the receives."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LARGE = 200_000
 
 
 def prefixed(*frames: bytes) -> bytes:
-    """What a broker sends for these frames."""
+    """Return the bytes that a broker sends for these frames."""
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
 def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[bytes]:
-    """Receive `data`, at most so many bytes at a time; the frames that came out."""
+    """Receive `data`, at most this many bytes at a time. Returns the completed frames."""
     frames = []
     while data:
         view = buffer.recv_view()
@@ -37,7 +37,7 @@ def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[bytes
     pieces=st.sampled_from([1, 2, 3, 5, 1000, 65_536, 1 << 20]),
 )
 def test_frames_come_out_as_sent(frames: list[bytes], pieces: int) -> None:
-    """Whatever the sizes of frames and of receives, the frames come out whole and in order."""
+    """Whatever the sizes of frames and of receives, frames are returned whole and in order."""
     if pieces < 1000:
         frames = [frame[:300] for frame in frames]
     buffer = FrameBuffer(1 << 20)
@@ -46,7 +46,9 @@ def test_frames_come_out_as_sent(frames: list[bytes], pieces: int) -> None:
 
 
 def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
-    """As `feed`, but as a receiver does it that takes a size and its frame while it can."""
+    """Like `feed`, but as the background receiver does it, which receives a size and its frame in one job
+    if possible.
+    """
     frames = []
     while data:
         view = buffer.prefetch_view(1000)
@@ -69,8 +71,9 @@ def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
     pieces=st.sampled_from([1, 3, 1000, 65_536, 1 << 20]),
 )
 def test_frames_received_ahead_come_out_as_sent(sizes: list[int], pieces: int) -> None:
-    """It makes no difference that memory was given before a frame's size was known: large enough, too small, too large,
-    or with only the beginning of the frame in it."""
+    """Frames are the same if memory was allocated before their size was known, whether that memory is large enough, too
+    small, too large, or has only the beginning of the frame.
+    """
     if pieces < 1000:
         sizes = [size % 5000 for size in sizes]
     buffer = FrameBuffer(1 << 20)
@@ -80,7 +83,7 @@ def test_frames_received_ahead_come_out_as_sent(sizes: list[int], pieces: int) -
 
 
 def test_memory_ahead_is_for_large_frames_that_follow_each_other() -> None:
-    """Nothing is given before the first large frame, in the middle of one, or after many small ones."""
+    """No memory is allocated ahead before the first large frame, in the middle of one, or after many small ones."""
     buffer = FrameBuffer()
     assert buffer.prefetch_view(1000) is None
     feed(buffer, prefixed(bytes(LARGE)))
@@ -97,7 +100,7 @@ def test_memory_ahead_is_for_large_frames_that_follow_each_other() -> None:
 
 
 def test_a_small_frame_does_not_keep_the_memory_of_a_large_one() -> None:
-    """A frame that is much smaller than expected moves to memory of its own size."""
+    """A frame that is much smaller than expected is copied to memory of its own size."""
     buffer = FrameBuffer()
     feed(buffer, prefixed(bytes(LARGE)))
     view = buffer.prefetch_view(1000)
@@ -109,7 +112,7 @@ def test_a_small_frame_does_not_keep_the_memory_of_a_large_one() -> None:
 
 
 def test_an_impossible_size_of_a_frame_received_ahead() -> None:
-    """A negative or too large size ends the stream there, too; more bytes than were given are refused."""
+    """A negative or too large size ends the stream, and a count of more bytes than were allocated is refused."""
     for prefix in (b"\xff\xff\xff\xff", (1 << 20).to_bytes(4, "big")):
         buffer = FrameBuffer(1 << 18)
         feed(buffer, prefixed(bytes(LARGE)))
@@ -130,7 +133,7 @@ def test_several_frames_in_one_receive() -> None:
 
 
 def test_large_frame_is_received_in_place() -> None:
-    """After its beginning a large frame is received straight into its own memory, in one view."""
+    """After its first bytes a large frame is received directly into its own memory, in one view."""
     buffer = FrameBuffer(LARGE)
     assert [] == feed(buffer, LARGE.to_bytes(4, "big") + b"ab")
     view = buffer.recv_view()
@@ -142,7 +145,7 @@ def test_large_frame_is_received_in_place() -> None:
 
 
 def test_frames_are_read_only() -> None:
-    """A complete frame cannot be written to, and says what it is."""
+    """A complete frame cannot be written to, and its repr describes it."""
     buffer = FrameBuffer()
     view = buffer.recv_view()
     view[:7] = prefixed(b"abc")
@@ -165,7 +168,7 @@ def test_frames_outlive_their_buffer() -> None:
 
 
 def test_blocks_are_used_again() -> None:
-    """Frames that come and go one after another share memory."""
+    """Frames that are created and freed one after another use the same memory."""
     addresses = set()
     buffer = FrameBuffer()
     for n in range(20):
@@ -197,7 +200,7 @@ def test_largest_size() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x09abc"])
 def test_received_checks_its_count(data: bytes) -> None:
-    """More bytes than there was room for, or fewer than none, cannot have been received."""
+    """A count that is negative, or larger than the view, is refused."""
     buffer = FrameBuffer()
     feed(buffer, data)
     for count in (-1, len(buffer.recv_view()) + 1):

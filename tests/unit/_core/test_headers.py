@@ -1,4 +1,4 @@
-"""The guess, from batch headers alone, of where the next fetch starts."""
+"""The end of a fetch, derived from batch headers alone: where the next fetch starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kconsumer.testing.batches import build_batch, control_batch, empty_batch
 
 
 def test_one_batch() -> None:
-    """The next offset follows the batch's last one; the epoch is the batch's."""
+    """The next offset follows the batch's last offset; the epoch is the batch's."""
     assert (12, 5) == next_fetch_offset(build_batch([b"a", b"b"], base_offset=10, leader_epoch=5))
 
 
@@ -24,12 +24,12 @@ def test_last_of_several_batches() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_codecs(codec: str) -> None:
-    """Nothing is decompressed for it."""
+    """The end is found without decompression."""
     assert (9, 0) == next_fetch_offset(build_batch([b"x"] * 9, codec=codec, leader_epoch=0))
 
 
 def test_compaction_control_and_empty_batches() -> None:
-    """The last offset of a batch counts, whatever compaction left of it and whether it has records for anyone."""
+    """The last offset of a batch counts, also if compaction removed records or the batch has only control records."""
     data = build_batch([b"a"], last_offset_delta=99, leader_epoch=1)
     assert (100, 1) == next_fetch_offset(data)
     assert (101, 1) == next_fetch_offset(data + control_batch("commit", 100, producer_id=4, leader_epoch=1))
@@ -37,21 +37,21 @@ def test_compaction_control_and_empty_batches() -> None:
 
 
 def test_partial_batch_at_the_end_is_left_out() -> None:
-    """What a broker cut off at the fetch size does not count, however little of it there is."""
+    """A last batch that the broker cut at the fetch size is ignored, at whatever byte it was cut."""
     whole, cut = build_batch([b"a"] * 7, leader_epoch=0), build_batch([b"b"] * 7, base_offset=7)
     for size in range(len(cut)):
         assert (7, 0) == next_fetch_offset(whole + cut[:size])
 
 
 def test_nothing_to_tell_from() -> None:
-    """No bytes, no whole batch, or none at all: None."""
+    """Without a complete batch the result is None."""
     whole = build_batch([b"a"])
     assert [None] * 4 == [next_fetch_offset(data) for data in (None, b"", whole[:11], whole[:-1])]
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
 def test_other_message_formats(magic: int) -> None:
-    """Anywhere on the way another format than v2 makes the end unknown."""
+    """A batch of another format than v2, at any position, makes the end unknown."""
     batch = build_batch([b"a"])
     other = batch[:16] + bytes([magic]) + batch[17:]
     assert next_fetch_offset(batch + other + batch) is None
@@ -59,7 +59,7 @@ def test_other_message_formats(magic: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 48, -(2**31)])
 def test_sizes_that_make_no_sense(size: int) -> None:
-    """A size below that of a header makes the end unknown."""
+    """A size that is smaller than a header makes the end unknown."""
     batch = build_batch([b"a"])
     assert next_fetch_offset(batch + batch[:8] + struct.pack(">i", size) + batch[12:]) is None
 
@@ -78,6 +78,6 @@ def test_largest_offset() -> None:
 
 
 def test_any_buffer() -> None:
-    """Slices, bytearrays and memoryviews are read alike."""
+    """Slices, bytearrays and memoryviews give the same result."""
     data = build_batch([b"a"])
     assert {(1, None)} == {next_fetch_offset(b) for b in (data, bytearray(data), memoryview(data), Slice(data))}

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1: what comes out of them, where offsets and times come from, and what is refused."""
+"""Message formats 0 and 1: which records they give, how offsets and times are determined, and what is refused."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ CODECS = ("none", "gzip", "snappy", "lz4")
 
 
 def rows(data: bytes, **options: Any) -> list[tuple[int, int, bytes | None]]:
-    """Offset, timestamp and value of what `decode_batches` makes of it."""
+    """Return offset, timestamp and value of each record of `decode_batches`."""
     return [(record.offset, record.timestamp, record.value) for record in decode_batches(data, **options)]
 
 
 def test_literal_bytes() -> None:
-    """The layouts are the protocol guide's, and the builders write the same."""
+    """The layouts are those of the protocol guide, and the builders write the same bytes."""
     first, second = decode_batches(LITERAL_V0 + LITERAL_V1, topic="old", partition=1)
     assert (5, -1, TimestampType.NO_TIMESTAMP, b"k", b"v1\0") == (
         first.offset,
@@ -75,7 +75,7 @@ def test_literal_bytes() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec(magic: int, codec: str) -> None:
-    """Nulls, empty and long values survive, with offsets that rise and have gaps, in wrappers and without."""
+    """Nulls, empty and long values, and offsets with gaps are read back, with and without wrapper messages."""
     records = [Rec(b"a" * 3000, b"k", timestamp=7, offset=40), Rec(None, offset=42), Rec(b"", b"", offset=47)]
     data = build_message_set(records, magic=magic, base_offset=40, codec=codec, timestamp=5)
     found = decode_batches(data, topic="old")
@@ -85,7 +85,9 @@ def test_every_codec(magic: int, codec: str) -> None:
 
 
 def test_formats_mix_in_one_buffer() -> None:
-    """A log written over many years has all three; the last one says whether there is a leader epoch."""
+    """A buffer may contain all three formats, as an old log does; the leader epoch is that of the last batch, if its
+    format has one.
+    """
     old = build_message_set([b"a", b"b"], magic=0, codec="lz4") + build_message_set([b"c"], base_offset=2)
     new = build_batch([b"d", b"e"], base_offset=3, leader_epoch=7)
     found = decode_batches(old + new, topic="t")
@@ -97,13 +99,15 @@ def test_formats_mix_in_one_buffer() -> None:
 
 @pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 30])
 def test_a_partial_message_at_the_end_is_ignored(size: int) -> None:
-    """As brokers may cut one off, at any byte."""
+    """A last message that a broker cut at any byte is ignored."""
     data = build_message_set([b"a"], magic=1) + build_message_set([b"b"], base_offset=1)[:size]
     assert [(0, 0, b"a")] == rows(data)
 
 
 def test_a_partial_message_inside_a_wrapper_is_dropped() -> None:
-    """Old producers cut the compressed set at their buffer's size; offsets go by the last whole message."""
+    """A wrapper whose last message was cut by an old producer gives its whole messages; offsets are counted from the
+    last of them.
+    """
     inner = build_message_set([b"a", b"b", b"c"], magic=1)
     for cut in (1, 20, 34):
         wrapper = build_message(gzip.compress(inner[:-cut]), offset=11, attributes=1)
@@ -111,27 +115,29 @@ def test_a_partial_message_inside_a_wrapper_is_dropped() -> None:
 
 
 def test_relative_offsets_count_from_the_wrappers() -> None:
-    """In format 1 the last message inside has the wrapper's offset, also after compaction took others away."""
+    """In format 1 the last message of a wrapper has the wrapper's offset, also after compaction removed others."""
     data = build_message_set([Rec(b"a", offset=2), Rec(b"b", offset=5)], codec="snappy", wrapper_offset=105)
     assert [(102, 0, b"a"), (105, 0, b"b")] == rows(data)
 
 
 def test_a_wrapper_at_offset_0_says_nothing() -> None:
-    """Some producers write 0 there; offsets inside then count from 0, and the position follows the wrapper."""
+    """If a producer wrote offset 0 to the wrapper, messages inside count from 0 and the position follows
+    the wrapper.
+    """
     found = decode_batches(build_message_set([b"a", b"b"], codec="gzip", wrapper_offset=0), topic="t")
     assert [0, 1] == [record.offset for record in found]
     assert [OffsetAndMetadata(1)] == list(found.next_offsets().values())
 
 
 def test_absolute_offsets_in_format_0() -> None:
-    """Messages inside say their own offsets, whatever the wrapper says."""
+    """Messages in a wrapper of format 0 have absolute offsets, whatever the wrapper's offset is."""
     data = build_message_set([b"a", b"b"], magic=0, base_offset=70, codec="gzip", wrapper_offset=90)
     assert [(70, -1, b"a"), (71, -1, b"b")] == rows(data)
     assert [OffsetAndMetadata(91)] == list(decode_batches(data).next_offsets().values())
 
 
 def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
-    """What the messages inside say of time then does not matter, even if the wrapper's is -1."""
+    """With log append time, the timestamp of the wrapper replaces those of its messages, even if it is -1."""
     records = [Rec(b"a", timestamp=3), Rec(b"b", timestamp=4)]
     for time in (1000, -1):
         data = build_message_set(records, codec="gzip", log_append_time=True, wrapper_timestamp=time)
@@ -140,14 +146,14 @@ def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
 
 
 def test_create_time_of_a_wrapper_overrides_what_is_inside() -> None:
-    """The type is the wrapper's, the times are the messages' own."""
+    """With create time, messages in a wrapper have the wrapper's timestamp type and their own timestamps."""
     inner = build_message(b"a", timestamp=3, attributes=8)
     (record,) = decode_batches(build_message(gzip.compress(inner), offset=4, timestamp=9, attributes=1))
     assert (4, 3, TimestampType.CREATE_TIME) == (record.offset, record.timestamp, record.timestamp_type)
 
 
 def test_uncompressed_messages_have_their_own_time_and_type() -> None:
-    """Types may change from message to message, as when the topic's setting was changed."""
+    """The timestamp type may change from message to message, as after a change of the topic's configuration."""
     data = build_message_set([Rec(b"a", timestamp=1), Rec(b"b", timestamp=2)], log_append_time=True)
     data += build_message_set([Rec(b"c", timestamp=3)], base_offset=2)
     found = [(r.timestamp, r.timestamp_type.name) for r in decode_batches(data)]
@@ -155,13 +161,13 @@ def test_uncompressed_messages_have_their_own_time_and_type() -> None:
 
 
 def test_attribute_bits_that_mean_nothing() -> None:
-    """Format 0 has no timestamp type, and the high bits were never used."""
+    """Unused attribute bits are ignored: the timestamp type in format 0, and the high bits in both formats."""
     (record,) = decode_batches(build_message(b"a", magic=0, attributes=0xF8))
     assert (-1, TimestampType.NO_TIMESTAMP) == (record.timestamp, record.timestamp_type)
 
 
 def test_negative_lengths_are_null_and_trailing_bytes_nothing() -> None:
-    """As in Java, any negative length reads as null, and what follows a value is not looked at."""
+    """As in Java, any negative length is read as null, and bytes after the value are ignored."""
     body = struct.pack(">bBqiii", 1, 0, 77, -5, -(2**31), 12345)
     data = struct.pack(">qiI", 3, len(body) + 4, 0) + body
     (record,) = decode_batches(data, check_crcs=False)
@@ -170,7 +176,9 @@ def test_negative_lengths_are_null_and_trailing_bytes_nothing() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_checksums_of_messages(codec: str) -> None:
-    """Those inside a wrapper count, the wrapper's own does not; what came before is given out first."""
+    """The checksums of messages in a wrapper are checked and that of the wrapper is not; earlier records are returned
+    before the error.
+    """
     good, bad = build_message(b"a", offset=0), build_message(b"b", offset=1, crc=1)
     data = good + bad
     if codec == "gzip":
@@ -180,18 +188,18 @@ def test_checksums_of_messages(codec: str) -> None:
     with pytest.raises(CorruptRecordError, match="old-1 at offset 1: the checksum"):
         fetch.take(10)
     assert [b"b"] == [record.value for record in PartitionFetch(TP, data, 1, check_crcs=False).take(10)]
-    assert 0 == len(PartitionFetch(TP, data, 2).take(10))  # not to be given out: not looked at
+    assert 0 == len(PartitionFetch(TP, data, 2).take(10))  # its records are not returned, so it is not checked
 
 
 @pytest.mark.parametrize("header", ["right", "historical"])
 def test_lz4_headers_of_format_0(header: str) -> None:
-    """The checksum that old writers computed wrongly is as good as the right one."""
+    """In format 0 both the right header checksum and the wrong one of old writers are accepted."""
     data = build_message_set([b"a" * 100], magic=0, codec="lz4", lz4_header=header)
     assert [(0, -1, b"a" * 100)] == rows(data)
 
 
 def test_lz4_headers_of_format_1_are_checked() -> None:
-    """From format 1 on the checksum was right, and a wrong one is damage."""
+    """From format 1 on a wrong header checksum is an error."""
     with pytest.raises(CorruptRecordError, match="lz4"):
         decode_batches(build_message_set([b"a"], magic=1, codec="lz4", lz4_header="historical"))
 
@@ -201,13 +209,13 @@ def test_lz4_headers_of_format_1_are_checked() -> None:
     [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)],
 )
 def test_xxh32_of_short_data(data: bytes, expected: int) -> None:
-    """Published values."""
+    """The checksums of short data equal published values."""
     assert expected == xxh32(data)
 
 
 @pytest.mark.parametrize("store_size", [True, False])
 def test_a_right_lz4_header_stays_as_it_is(store_size: bool) -> None:
-    """The checksum put into a frame's header is the one the lz4 library writes, for short and long headers."""
+    """The checksum written to a frame's header is that of the lz4 library, for short and long headers."""
     frame = lz4.frame.compress(b"a" * 1000, store_size=store_size)
     at = 14 if store_size else 6
     assert frame == with_correct_lz4_checksum(frame[:at] + b"?" + frame[at + 1 :])
@@ -215,7 +223,7 @@ def test_a_right_lz4_header_stays_as_it_is(store_size: bool) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_raw_snappy_is_read(magic: int) -> None:
-    """Clients other than Java's wrote a block without a frame."""
+    """A snappy block without a frame, as clients other than Java's write it, is read."""
     data = build_message_set([b"a" * 100], magic=magic, codec="snappy", snappy_framing="raw")
     assert [b"a" * 100] == [value for _, _, value in rows(data)]
 
@@ -254,7 +262,7 @@ CORRUPT = {
 @pytest.mark.parametrize("data", CORRUPT.values(), ids=CORRUPT.keys())
 @pytest.mark.parametrize("check_crcs", [True, False])
 def test_malformed_sets_raise_corrupt_record_error(data: bytes, check_crcs: bool) -> None:
-    """Whatever is wrong, the error is one class and says topic, partition and offset."""
+    """Every malformed set raises CorruptRecordError, which names topic, partition and offset."""
     with pytest.raises(CorruptRecordError, match="old-1 at offset") as caught:
         PartitionFetch(TP, data, 0, check_crcs=check_crcs).take(10)
     assert ("old", 1) == (caught.value.topic, caught.value.partition)
@@ -269,7 +277,7 @@ def test_records_below_the_position_are_skipped() -> None:
 
 
 def test_taken_in_pieces() -> None:
-    """Thousands of messages in pieces of any size, and none is lost where pieces meet."""
+    """Thousands of messages are returned without loss, whatever the number of records per take."""
     data = build_message_set([b"%d" % i for i in range(3000)])
     fetch = PartitionFetch(TP, data, 0)
     seen: list[int] = []
@@ -280,7 +288,7 @@ def test_taken_in_pieces() -> None:
 
 
 def test_a_failing_deserializer_takes_the_fetch_back() -> None:
-    """The record that failed is the next one given out, in a wrapper and among messages."""
+    """After a failure the record that failed is returned next, in a wrapper and between messages."""
     from kconsumer.deserializers import adapt
 
     for codec in ("none", "lz4"):
@@ -292,7 +300,7 @@ def test_a_failing_deserializer_takes_the_fetch_back() -> None:
 
 
 def test_messages_that_do_not_rise_are_all_given_as_log_bytes() -> None:
-    """Any concatenation is decoded, in the order it is in."""
+    """Any concatenation of message sets is decoded in its own order, even if offsets do not rise."""
     data = build_message_set([b"a", b"b"], base_offset=50) + build_message_set([b"c"], base_offset=3)
     assert [(50, 0, b"a"), (51, 0, b"b"), (3, 0, b"c")] == rows(data)
     assert [OffsetAndMetadata(4)] == list(decode_batches(data).next_offsets().values())

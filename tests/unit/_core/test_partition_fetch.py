@@ -1,4 +1,4 @@
-"""PartitionFetch: what it gives out, where the position goes, and how it fails."""
+"""PartitionFetch: which records it returns, how it moves the position, and how it fails."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def offsets(run: object) -> list[int]:
 
 
 def flipped(data: bytes, at: int) -> bytes:
-    """One bit changed, `at` counted from the end."""
+    """Return the bytes with one bit changed, `at` bytes from the end."""
     return data[:at] + bytes([data[at] ^ 1]) + data[len(data) + at + 1 :]
 
 
 def test_takes_records_in_order_across_batches() -> None:
-    """One take goes over several batches, and the run says where it is and how long."""
+    """One take returns records of several batches, and the run has their first offset and number."""
     fetch = fetch_of(build_batch([b"a", b"b"], leader_epoch=4), build_batch([b"c"], base_offset=2, leader_epoch=5))
     run = fetch.take(10)
     assert (3, TP, 3, 5) == (len(run), run.topic_partition, run.next_offset, run.leader_epoch)
@@ -39,7 +39,7 @@ def test_takes_records_in_order_across_batches() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_take_stops_at_its_limit_and_goes_on_there(codec: str) -> None:
-    """Records come in pieces of at most `max_records`, whatever the codec, and none is lost between pieces."""
+    """Each take returns at most `max_records` records and the next one continues after them, whatever the codec."""
     fetch = fetch_of(build_batch([b"%d" % i for i in range(5)], base_offset=7, codec=codec), offset=7)
     pieces = []
     while not fetch.exhausted:
@@ -51,27 +51,29 @@ def test_take_stops_at_its_limit_and_goes_on_there(codec: str) -> None:
 
 
 def test_a_batch_taken_to_its_last_record_is_closed() -> None:
-    """After exactly all records the position is behind the batch's last offset, gap included."""
+    """After all records of a batch are taken the position is after the batch's last offset, even if compaction removed
+    its last records.
+    """
     fetch = fetch_of(build_batch([b"a"], last_offset_delta=9))
     assert [0] == offsets(fetch.take(1))
     assert (10, True) == (fetch.next_offset, fetch.exhausted)
 
 
 def test_skips_records_below_the_fetch_offset() -> None:
-    """A broker sends whole batches: what lies before the position is passed over."""
+    """Records before the position are skipped, because a broker sends whole batches."""
     fetch = fetch_of(build_batch([b"a", b"b", b"c"], base_offset=10), offset=12)
     assert [12] == offsets(fetch.take(10))
 
 
 def test_skips_a_batch_that_lies_below_the_fetch_offset() -> None:
-    """A whole batch before the position moves it nowhere."""
+    """A batch that ends before the position does not change the position."""
     fetch = fetch_of(build_batch([b"a"], base_offset=10), offset=12)
     assert 0 == len(fetch.take(10))
     assert 12 == fetch.next_offset
 
 
 def test_control_records_are_passed_over() -> None:
-    """Markers are not given out, but the position moves past them."""
+    """Control records are not returned, but move the position."""
     fetch = fetch_of(
         build_batch([b"a"]),
         control_batch("commit", 1),
@@ -83,14 +85,14 @@ def test_control_records_are_passed_over() -> None:
 
 
 def test_only_control_records_move_the_position() -> None:
-    """A run may be empty while next_offset moved: the caller has to check both."""
+    """A run may be empty although next_offset moved, so the caller has to check both."""
     fetch = fetch_of(control_batch("commit", 5, leader_epoch=2), offset=5)
     run = fetch.take(10)
     assert (0, 6, 2, []) == (len(run), run.next_offset, run.leader_epoch, list(run))
 
 
 def test_empty_batches_and_gaps_move_the_position() -> None:
-    """Compaction leaves empty batches and gaps between offsets; without crossing them a consumer would hang."""
+    """Empty batches and gaps that compaction leaves move the position; otherwise a consumer would hang."""
     gappy = build_batch([Rec(b"a", offset=4), Rec(b"b", offset=8)], base_offset=2, last_offset_delta=10)
     fetch = fetch_of(empty_batch(0, 1), gappy, empty_batch(13, 20, leader_epoch=6))
     assert [4, 8] == offsets(fetch.take(10))
@@ -98,7 +100,7 @@ def test_empty_batches_and_gaps_move_the_position() -> None:
 
 
 def test_next_leader_epoch_is_the_last_batchs_even_if_absent() -> None:
-    """The epoch goes with the position, so a batch without one takes it away."""
+    """The leader epoch is that of the last batch; after a batch without an epoch it is None."""
     fetch = fetch_of(build_batch([b"a"], leader_epoch=4), build_batch([b"b"], base_offset=1))
     fetch.take(1)
     assert 4 == fetch.next_leader_epoch
@@ -107,7 +109,7 @@ def test_next_leader_epoch_is_the_last_batchs_even_if_absent() -> None:
 
 
 def test_log_append_time_is_the_batchs_max_timestamp() -> None:
-    """With LogAppendTime the deltas are ignored and every record has the time of appending, even -1."""
+    """With LogAppendTime every record has the batch's max timestamp, even if that is -1."""
     fetch = fetch_of(
         build_batch([Rec(b"a", timestamp=5), Rec(b"b", timestamp=9)], log_append_time=True, max_timestamp=77),
         build_batch([b"c"], base_offset=2, log_append_time=True, max_timestamp=-1),
@@ -116,14 +118,14 @@ def test_log_append_time_is_the_batchs_max_timestamp() -> None:
 
 
 def test_create_time_wraps_like_javas_addition() -> None:
-    """A delta that leads beyond 63 bits wraps around; nothing is undefined."""
+    """The sum of base timestamp and delta wraps around beyond 63 bits, as in Java."""
     body = b"\x1e\x00" + b"\xfe" + b"\xff" * 8 + b"\x01" + b"\x00\x01\x01\x00"
     (record,) = fetch_of(frame_batch(body, base_timestamp=2**63 - 1)).take(1)
     assert -2 == record.timestamp
 
 
 def test_a_partial_batch_at_the_end_is_ignored() -> None:
-    """A broker may cut the last batch off; what is whole is given out."""
+    """A last batch that the broker cut is ignored, and complete batches are returned."""
     whole, cut = build_batch([b"a"]), build_batch([b"b"], base_offset=1)
     for length in range(len(cut)):
         fetch = fetch_of(whole, cut[:length])
@@ -132,7 +134,7 @@ def test_a_partial_batch_at_the_end_is_ignored() -> None:
 
 
 def test_less_than_one_batch_is_too_large_a_record() -> None:
-    """Bytes without one complete batch can never advance the position, so that is an error that stays."""
+    """Bytes without a complete batch cannot move the position, so every take raises an error."""
     fetch = fetch_of(build_batch([b"a" * 100])[:-1], offset=42)
     assert not fetch.exhausted
     for _ in range(2):
@@ -142,14 +144,14 @@ def test_less_than_one_batch_is_too_large_a_record() -> None:
 
 @pytest.mark.parametrize("nothing", [None, b"", memoryview(b"")])
 def test_no_bytes_are_no_records(nothing: bytes | None) -> None:
-    """A fetch may return nothing, as null or as an empty field."""
+    """A fetch without bytes, null or empty, has no records."""
     fetch = PartitionFetch(TP, nothing, 8)
     assert (True, 0) == (fetch.exhausted, fetch.held_bytes)
     assert (0, 8) == (len(fetch.take(10)), fetch.next_offset)
 
 
 def test_good_records_come_before_the_error_and_the_error_stays() -> None:
-    """A bad checksum in the second batch is raised by the next take, and by each one after it."""
+    """Good records are returned first; then the bad checksum of the second batch is raised by every take."""
     bad = flipped(build_batch([b"b"], base_offset=1), -2)
     fetch = fetch_of(build_batch([b"a"]), bad, build_batch([b"c"], base_offset=2))
     assert [0] == offsets(fetch.take(10))
@@ -161,7 +163,7 @@ def test_good_records_come_before_the_error_and_the_error_stays() -> None:
 
 
 def test_without_crc_checks_a_flipped_payload_byte_is_read_as_it_is() -> None:
-    """`check_crcs=False` reads what parses."""
+    """With `check_crcs=False` a batch with a wrong checksum is returned if it parses."""
     bad = flipped(build_batch([b"aaaa"]), -3)
     (record,) = fetch_of(bad, check_crcs=False).take(1)
     assert b"aaaa" != record.value
@@ -180,7 +182,7 @@ def test_a_malformed_record_ends_its_batch_after_the_good_ones() -> None:
 
 
 def test_moving_over_a_marker_counts_before_an_error() -> None:
-    """The position is moved over what was good, even if that was no record."""
+    """Before an error is raised the position moves over good batches, even if they have no records."""
     fetch = fetch_of(control_batch("commit", 0), frame_batch(b"", record_count=-1, base_offset=1))
     assert (0, 1) == (len(fetch.take(10)), fetch.next_offset)
     with pytest.raises(CorruptRecordError, match="record count of -1"):
@@ -219,7 +221,7 @@ CORRUPT = {
 
 @pytest.mark.parametrize("data", CORRUPT.values(), ids=CORRUPT.keys())
 def test_malformed_bytes_raise_corrupt_record_error(data: bytes) -> None:
-    """Whatever is wrong with the bytes, the error is one class and says topic, partition and offset."""
+    """Every kind of malformed bytes raises CorruptRecordError, which names topic, partition and offset."""
     fetch = PartitionFetch(TP, data, 0)
     if data is CORRUPT["fewer records than counted"]:
         assert 1 == len(fetch.take(10))
@@ -230,7 +232,7 @@ def test_malformed_bytes_raise_corrupt_record_error(data: bytes) -> None:
 
 
 def test_negative_lengths_are_null() -> None:
-    """As in Java, any negative key, value or header value length reads as null."""
+    """As in Java, any negative length of a key, value or header value is read as null."""
     body = b"\x14\x00\x00\x00\x03\x05\x02\x02h\x07"
     (record,) = fetch_of(frame_batch(bytes([2 * (len(body) - 1)]) + body[1:])).take(1)
     assert (None, None, (("h", None),)) == (record.key, record.value, record.headers)
@@ -238,20 +240,20 @@ def test_negative_lengths_are_null() -> None:
 
 
 def test_overlong_varints_of_five_bytes_are_read() -> None:
-    """A zero may be written in five bytes; Java reads it, so do we."""
+    """As in Java, a zero that is written in five bytes is read."""
     body = b"\x00\x00" + b"\x80\x80\x80\x80\x00" + b"\x01\x01\x00"
     (record,) = fetch_of(frame_batch(bytes([2 * len(body)]) + body)).take(1)
     assert 0 == record.offset
 
 
 def test_unused_attribute_bits_are_ignored() -> None:
-    """Bits nobody has defined yet, in the batch and in the record, change nothing."""
+    """Undefined attribute bits of batches and records are ignored."""
     (record,) = fetch_of(build_batch([Rec(b"a", attributes=0x7F)], attributes=0xFF80)).take(1)
     assert b"a" == record.value
 
 
 def test_delete_horizon_does_not_change_the_timestamps() -> None:
-    """Deltas stay relative to the base timestamp field, whatever it is used for."""
+    """Timestamps are relative to the base timestamp field, also if that has the delete horizon."""
     (record,) = fetch_of(build_batch([Rec(b"a", timestamp=150)], timestamp=100, delete_horizon=True)).take(1)
     assert 150 == record.timestamp
 
@@ -266,7 +268,7 @@ def test_empty_compressed_batch_with_or_without_a_stream(codec: str) -> None:
 
 
 def test_held_bytes_counts_compressed_and_decompressed() -> None:
-    """What is accounted is the fetched bytes plus the open batch's output, and nothing once all is taken."""
+    """`held_bytes` is the fetched bytes plus the output of the open batch, and 0 once all records are taken."""
     plain, packed = (
         build_batch([b"v" * 1000] * 2),
         build_batch([b"v" * 1000] * 2, base_offset=2, codec="zstd"),
@@ -283,7 +285,7 @@ def test_held_bytes_counts_compressed_and_decompressed() -> None:
 
 
 def test_drain_lets_go_of_everything() -> None:
-    """A drained fetch is exhausted, also one that was about to raise."""
+    """A drained fetch is exhausted, even if its next take would have raised an error."""
     for data in (build_batch([b"a", b"b"]), frame_batch(b"", record_count=-1)):
         fetch = fetch_of(control_batch("commit", 0), data)
         fetch.take(1)
@@ -292,13 +294,13 @@ def test_drain_lets_go_of_everything() -> None:
 
 
 def test_takes_a_slice_as_it_comes_from_the_codec() -> None:
-    """A Slice of a frame is used in place."""
+    """A Slice of a frame is read without a copy."""
     fetch = PartitionFetch(TP, Slice(build_batch([b"a"])), 0)
     assert [b"a"] == [record.value for record in fetch.take(5)]
 
 
 def test_an_interrupt_in_a_take_loses_nothing() -> None:
-    """A signal while a batch is decompressed ends the take, and the next one gives all its records again."""
+    """If a signal handler raises during decompression, the take ends and the next take returns all its records."""
     fetch = fetch_of(build_batch([b"a", b"b"]), build_batch([b"c"], base_offset=2, codec="gzip"))
     assert [0] == offsets(fetch.take(1))
 
@@ -316,7 +318,7 @@ def test_an_interrupt_in_a_take_loses_nothing() -> None:
 
 
 def test_a_drain_in_a_take_is_no_crash() -> None:
-    """A signal handler may close the consumer, and so drain the fetch, while a batch is decompressed."""
+    """A signal handler may close the consumer, and so drain the fetch, during decompression."""
     fetch = fetch_of(build_batch([b"a"]), build_batch([b"b"] * 3, base_offset=1, codec="gzip"))
 
     def drains(codec: int, data: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
@@ -333,7 +335,7 @@ def test_a_drain_in_a_take_is_no_crash() -> None:
 
 
 def test_an_error_that_stays_keeps_no_frame_alive() -> None:
-    """Each raise is an error of its own: the one that is kept does not collect the tracebacks of all polls."""
+    """Each take raises a new error object, so that the stored error does not collect the tracebacks of all polls."""
     fetch = fetch_of(build_batch([b"a"], crc=0))
     caught = []
     for _ in range(3):
@@ -345,12 +347,12 @@ def test_an_error_that_stays_keeps_no_frame_alive() -> None:
 
 
 def test_the_position_never_goes_back() -> None:
-    """A record beyond its batch's last offset (no broker sends one) must not come again and again."""
+    """A record beyond its batch's last offset, which no broker sends, is returned only once."""
     fetch = fetch_of(build_batch([b"a", b"b", b"c"], last_offset_delta=0), empty_batch(1, 1))
     assert [0, 1, 2] == offsets(fetch.take(10))
     assert 3 == fetch.next_offset
 
 
 def test_repr_says_where_it_stands() -> None:
-    """The repr shows partition and position."""
+    """The repr has the partition and the position."""
     assert "next offset 7" in repr(fetch_of(build_batch([b"a"], base_offset=7), offset=7))

@@ -1,4 +1,4 @@
-"""read_committed: which batches are left out, and that the position goes past them."""
+"""read_committed: which batches are omitted, and that the position moves over them."""
 
 from __future__ import annotations
 
@@ -27,39 +27,45 @@ COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
 
 
 def batch(offset: int, producer_id: int, count: int = 1, **fields: Any) -> bytes:
-    """A batch of a producer's open transaction; values are the offsets."""
+    """Return a batch of a producer's open transaction; values are the offsets."""
     values = [b"%d" % i for i in range(offset, offset + count)]
     return build_batch(values, base_offset=offset, producer_id=producer_id, transactional=True, **fields)
 
 
 def committed(*parts: bytes, aborted: list[tuple[int, int]], **options: Any) -> list[int]:
-    """The offsets that `decode_batches` returns."""
+    """Return the offsets that `decode_batches` returns."""
     found = decode_batches(b"".join(parts), aborted_transactions=aborted, **COMMITTED, **options)
     return [record.offset for record in found]
 
 
 def test_aborted_batches_are_left_out() -> None:
-    """One producer aborts, another commits between its batches; both return later and commit."""
+    """If one producer aborts, and another commits between its batches, only the aborted batches are omitted. Later
+    transactions of both are returned.
+    """
     parts = [batch(0, 1), batch(1, 2), batch(2, 1), abort_marker(3, 1), commit_marker(4, 2), batch(5, 1), batch(6, 2)]
     assert [1, 5, 6] == committed(*parts, aborted=[(1, 0)])
     assert [0, 1, 2, 5, 6] == [record.offset for record in decode_batches(b"".join(parts))]
 
 
 def test_a_transaction_aborted_again() -> None:
-    """Each aborted transaction of one producer has an entry of its own; the list may be in any order."""
+    """Each aborted transaction of one producer has its own entry, and entries may be in any order."""
     parts = [batch(0, 1), abort_marker(1, 1), batch(2, 1), commit_marker(3, 1), batch(4, 1), abort_marker(5, 1)]
     assert [2] == committed(*parts, batch(6, 1), aborted=[(1, 4), (1, 0)])[:1]
     assert [2, 6] == committed(*parts, batch(6, 1), aborted=[(1, 4), (1, 0)])
 
 
 def test_a_transaction_counts_from_the_last_offset_of_a_batch() -> None:
-    """An entry applies to a batch that ends at its first offset or later, though it begins before."""
+    """An entry applies to a batch whose last offset is not below the entry's first offset, even if the batch begins
+    before.
+    """
     assert [] == committed(batch(0, 1, count=5), aborted=[(1, 4)])
     assert [0, 1, 2, 3, 4] == committed(batch(0, 1, count=5), aborted=[(1, 5)])
 
 
 def test_the_batches_of_any_producer_move_the_list_on() -> None:
-    """Also those of a producer that only numbers its batches; those without a producer do not matter."""
+    """Batches of any producer, also an idempotent one, advance the list of aborted transactions; batches without a
+    producer do not.
+    """
     numbered = build_batch([b"x"], base_offset=4, producer_id=9)
     plain = build_batch([b"x"], base_offset=4)
     assert [4] == committed(numbered, batch(2, 1), aborted=[(1, 4)])
@@ -67,13 +73,15 @@ def test_the_batches_of_any_producer_move_the_list_on() -> None:
 
 
 def test_idempotent_batches_are_never_left_out() -> None:
-    """A producer id alone is not a transaction."""
+    """Batches with a producer id that are not transactional are returned."""
     numbered = build_batch([b"x"], base_offset=1, producer_id=1)
     assert [1] == committed(batch(0, 1), numbered, batch(2, 1), aborted=[(1, 0)])
 
 
 def test_only_an_abort_marker_ends_a_producer() -> None:
-    """A commit marker, a control record of another kind, and a marker that compaction emptied end nothing."""
+    """A commit marker, another control record, and a marker that compaction emptied do not end an aborted
+    transaction.
+    """
     emptied = empty_batch(1, 1, producer_id=1)
     for between in (commit_marker(1, 1), control_batch(9, 1, producer_id=1), emptied):
         assert [] == committed(batch(0, 1), between, batch(2, 1), aborted=[(1, 0)])
@@ -81,14 +89,14 @@ def test_only_an_abort_marker_ends_a_producer() -> None:
 
 
 def test_the_type_of_a_marker_is_read_in_any_version() -> None:
-    """A later version of the key may have more fields, but begins in the same way."""
+    """The type of a marker is read from a key of a later version, which may have additional fields."""
     key = b"\x00\x07" + b"\x00\x00" + b"more"
     marker = build_batch([Rec(b"", key)], base_offset=1, producer_id=1, transactional=True, control=True)
     assert [2] == committed(batch(0, 1), marker, batch(2, 1), aborted=[(1, 0)])
 
 
 def test_a_compressed_marker() -> None:
-    """Nobody writes one, but the attributes allow it."""
+    """A compressed marker is read; no broker writes one, but the attributes allow it."""
     key = b"\x00\x00\x00\x00"
     fields = {"base_offset": 1, "producer_id": 1, "transactional": True, "control": True, "codec": "zstd"}
     marker = build_batch([Rec(b"", key)], **fields)  # type: ignore[arg-type]  # a mapping of keywords
@@ -97,7 +105,7 @@ def test_a_compressed_marker() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00\x00\x00", b"\xff\xff\x00\x00"])
 def test_a_marker_that_does_not_say_what_it_is(key: bytes | None) -> None:
-    """It raises where it matters; who reads everything passes over it."""
+    """A marker without a type raises an error with read_committed, and is ignored with read_uncommitted."""
     data = build_batch([Rec(b"", key)], producer_id=1, transactional=True, control=True)
     assert 0 == len(decode_batches(data))
     with pytest.raises(CorruptRecordError, match="ends a transaction"):
@@ -105,7 +113,7 @@ def test_a_marker_that_does_not_say_what_it_is(key: bytes | None) -> None:
 
 
 def test_aborted_batches_are_not_decompressed() -> None:
-    """What nobody will see may even be damaged, as long as the checksum is right."""
+    """An aborted batch is not decompressed, so damaged contents with a right checksum raise no error."""
     damaged = build_batch([b"a"], producer_id=1, transactional=True, attributes=1)
     assert [] == committed(damaged, aborted=[(1, 0)])
     with pytest.raises(CorruptRecordError, match="gzip"):
@@ -115,12 +123,12 @@ def test_aborted_batches_are_not_decompressed() -> None:
 
 
 def test_old_formats_have_no_transactions() -> None:
-    """They are given out, whatever the list says."""
+    """Records of the old formats are returned, whatever the list of aborted transactions has."""
     assert [0, 1] == committed(build_message_set([b"a", b"b"], codec="gzip"), aborted=[(-1, 0), (0, 0)])
 
 
 def test_the_position_goes_past_what_is_left_out() -> None:
-    """A tail of aborted batches and markers moves the position and the epoch, and gives no record."""
+    """Aborted batches and markers at the end move the position and the epoch, and return no record."""
     parts = [batch(0, 1, count=3, leader_epoch=2), abort_marker(3, 1, leader_epoch=3)]
     found = decode_batches(b"".join(parts), topic="tx", aborted_transactions=[(1, 0)], **COMMITTED)
     assert not found
@@ -131,13 +139,13 @@ def test_the_position_goes_past_what_is_left_out() -> None:
 
 
 def test_start_offset_does_not_lose_the_transactions_before_it() -> None:
-    """Markers and batches below it count, though nothing of them is given out."""
+    """Markers and batches below the start offset are evaluated, although none of their records is returned."""
     parts = [batch(0, 1), batch(1, 2), abort_marker(2, 2), batch(3, 1), batch(4, 2)]
     assert [4] == committed(*parts, aborted=[(1, 0), (2, 1)], start_offset=3)
 
 
 def test_read_uncommitted_needs_no_list() -> None:
-    """A list given with it changes nothing; the level may be an enum member."""
+    """With read_uncommitted the list is ignored. The level may be a member of the enum."""
     data = batch(0, 1)
     assert 1 == len(decode_batches(data, aborted_transactions=[(1, 0)]))
     level = IsolationLevel.READ_COMMITTED
@@ -146,13 +154,13 @@ def test_read_uncommitted_needs_no_list() -> None:
 
 @pytest.mark.parametrize("wrong", [[1], [(1,)], [(1, 2, 3)], [("a", 1)], [(1, None)], [(2**63, 0)], 5])
 def test_a_list_that_is_none(wrong: Any) -> None:
-    """A mistake in the program is not called corruption."""
+    """An invalid list of aborted transactions is not reported as corruption of the data."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
         decode_batches(batch(0, 1), aborted_transactions=wrong, **COMMITTED)
 
 
 def failing_at(value: bytes) -> Any:
-    """A deserializer that fails on one value."""
+    """Return a deserializer that fails for one value."""
     from kconsumer.deserializers import adapt
 
     def convert(data: bytes) -> bytes:
@@ -165,7 +173,7 @@ def failing_at(value: bytes) -> Any:
 
 @pytest.mark.parametrize("step", [1, 2, 100])
 def test_going_back_takes_the_transactions_back(step: int) -> None:
-    """After a failing deserializer batches are walked over again, and the same ones are left out as before."""
+    """After a deserializer failed, batches are read again and the same ones are omitted."""
     parts = [batch(0, 1), batch(1, 2), batch(2, 1), abort_marker(3, 1), batch(4, 1), batch(5, 3), abort_marker(6, 3)]
     parts += [batch(7, 3), batch(8, 2)]
     options = {"read_committed": True, "aborted_transactions": [(1, 0), (3, 5)]}
@@ -185,7 +193,9 @@ def test_going_back_takes_the_transactions_back(step: int) -> None:
 
 
 def test_an_interrupted_take_takes_the_transactions_back() -> None:
-    """Ctrl-C while a batch is decompressed: the next take begins where that one did, with the same producers."""
+    """After Ctrl-C during decompression the next take starts where the interrupted one did, with the same open
+    transactions.
+    """
     from kconsumer._core.fetch import use_codecs
 
     parts = [batch(0, 1), batch(1, 1), abort_marker(2, 1), batch(3, 1), batch(4, 2, codec="gzip")]
@@ -204,7 +214,9 @@ def test_an_interrupted_take_takes_the_transactions_back() -> None:
 
 
 def test_the_index_alone() -> None:
-    """Reaching, covering, ending; and rewinding undoes all that was done from a place on."""
+    """The index advances to offsets, reports covered batches and ends transactions; a rewind undoes all changes since a
+    mark.
+    """
     index = AbortedIndex([(7, 10), (8, 5), (7, 30)])
     index.advance(4, 0)
     assert (False, False) == (index.covers(7), index.covers(8))

@@ -1,4 +1,4 @@
-"""The thread that fills memory from sockets."""
+"""The thread that receives bytes from sockets into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ECONNRESET = 104
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver that is closed in the end."""
+    """Yields a receiver and closes it afterwards."""
     made = Receiver()
     yield made
     made.close()
@@ -31,14 +31,14 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Two connected sockets."""
+    """Yields two connected sockets."""
     near, far = socket.socketpair()
     with near, far:
         yield near, far
 
 
 def taken(receiver: Receiver) -> tuple[Any, bytes | None, int, int]:
-    """The next job that ends."""
+    """Returns the next job that ends."""
     while (found := receiver.take()) is None:
         readable, _, _ = select.select([receiver.fileno()], [], [], 10)
         assert readable
@@ -46,7 +46,7 @@ def taken(receiver: Receiver) -> tuple[Any, bytes | None, int, int]:
 
 
 def test_memory_is_filled(receiver: Receiver, pair: Pair) -> None:
-    """Bytes that arrive in pieces fill the view; what comes after them stays in the socket."""
+    """Bytes that arrive in several segments fill the view; bytes after them remain in the socket."""
     near, far = pair
     memory = bytearray(300_000)
     receiver.begin(near.fileno(), memory, "tag", False)
@@ -64,7 +64,9 @@ def test_memory_is_filled(receiver: Receiver, pair: Pair) -> None:
 
 @pytest.mark.parametrize("sent", [b"\0\0\0\5hello", b"\0\0\0\0", b"\0\0\0\x0a0123456789"])
 def test_a_frame_that_fits(receiver: Receiver, pair: Pair, sent: bytes) -> None:
-    """As many bytes are taken as the size before them says, byte by byte or at once; none that follow."""
+    """The receiver takes the size and that number of bytes, whether they arrive one by one or at once, and no byte
+    more.
+    """
     near, far = pair
     for step in (1, 100):
         memory = bytearray(10)
@@ -79,7 +81,7 @@ def test_a_frame_that_fits(receiver: Receiver, pair: Pair, sent: bytes) -> None:
 
 @pytest.mark.parametrize("prefix", [b"\0\0\0\x0b", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"])
 def test_a_frame_that_does_not_fit(receiver: Receiver, pair: Pair, prefix: bytes) -> None:
-    """Only the size of a larger frame is taken; its bytes stay in the socket."""
+    """If a frame is larger than the memory, only its size is taken and its bytes remain in the socket."""
     near, far = pair
     receiver.begin(near.fileno(), bytearray(10), None, True)
     far.sendall(prefix + b"frame")
@@ -89,7 +91,7 @@ def test_a_frame_that_does_not_fit(receiver: Receiver, pair: Pair, prefix: bytes
 
 @pytest.mark.parametrize(("sent", "framed"), [(b"", False), (b"abc", False), (b"\0\0", True), (b"\0\0\0\5ab", True)])
 def test_the_peer_closes(receiver: Receiver, pair: Pair, sent: bytes, framed: bool) -> None:
-    """A job ends with what has come when the peer closes."""
+    """A job ends with the bytes received so far when the peer closes."""
     near, far = pair
     receiver.begin(near.fileno(), bytearray(10), None, framed)
     far.sendall(sent)
@@ -112,8 +114,9 @@ def test_a_socket_that_fails(receiver: Receiver) -> None:
 
 
 def test_a_cancelled_job_gives_everything_back(receiver: Receiver, pair: Pair) -> None:
-    """After a job is cancelled its memory may be resized, its socket is read by whoever likes, and no result comes of
-    it. Cancelling one that is not there does nothing, even if its place is used again."""
+    """After a job is cancelled its memory can be resized, its socket can be read by other code, and it reports no
+    result. Cancelling a job that has ended does nothing, even if its slot is used again.
+    """
     near, far = pair
     memory = bytearray(10)
     name = receiver.begin(near.fileno(), memory, None, False)
@@ -133,7 +136,7 @@ def test_a_cancelled_job_gives_everything_back(receiver: Receiver, pair: Pair) -
 
 
 def test_many_jobs_at_once(receiver: Receiver) -> None:
-    """Sixty-four sockets are served side by side; another job is refused until one of them has been taken."""
+    """Sixty-four sockets are served at the same time; another job is refused until one of these has been taken."""
     with ExitStack() as open_sockets:
         pairs = [socket.socketpair() for _ in range(65)]
         for both in pairs:
@@ -158,8 +161,9 @@ def check_many_jobs(receiver: Receiver, pairs: list[Pair]) -> None:
 
 
 def test_closing_ends_the_thread_and_its_jobs(pair: Pair) -> None:
-    """After close the memory is the caller's again and no thread or descriptor is left; a new job starts a new
-    thread."""
+    """After close() the memory of jobs can be used again, and no thread or descriptor remains. A new job starts a new
+    thread.
+    """
     threads, descriptors = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
     receiver = Receiver()
     for _ in range(2):
@@ -183,7 +187,7 @@ def test_memory_that_cannot_be_written(receiver: Receiver, pair: Pair) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_closes_without_a_thread(receiver: Receiver, pair: Pair) -> None:
-    """A child of a fork, where the thread does not exist, closes at once; the parent's job continues."""
+    """In a forked child, which lacks the thread, close() returns at once; the parent's job continues."""
     near, far = pair
     receiver.begin(near.fileno(), bytearray(3), None, False)
     child = os.fork()
@@ -196,8 +200,9 @@ def test_a_forked_child_closes_without_a_thread(receiver: Receiver, pair: Pair) 
 
 
 def test_one_that_was_never_closed_goes_with_the_cycle_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector may take its table away before its turn comes: memory is given back all the same, and nothing is
-    raised."""
+    """A receiver in a reference cycle is freed, and raises nothing, even if the garbage collector clears its table of
+    jobs first.
+    """
     unraisable: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda problem: unraisable.append(problem.exc_value))
     receiver = Receiver()
@@ -214,7 +219,7 @@ def test_one_that_was_never_closed_goes_with_the_cycle_it_is_in(monkeypatch: pyt
 
 
 def test_progress_of_a_job(receiver: Receiver, pair: Pair) -> None:
-    """How much has come is known before all has; of a job that is over nothing."""
+    """The number of received bytes can be read before a job ends; for a job that has ended there is none."""
     near, far = pair
     job = receiver.begin(near.fileno(), bytearray(1000), "tag", False)
     assert job is not None
@@ -256,6 +261,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # a leak checker opens files
 
 
 def test_poll_that_fails() -> None:
-    """A process may lower its limit of descriptors below those it has: the thread does not spin, and receives on."""
+    """If poll fails, because the process lowered its limit of descriptors, the thread does not spin and continues to
+    receive.
+    """
     done = subprocess.run([sys.executable, "-c", BLIND], capture_output=True, text=True, timeout=60, check=False)
     assert (0, "") == (done.returncode, done.stderr)

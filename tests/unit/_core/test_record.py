@@ -35,7 +35,9 @@ def decoded(*, topic: str = "t", **fields: Any) -> ConsumerRecord:
 
 
 def made(**changes: Any) -> ConsumerRecord:
-    """Equal to `decoded(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=9)` but for the changes."""
+    """Return a record equal to `decoded(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=9)`, with
+    these changes.
+    """
     fields = {
         "topic": "t",
         "partition": 0,
@@ -51,7 +53,7 @@ def made(**changes: Any) -> ConsumerRecord:
 
 
 def test_made_by_hand_equals_decoded() -> None:
-    """Tests of user code can make records that equal those a poll returns."""
+    """A record that user code creates equals the same record returned by a poll."""
     record = decoded(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=9)
     assert made() == record
     assert hash(made()) == hash(record)
@@ -80,33 +82,33 @@ def test_any_difference_makes_records_unequal(change: dict[str, Any]) -> None:
 
 
 def test_a_record_is_not_a_tuple() -> None:
-    """Equality with other types is theirs to decide."""
+    """Comparison with an object of another type is left to that type."""
     assert made() != ("t", 0, 5)
     assert made().__eq__(5) is NotImplemented
 
 
 def test_defaults() -> None:
-    """The least a record needs is its place."""
+    """Only topic, partition and offset of a record are required."""
     record = ConsumerRecord("t", 1, 2)
     expected = ("t", 1, 2, -1, TimestampType.NO_TIMESTAMP, None, None, (), None, -1, -1, TopicPartition("t", 1))
     assert expected == tuple(getattr(record, name) for name in NAMES)
 
 
 def test_sizes_of_what_is_given() -> None:
-    """Bytes know their size; of deserialized objects the maker may tell it."""
+    """The sizes of bytes are their lengths; for deserialized objects the constructor accepts the sizes."""
     assert (3, -1) == (made(key=b"abc").serialized_key_size, made(value={"a": 1}).serialized_value_size)
     assert 8 == made(value={"a": 1}, serialized_value_size=8).serialized_value_size
 
 
 @pytest.mark.parametrize("name", [*NAMES, "anything"])
 def test_attributes_cannot_be_set(name: str) -> None:
-    """Neither what is there nor anything new."""
+    """Neither existing nor new attributes can be set."""
     with pytest.raises(AttributeError):
         setattr(made(), name, None)
 
 
 def test_cannot_be_initialised_again() -> None:
-    """`__init__` is no back door."""
+    """Calling `__init__` again does not change a record."""
     for record in (made(), decoded(value=b"v")):
         with pytest.raises(TypeError, match="immutable"):
             record.__init__("x", 0, 0)  # type: ignore[misc]  # called by hand on purpose
@@ -114,7 +116,7 @@ def test_cannot_be_initialised_again() -> None:
 
 
 def test_key_value_and_headers_are_made_once() -> None:
-    """Reading twice gives the same object."""
+    """Reading an attribute twice returns the same object."""
     record = decoded(value=b"value", key=b"key", headers=[("h", b"x")])
     assert record.value is record.value
     assert record.key is record.key
@@ -123,19 +125,19 @@ def test_key_value_and_headers_are_made_once() -> None:
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickles(protocol: int) -> None:
-    """A record can go to another process, decoded or not, deserialized or not."""
+    """A record survives pickling, decoded or not, deserialized or not."""
     for record in (decoded(value=b"v", headers=[("h", None)]), made(value=[1, {"a": 2}]), ConsumerRecord("t", 0, 0)):
         assert record == pickle.loads(pickle.dumps(record, protocol))
 
 
 def test_unhashable_values_make_the_record_unhashable() -> None:
-    """As with tuples."""
+    """A record with an unhashable value cannot be hashed, like a tuple."""
     with pytest.raises(TypeError, match="unhashable"):
         hash(made(value=[1]))
 
 
 def test_bad_utf8_in_a_header_key_is_replaced() -> None:
-    """A header key that is no UTF-8 does not take the record down."""
+    """A header key that is not UTF-8 is read with replacement characters."""
     assert (("\ufffda", b"x"), ("é", None)) == decoded(headers=[(b"\xffa", b"x"), ("é", None)]).headers
 
 
@@ -146,7 +148,7 @@ def test_many_headers() -> None:
 
 
 def test_repr_shows_everything_but_long_values() -> None:
-    """A repr fits in a log line."""
+    """The repr has all fields, with long values shortened, so that it fits in a log line."""
     assert (
         "ConsumerRecord(topic='t', partition=0, offset=5, timestamp=9, timestamp_type=CREATE_TIME, key=b'k', "
         "value=b'v', headers=(('h', b'x'),), leader_epoch=2)"
@@ -161,19 +163,19 @@ def test_repr_shows_everything_but_long_values() -> None:
     [{"topic": None}, {"topic": b"t"}, {"partition": "0"}, {"offset": None}, {"timestamp": 1.5}, {"leader_epoch": "1"}],
 )
 def test_wrong_types_are_refused(wrong: dict[str, Any]) -> None:
-    """A record made by hand is checked as far as its numbers go."""
+    """The constructor refuses numbers of a wrong type or range."""
     with pytest.raises(TypeError):
         made(**wrong)
 
 
 def test_an_unknown_timestamp_type_is_refused() -> None:
-    """There are three."""
+    """Only the three timestamp types are accepted."""
     with pytest.raises(ValueError, match="7"):
         made(timestamp_type=7)
 
 
 def test_a_blank_record_does_not_crash() -> None:
-    """`__new__` alone gives a record of nowhere: its attributes raise or are empty, no more."""
+    """A record created by `__new__` alone does not crash: its attributes raise or are empty."""
     record = ConsumerRecord.__new__(ConsumerRecord)
     for name in NAMES:
         try:
@@ -183,7 +185,7 @@ def test_a_blank_record_does_not_crash() -> None:
 
 
 def test_cycles_through_a_value_are_collected() -> None:
-    """A deserialized object may point back at its record; the garbage collector finds both."""
+    """The garbage collector frees a record whose deserialized value refers to it."""
 
     class Value:
         record: object = None

@@ -30,21 +30,21 @@ FITTING = [
 
 @pytest.mark.parametrize(("kind", "data", "value"), FITTING)
 def test_reads_a_value(kind: str, data: bytes, value: int) -> None:
-    """A reader takes its value's bytes and leaves what follows."""
+    """A reader consumes the bytes of its value and leaves the bytes after it."""
     assert (value, len(data)) == read_one(kind, data)
     assert (value, len(data)) == read_one(kind, data + b"\xaa")
 
 
 @pytest.mark.parametrize(("kind", "data", "value"), FITTING)
 def test_refuses_a_cut_value(kind: str, data: bytes, value: int) -> None:
-    """Bytes that end within a value are refused, whatever lies behind them in memory."""
+    """A value that is cut by the end of the buffer is refused, whatever is behind the end in memory."""
     for size in range(len(data)):
         assert read_one(kind, memoryview(data)[:size]) is None
 
 
 @pytest.mark.parametrize(("kind", "size"), [("uvarint", 5), ("varint", 5), ("uvarlong", 10), ("varlong", 10)])
 def test_refuses_an_endless_varint(kind: str, size: int) -> None:
-    """A varint that continues after its longest form is refused, even if it would end later."""
+    """A varint with more than the maximum number of bytes is refused, even if it ends later."""
     assert read_one(kind, b"\x80" * size + b"\x00") is None
 
 
@@ -59,7 +59,7 @@ def test_drops_bits_beyond_the_type() -> None:
 
 
 def test_unknown_reader() -> None:
-    """The door for tests knows which readers exist."""
+    """The function that gives tests access to the readers refuses unknown names."""
     with pytest.raises(ValueError, match="read_f64"):
         read_one("f64", b"")
 
@@ -76,7 +76,7 @@ def test_slice_shows_its_source() -> None:
 
 
 def test_slice_keeps_its_source_in_place() -> None:
-    """While a Slice checks a bytearray, the bytearray cannot move."""
+    """While a Slice refers to a bytearray, the bytearray cannot be resized."""
     source = bytearray(b"abc")
     piece = Slice(source)
     with pytest.raises(BufferError):
@@ -86,7 +86,7 @@ def test_slice_keeps_its_source_in_place() -> None:
 
 
 def test_slice_equality() -> None:
-    """Slices equal whatever has the same bytes, and cannot be hashed since their bytes may change."""
+    """A Slice equals any object with the same bytes, and cannot be hashed because its bytes may change."""
     assert Slice(b"ab") == Slice(bytearray(b"ab"))
     assert Slice(b"ab") == b"ab"
     assert b"ab" == Slice(b"ab")
@@ -106,5 +106,5 @@ def test_slice_needs_bytes_in_a_row() -> None:
 
 
 def test_empty_slice() -> None:
-    """No bytes are bytes, too."""
+    """A Slice may be empty."""
     assert b"" == bytes(Slice(b"")) == bytes(Slice())

@@ -1,4 +1,4 @@
-"""The check of what an assignor returns, and the view of the cluster it is given."""
+"""The check of what an assignor returns, and the view of the cluster that it receives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMBERS = {"a": Subscription(("t", "u")), "b": Subscription(("t",))}
 
 
 class Canned(Assignor):
-    """Says what it was told to say."""
+    """An assignor that returns, or raises, what the test sets."""
 
     name = "canned"
 
@@ -24,14 +24,14 @@ class Canned(Assignor):
         self.answer = answer
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """The response, or raise it."""
+        """Returns the response, or raises it."""
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer  # type: ignore[return-value]  # wrong answers too
 
 
 class Cooperative(Canned):
-    """The same for members that keep their partitions."""
+    """Like Canned, for the cooperative protocol."""
 
     protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
@@ -45,7 +45,7 @@ def given(**members: str) -> dict[str, Assignment]:
 
 
 def problem(answer: object, members: Mapping[str, Subscription] = MEMBERS, kind: type[Canned] = Canned) -> str:
-    """What the check says of this answer."""
+    """Returns the error message of the check for this assignment."""
     with pytest.raises(AssignorError) as caught:
         assignors.assign(kind(answer), VIEW, members)
     text = str(caught.value)
@@ -54,12 +54,12 @@ def problem(answer: object, members: Mapping[str, Subscription] = MEMBERS, kind:
 
 
 def test_a_right_answer_passes() -> None:
-    """Everything given once, to subscribers."""
+    """An assignment of each partition to exactly one subscriber passes."""
     validate(Canned(None), VIEW, MEMBERS, given(a="t0 u0 u1 u2", b="t1 t2"))
 
 
 def test_members_left_out_get_nothing() -> None:
-    """A plugin need not mention those it gives nothing; the response has all members, in the group's order."""
+    """A plugin may omit members without partitions; the result has all members, in the group's order."""
     answer = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
     assert ["a", "b"] == list(answer)
     assert given(a="", b="t1") == answer
@@ -85,7 +85,7 @@ def test_a_wrong_answer_is_described(answer: object, says: str) -> None:
 
 
 def test_what_the_plugin_raises_is_the_cause() -> None:
-    """Its own error is chained and its text repeated."""
+    """The plugin's exception is the cause of the error, whose message repeats its text."""
     error = KeyError("rack")
     with pytest.raises(AssignorError, match="failed to assign: KeyError: 'rack'") as caught:
         assignors.assign(Canned(error), VIEW, MEMBERS)
@@ -93,7 +93,7 @@ def test_what_the_plugin_raises_is_the_cause() -> None:
 
 
 def owning(**members: str) -> dict[str, Subscription]:
-    """Members of both topics that own these."""
+    """Return members that subscribe to both topics and own these partitions."""
     return {
         member: Subscription(("t", "u"), owned_partitions=assignment.partitions)
         for member, assignment in given(**members).items()
@@ -101,7 +101,9 @@ def owning(**members: str) -> dict[str, Subscription]:
 
 
 def test_a_cooperative_hand_over_takes_two_rebalances() -> None:
-    """A partition that one member loses cannot go to another at once; going to nobody, or from nobody, is right."""
+    """A partition must not move from one member to another in one rebalance; it may become unassigned, or be assigned
+    if it had no owner.
+    """
     members = owning(a="t0 t1", b="")
     assert 'gave t-1 to "b" while "a" still owns it' in problem(given(a="t0", b="t1"), members, Cooperative)
     validate(Cooperative(None), VIEW, members, given(a="t0", b="u1"))
@@ -109,21 +111,23 @@ def test_a_cooperative_hand_over_takes_two_rebalances() -> None:
 
 
 def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
-    """Eager members have given everything up; ours are known to keep the rule (Java makes the same exception)."""
+    """Eager assignors are not checked for this, because eager members have revoked all partitions; as in Java, neither
+    are the built-in assignors.
+    """
     members, answer = owning(a="t0 t1", b=""), given(a="t0", b="t1")
     validate(Canned(None), VIEW, members, answer)
     validate(assignors.load("cooperative-sticky"), VIEW, members, answer)
 
 
 def test_a_borrowed_name_is_no_excuse() -> None:
-    """Somebody's own class under the name of a built-in one is held to the rule."""
+    """A user's class with the name of a built-in assignor is checked."""
     impostor = type("Impostor", (Cooperative,), {"name": "cooperative-sticky"})
     with pytest.raises(AssignorError, match="still owns it"):
         validate(impostor(None), VIEW, owning(a="t0 t1", b=""), given(a="t0", b="t1"))
 
 
 def test_the_view_sorts_partitions_and_knows_what_it_lacks() -> None:
-    """Partitions come in ascending order whatever the order given; an unknown topic has none and no count."""
+    """Partitions are returned in ascending order; an unknown topic has no partitions and no count."""
     view = ClusterView([PartitionInfo("t", 2), PartitionInfo("t", 0), PartitionInfo("s", 0), PartitionInfo("t", 1)])
     assert [0, 1, 2] == [info.partition for info in view.partitions("t")]
     assert frozenset({"s", "t"}) == view.topics()

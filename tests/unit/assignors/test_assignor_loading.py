@@ -1,4 +1,4 @@
-"""How an assignor is found: names, plugins of other distributions, objects; and what is said when it is not."""
+"""How an assignor is found, by name, in installed distributions or as an object, and the errors when it is not."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Install = Callable[..., None]
 
 
 class Toy(Assignor):
-    """An assignor that remembers how it was configured."""
+    """An assignor that stores its configuration."""
 
     name = "toy"
     options: Mapping[str, object] | None = None
 
     def configure(self, options: Mapping[str, object]) -> None:
-        """Remember."""
+        """Stores the configuration."""
         self.options = options
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Nothing for anybody."""
+        """Returns an empty assignment."""
         return {}
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No registrations of other tests, no plugins imported by them."""
+    """Remove registrations and imported plugins of other tests."""
     monkeypatch.setattr(assignors, "_registered", {})
     monkeypatch.delenv("KCONSUMER_DISABLE_PLUGINS", raising=False)
     before = set(sys.modules)
@@ -55,7 +55,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Makes a distribution with one entry point, as pip would leave it on sys.path."""
+    """Create a distribution with one entry point on sys.path, as pip does."""
 
     def make(
         dist: str, name: str, source: str | None = PLUGIN, attribute: str = "Plugin", version: str = "1.2"
@@ -74,14 +74,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def failure(spec: object, options: Mapping[str, object] | None = None) -> AssignorLoadError:
-    """The error of loading this."""
+    """Return the error of loading this assignor."""
     with pytest.raises(AssignorLoadError) as caught:
         assignors.load(spec, options)  # type: ignore[arg-type]  # wrong things too
     return caught.value
 
 
 def test_the_built_in_four_are_entry_points_like_any_other() -> None:
-    """They are listed with our distribution, and each loads under its own name."""
+    """The four built-in assignors are listed with our distribution, and each loads by its name."""
     available = assignors.available()
     assert set(assignors.BUILT_IN) <= set(available)
     for name in assignors.BUILT_IN:
@@ -90,13 +90,15 @@ def test_the_built_in_four_are_entry_points_like_any_other() -> None:
 
 
 def test_the_built_in_four_are_where_their_entry_points_say() -> None:
-    """Ours are loaded without reading entry points; the targets known here are those that others find."""
+    """The built-in assignors are loaded without reading entry points, from the same targets that the entry
+    points have.
+    """
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"][assignors.ENTRY_POINT_GROUP]
     assert declared == {name: assignors.origin(assignors.load(name)).target for name in assignors.BUILT_IN}
 
 
 def test_names_of_java_classes_are_understood() -> None:
-    """A Java configuration's class names mean our assignors."""
+    """The class names of Java's assignors load our assignors."""
     java = "org.apache.kafka.clients.consumer."
     pairs = {
         "range": "RangeAssignor",
@@ -108,7 +110,7 @@ def test_names_of_java_classes_are_understood() -> None:
 
 
 def test_a_plugin_is_found_by_name_and_not_imported_before(install: Install) -> None:
-    """Listing reads metadata only; loading another assignor does not import it; its own name does."""
+    """A plugin is imported when it is loaded by its name; listing plugins or loading another one does not import it."""
     install("acme-rackwise", "rackwise")
     listed = assignors.available()["rackwise"]
     assert AssignorInfo("rackwise", "acme-rackwise", "1.2", "plugin_acme_rackwise:Plugin") == listed
@@ -128,7 +130,9 @@ def test_a_broken_plugin_that_nobody_names_does_no_harm(install: Install) -> Non
 
 
 def test_two_plugins_of_one_name_are_an_error_that_shows_the_way_out(install: Install) -> None:
-    """Neither wins silently; both are named with their versions, and "distribution::name" picks one."""
+    """Two plugins with one name raise an error that names both with their versions; "distribution::name"
+    selects one.
+    """
     install("acme-rackwise", "rackwise")
     install("Other.Racks", "rackwise", version="3")
     message = str(failure("rackwise"))
@@ -140,7 +144,7 @@ def test_two_plugins_of_one_name_are_an_error_that_shows_the_way_out(install: In
 
 
 def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
-    """A stranger's "range" is never meant, not even by its distribution's name."""
+    """The name "range" always loads the built-in assignor, although another distribution has a plugin of this name."""
     install("acme-range", "range")
     assert "kconsumer" == assignors.origin(assignors.load("range")).distribution
     assert "range" == assignors.load("kconsumer::range").name
@@ -152,7 +156,7 @@ def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
 
 
 def test_registered_ones_come_before_plugins(install: Install) -> None:
-    """What a program registers is its own wish, so it wins over what happens to be installed."""
+    """An assignor that the program registered is preferred to an installed plugin of the same name."""
     install("acme-toy", "toy")
     assignors.register("toy", Toy)
     assert isinstance(assignors.load("toy"), Toy)
@@ -161,7 +165,7 @@ def test_registered_ones_come_before_plugins(install: Install) -> None:
 
 
 def test_registering_again_replaces() -> None:
-    """A notebook cell that is run twice must not fail."""
+    """Registering a name again replaces the assignor, so that a notebook cell can run twice."""
     assignors.register("toy", lambda: failure(None))  # type: ignore[arg-type, return-value]  # never called
     assignors.register("toy", Toy)
     assert isinstance(assignors.load("toy"), Toy)
@@ -169,19 +173,19 @@ def test_registering_again_replaces() -> None:
 
 @pytest.mark.parametrize("name", ["", "Toy", "my toy", "-toy", "töy", "a::b"])
 def test_names_are_plain_lowercase_words(name: str) -> None:
-    """A name that would not do as an entry's is refused when it is registered."""
+    """A name that is not valid for an entry point is refused at registration."""
     with pytest.raises(ConfigError, match="cannot name"):
         assignors.register(name, Toy)
 
 
 def test_only_callables_are_registered() -> None:
-    """An instance would be shared by all consumers of the process."""
+    """An instance cannot be registered, because all consumers of the process would share it."""
     with pytest.raises(ConfigError, match="not callable"):
         assignors.register("toy", Toy())  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_an_instance_is_taken_as_it_is() -> None:
-    """Whoever made it configured it; the same object may have any free name, even a registered one."""
+    """An instance is used without configuration; it may have any name that is free, even a registered one."""
     assignors.register("toy", lambda: failure(None))  # type: ignore[arg-type, return-value]  # never called
     toy = Toy()
     assert toy is assignors.load(toy, {"client_rack": "a"})
@@ -189,7 +193,7 @@ def test_an_instance_is_taken_as_it_is() -> None:
 
 
 def test_classes_and_factories_are_made_and_configured() -> None:
-    """A class, a factory of no argument and one of the options all give a configured assignor."""
+    """A class, a factory without arguments and a factory that takes the options each give a configured assignor."""
     options = {"client_rack": "a"}
     seen: list[Mapping[str, object]] = []
 
@@ -208,7 +212,7 @@ def test_classes_and_factories_are_made_and_configured() -> None:
 
 
 def test_a_module_path_is_imported(install: Install) -> None:
-    """ "package.module:Class" needs no entry point."""
+    """A class given as "package.module:Class" is loaded without an entry point."""
     install("acme-toy", "toy")
     assert "toy" == assignors.load("plugin_acme_toy:Plugin").name
     assert "cannot be imported: AttributeError" in str(failure("plugin_acme_toy:Missing"))
@@ -216,7 +220,7 @@ def test_a_module_path_is_imported(install: Install) -> None:
 
 
 def test_an_unknown_name_lists_what_there_is_and_what_is_close() -> None:
-    """The reader sees the four, registered ones and a suggestion."""
+    """The error lists the four built-in and all registered assignors, and suggests a similar name."""
     assignors.register("toy", Toy)
     with pytest.raises(UnknownAssignorError) as caught:
         assignors.load("Cooperative_Sticky")
@@ -227,7 +231,9 @@ def test_an_unknown_name_lists_what_there_is_and_what_is_close() -> None:
 
 
 def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the variable set, strangers are invisible and the error says why; what code names itself still works."""
+    """If the environment variable is set, installed plugins are not found and the error gives the reason. Assignors
+    given in code still load.
+    """
     install("acme-rackwise", "rackwise")
     monkeypatch.setenv("KCONSUMER_DISABLE_PLUGINS", "1")
     assert "rackwise" not in assignors.available()
@@ -260,7 +266,7 @@ def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.Monke
 def test_a_plugin_that_cannot_be_used_is_named(
     install: Install, source: str, attribute: str, says: str, cause: type[Exception] | None
 ) -> None:
-    """The error tells distribution, version, target and problem, and chains what the plugin raised."""
+    """The error contains distribution, version, target and problem, and its cause is the plugin's exception."""
     install("acme-bad", "bad", source, attribute)
     error = failure("bad")
     assert f'assignor "bad" (acme-bad 1.2, plugin_acme_bad:{attribute})' in str(error)
@@ -269,14 +275,14 @@ def test_a_plugin_that_cannot_be_used_is_named(
 
 
 def test_things_that_are_no_assignor_are_refused() -> None:
-    """Neither a number nor a class of something else will do."""
+    """A number or an instance of an unrelated class is refused."""
     with pytest.raises(ConfigError, match="not 3"):
         assignors.load(3)  # type: ignore[arg-type]  # the mistake under test
     assert "returned int" in str(failure(int))
 
 
 def test_a_list_is_loaded_whole() -> None:
-    """Names and objects mixed, in order of preference."""
+    """A list may contain names and objects, in order of preference."""
     toy = Toy()
     assert ["range", "toy"] == [assignor.name for assignor in assignors.load_all(["range", toy])]
     with pytest.raises(ConfigError, match="at least one"):
@@ -286,7 +292,7 @@ def test_a_list_is_loaded_whole() -> None:
 
 
 def test_the_highest_common_protocol_is_used() -> None:
-    """One eager assignor in the list makes the group eager (KIP-429); none in common is a mistake."""
+    """One eager assignor in the list makes the group eager (KIP-429); a list without a common protocol is an error."""
     only = type("Only", (Toy,), {"name": "only", "protocols": (RebalanceProtocol.COOPERATIVE,)})
     cooperative = assignors.load("cooperative-sticky")
     assert RebalanceProtocol.COOPERATIVE is assignors.common_protocol([cooperative])

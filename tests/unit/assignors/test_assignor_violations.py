@@ -1,4 +1,4 @@
-"""What a stranger's assignor may get wrong, one by one: the error names plugin, distribution and what was given."""
+"""Each violation by a plugin raises an error that names plugin and distribution and quotes what it returned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEMBERS = {
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The distribution acme-violations 2.1, as pip would leave it."""
+    """Install the distribution acme-violations 2.1, as pip does."""
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
     info = tmp_path / "acme_violations-2.1.dist-info"
     info.mkdir()
@@ -58,14 +58,14 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def broken(protocol: str, answer: object) -> Assignor:
-    """The plugin, loaded by name, with a response to give."""
+    """Return the plugin, loaded by name, with the response it will return."""
     loaded: Any = assignors.load(f"acme-{protocol}")
     loaded.answer = answer
     return loaded  # type: ignore[no-any-return]  # found by name
 
 
 def to(**members: tuple[TopicPartition, ...]) -> Mapping[str, Assignment]:
-    """Who gets what."""
+    """Return the assignment of these partitions."""
     return {member: Assignment(partitions) for member, partitions in members.items()}
 
 
@@ -88,7 +88,7 @@ VIOLATIONS: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
 @pytest.mark.parametrize("violation", VIOLATIONS)
 def test_each_violation(violation: str, protocol: str) -> None:
-    """Whatever is wrong, the message begins with where the plugin comes from and says what it did."""
+    """The error message begins with the origin of the plugin and describes the violation."""
     answer, says = VIOLATIONS[violation]
     with pytest.raises(AssignorError) as caught:
         assignors.assign(broken(protocol, answer), VIEW, MEMBERS)
@@ -100,14 +100,14 @@ def test_each_violation(violation: str, protocol: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "right"),
     [
-        (to(a=(A0,), b=(A1,)), False),  # t-1 goes over at once
-        (to(b=(A0, A1)), False),  # left out is taken away, too
-        (to(a=(A0,)), True),  # t-1 is taken away first
-        (to(a=(A0, A1), b=(TopicPartition("t", 2),)), True),  # t-2 was nobody's
+        (to(a=(A0,), b=(A1,)), False),  # t-1 moves in one rebalance
+        (to(b=(A0, A1)), False),  # an omitted partition is revoked, too
+        (to(a=(A0,)), True),  # t-1 is revoked first
+        (to(a=(A0, A1), b=(TopicPartition("t", 2),)), True),  # t-2 had no owner
     ],
 )
 def test_cooperative_hand_over(answer: Mapping[str, Assignment], right: bool) -> None:
-    """A partition goes over in two rebalances, or the plugin is named with it; an eager one may do it at once."""
+    """A cooperative plugin that moves a partition in one rebalance is named in an error; an eager plugin may do so."""
     assignors.assign(broken("eager", answer), VIEW, MEMBERS)
     if right:
         assignors.assign(broken("cooperative", answer), VIEW, MEMBERS)
@@ -118,7 +118,7 @@ def test_cooperative_hand_over(answer: Mapping[str, Assignment], right: bool) ->
 
 
 def test_a_leader_that_was_given_nonsense_sends_nothing() -> None:
-    """The violation is raised to the caller once, no SyncGroup leaves, and the member joins again."""
+    """The violation is raised to the caller once, no SyncGroup is sent, and the member joins again."""
     group = GroupHarness(assignor=broken("eager", to(me=(A0, A0))))
     group.answer(group.until("JoinGroup"), group.joined(leader=True))
     assert [] == group.poll()

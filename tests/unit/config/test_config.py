@@ -79,7 +79,7 @@ def test_defaults_are_javas(key: str, default: object) -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_default_is_allowed(name: str) -> None:
-    """Each row accepts its own default in both spellings and says so in `explicit` (which Java calls set)."""
+    """Each option accepts its own default in both spellings, and `explicit` then contains it."""
     row = OPTIONS[name]
     if name == "bootstrap_servers" or row.protocol == "consumer":
         return
@@ -121,12 +121,12 @@ def test_java_keys_as_text() -> None:
     ],
 )
 def test_unknown_option_names_the_nearest(typo: str, meant: str) -> None:
-    """A typo is refused, and the error has the nearest option in the user's own spelling."""
+    """An unknown option is refused, and the error suggests the nearest option in the spelling that the user chose."""
     assert f"{typo} is not an option of kconsumer; did you mean {meant}?" == refusal(**{typo: 1})
 
 
 def test_key_that_is_no_text() -> None:
-    """A mapping with a key that is no str is refused by name, not by a TypeError."""
+    """A mapping with a key that is not a str is refused with a ConfigError that names the key."""
     with pytest.raises(ConfigError, match="the name of an option must be a str, not 3"):
         ConsumerConfig.from_mapping({3: "x"})  # type: ignore[dict-item]  # the mistake under test
     with pytest.raises(ConfigError, match="self is not an option"):
@@ -179,7 +179,7 @@ def test_key_that_is_no_text() -> None:
     ],
 )
 def test_a_value_that_does_not_fit(name: str, value: object) -> None:
-    """A wrong type or range is refused with the option, the value and what it takes."""
+    """A value of a wrong type or range is refused; the error has the option, the value and what is allowed."""
     message = refusal(**{name: value})
     assert message.startswith(f"{name}={value!r} is not allowed")
     assert OPTIONS[name].kind.text in message
@@ -198,7 +198,7 @@ def test_a_value_that_does_not_fit(name: str, value: object) -> None:
     ],
 )
 def test_offset_reset(value: object, expected: OffsetReset) -> None:
-    """The words of Java and an ISO-8601 duration become an OffsetReset."""
+    """Java's names of reset policies and an ISO-8601 duration become an OffsetReset."""
     assert expected == config(auto_offset_reset=value).auto_offset_reset
 
 
@@ -239,14 +239,14 @@ def test_bootstrap_servers(value: object, expected: object) -> None:
     ],
 )
 def test_bad_bootstrap_servers(value: object, reason: str) -> None:
-    """An address that cannot be right is refused with the reason."""
+    """An invalid address is refused with the reason."""
     message = refusal(bootstrap_servers=value)
     assert message.startswith(f"bootstrap_servers={value!r} is not allowed")
     assert reason in message
 
 
 def test_bootstrap_servers_are_required() -> None:
-    """Without addresses there is nothing to connect to, and the error shows how to give them."""
+    """Without bootstrap servers an error shows how to set them."""
     with pytest.raises(ConfigError, match="bootstrap_servers is required"):
         ConsumerConfig(group_id="g")
 
@@ -270,14 +270,14 @@ def test_bootstrap_servers_are_required() -> None:
     ],
 )
 def test_contradictions_name_both(options: dict[str, object], first: str, second: str) -> None:
-    """Two options that cannot go together are refused at construction and both named."""
+    """Two options that exclude each other are refused at construction, and the error names both."""
     message = refusal(**options)
     assert first in message
     assert second in message
 
 
 def test_the_largest_response_of_the_protocol_can_be_received() -> None:
-    """A batch of almost 2 GiB is legal: the option can be raised to the largest size that a frame can have."""
+    """The option accepts the largest size that a frame can have, because a batch may have almost 2 GiB."""
     largest = 2**31 - 1
     config = ConsumerConfig(bootstrap_servers="localhost:9092", receive_message_max_bytes=largest)
     assert largest == config.receive_message_max_bytes
@@ -285,7 +285,7 @@ def test_the_largest_response_of_the_protocol_can_be_received() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("bootstrap_resolve_timeout_ms", 1)])
 def test_options_of_later_versions(name: str, value: object) -> None:
-    """A known option whose feature is missing is refused, not ignored, with what to do until then."""
+    """An option of Java for a feature that is missing here is refused with a workaround, not ignored."""
     message = refusal(**{name: value})
     assert message.startswith(f"{name}=")
     assert re.search(r"is not supported by this version of kconsumer yet; \w+", message)
@@ -293,7 +293,7 @@ def test_options_of_later_versions(name: str, value: object) -> None:
 
 @pytest.mark.parametrize("level", IsolationLevel)
 def test_isolation_level(level: IsolationLevel) -> None:
-    """The option's text or the enum's member."""
+    """The option accepts its text and the member of the enum."""
     for given in (level, level.value):
         found = config(isolation_level=given)
         assert (level.value, level is IsolationLevel.READ_COMMITTED) == (found.isolation_level, found.read_committed)
@@ -307,8 +307,9 @@ def test_secrets_stay_hidden() -> None:
 
 
 def test_default_client_id() -> None:
-    """consumer-<group>-<n> with a number of the process, or the instance id in place of the number; without a group
-    consumer-<n>."""
+    """The default is consumer-<group>-<n>, with a counter of the process or the instance id as <n>; without a group it
+    is consumer-<n>.
+    """
     first, second = config(group_id="g"), config(group_id="g")
     numbers = [int(one.client_id.removeprefix("consumer-g-")) for one in (first, second)]
     assert numbers[0] + 1 == numbers[1]
@@ -318,7 +319,7 @@ def test_default_client_id() -> None:
 
 
 def test_auto_commit_follows_the_group() -> None:
-    """Auto-commit is on with a group and off without one, unless the user decides."""
+    """Auto-commit is enabled with a group and disabled without one, unless it is set."""
     assert not config().enable_auto_commit
     assert config(group_id="g").enable_auto_commit
     assert not config(group_id="g", enable_auto_commit=False).enable_auto_commit
@@ -331,7 +332,7 @@ def test_reconnect_backoff_alone_is_constant() -> None:
 
 
 def test_deserializers() -> None:
-    """Callables, objects with deserialize() and the names of Kafka's own classes are taken."""
+    """Callables, objects with deserialize() and the names of Kafka's deserializer classes are accepted."""
 
     class Reader:
         def deserialize(self, topic: str, headers: object, data: bytes) -> object:
@@ -350,7 +351,7 @@ def test_deserializers() -> None:
 
 
 def test_a_config_does_not_change() -> None:
-    """A config is frozen, survives pickling and shows what the user gave."""
+    """A config is frozen, can be pickled, and its repr has the options that the user set."""
     one = config(group_id="g", max_poll_records=3)
     with pytest.raises(AttributeError, match="immutable"):
         one.group_id = "h"

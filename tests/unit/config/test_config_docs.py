@@ -1,4 +1,4 @@
-"""Pages under docs/ that are tables of the code say what the code says."""
+"""Pages under docs/ that are generated from tables of the code are current."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WITHOUT_EFFECT = {"enable_metrics_push", "metrics_recording_level"}
 
 
 def test_pages_are_current() -> None:
-    """The pages were written from the tables as they are now."""
+    """The pages equal what the tables generate now."""
     command = [sys.executable, str(ROOT / "docs" / "make_pages.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert 0 == done.returncode, done.stderr  # which names the command that repairs it
 
 
 def test_no_option_is_ignored() -> None:
-    """Every option that takes more than its default is read somewhere outside the table."""
+    """Every option that accepts more than its default is read by code outside the table."""
     table = {"options.py", "signature.py"}
     sources = [path for path in (ROOT / "kconsumer").rglob("*.py") if path.name not in table]
     read = set(
@@ -31,14 +31,15 @@ def test_no_option_is_ignored() -> None:
             r'config\.(?:(?:secret|refers)\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources)
         )
     )
-    if "read_committed" in read:  # the property that stands for it
+    if "read_committed" in read:  # the property that is read in its place
         read.add("isolation_level")
     assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}
 
 
 def test_messages_name_no_page() -> None:
-    """No text outside docstrings points to a page of docs/, which is not in the wheel, or to an extra of a package
-    that has to be in an index for that."""
+    """No message refers to a page of docs/, which is not in the wheel, or to an extra of a package that is not on an
+    index.
+    """
     found = []
     for path in (ROOT / "kconsumer").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
-"""Options of librdkafka, confluent-kafka, kafka-python and aiokafka: taken under their own name, or refused with what
-replaces them. `data/option_names.json` has the names that these clients document."""
+"""Options of librdkafka, confluent-kafka, kafka-python and aiokafka are accepted under their own name, or refused with
+their replacement. `data/option_names.json` has the names that these clients document.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def refusal(name: str) -> str:
 
 @pytest.mark.parametrize("client", NAMES)
 def test_every_option_of_other_clients(client: str) -> None:
-    """Each documented name is an option, an alias, or refused with the advice in the table, never with a guess."""
+    """Each documented name is an option, an alias, or refused with the advice of the table, never with a guess."""
     for name in NAMES[client]:
         if canonical_name(name) not in OPTIONS:
             assert f"{name} is not an option of kconsumer: {FOREIGN[name.replace('.', '_')]}" == refusal(name)
@@ -62,7 +63,7 @@ def test_every_option_of_other_clients(client: str) -> None:
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_advice_is_true(name: str) -> None:
-    """No name in the table is an option, and what its advice names are options of kconsumer."""
+    """No name in the table is an option of kconsumer, and the options that the advice names exist."""
     assert name not in OPTIONS
     assert name not in ALIASES
     assert f"{name} is not an option of kconsumer: {FOREIGN[name]}" == refusal(name)
@@ -70,7 +71,7 @@ def test_advice_is_true(name: str) -> None:
 
 
 def test_aliases() -> None:
-    """A name of another client with the same meaning sets the option, by snake_case name and by dotted one."""
+    """A name of another client sets the option with the same meaning, in snake_case and with dots."""
     assert ALIASES.keys() == ALIAS_VALUES.keys()
     for alias, (given, expected) in ALIAS_VALUES.items():
         for spelling in (alias, alias.replace("_", ".")):
@@ -81,7 +82,7 @@ def test_aliases() -> None:
 
 
 def test_a_configuration_of_confluent_kafka() -> None:
-    """What a confluent-kafka user has works unchanged, and no secret is shown."""
+    """A typical configuration of confluent-kafka works unchanged, and no secret is shown."""
     config = ConsumerConfig.from_mapping(
         {
             "metadata.broker.list": "a:9092",
@@ -103,7 +104,9 @@ def test_a_configuration_of_confluent_kafka() -> None:
 
 
 def test_values_of_other_clients() -> None:
-    """Words for an offset reset are translated in the message; infinity is no time limit, as in kafka-python."""
+    """The error for another client's offset reset names Kafka's value; as in kafka-python, infinity means no time
+    limit.
+    """
     for word, ours in {"smallest": "earliest", "end": "latest", "error": "none"}.items():
         with pytest.raises(ConfigError, match=f"use {ours}"):
             ConsumerConfig(**SERVERS, auto_offset_reset=word)
@@ -116,12 +119,12 @@ def test_values_of_other_clients() -> None:
 
 @pytest.mark.parametrize("name", ["read_timeout_ms", "log_levels", "callback", "timeout_ms", "cafile", "zzz"])
 def test_no_wrong_guess(name: str) -> None:
-    """A name that is not close to an option is not taken for one; help() has the list."""
+    """For a name that is not similar to an option no option is suggested; the error refers to help()."""
     assert f"{name} is not an option of kconsumer; help(kconsumer.ConsumerConfig) lists them" == refusal(name)
 
 
 def test_help_lists_options() -> None:
-    """What the message says is true: help(ConsumerConfig) names every option."""
+    """help(ConsumerConfig) names every option, as the message promises."""
     import pydoc
 
     text = pydoc.render_doc(ConsumerConfig, renderer=pydoc.plaintext)
@@ -129,6 +132,6 @@ def test_help_lists_options() -> None:
 
 
 def test_both_names_of_one_option() -> None:
-    """An alias beside its option is refused, and both names are in the message."""
+    """An option and its alias together are refused, and the message has both names."""
     with pytest.raises(ConfigError, match=r"ssl_cafile and ssl\.ca\.location are names of the same option"):
         Consumer.from_config({**SERVERS, "ssl_cafile": "a", "ssl.ca.location": "b"})

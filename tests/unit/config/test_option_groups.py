@@ -1,4 +1,4 @@
-"""Option groups: fields named and typed like the options they hold."""
+"""Option groups have fields with the names and types of the options that they contain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUPS = [group for group in vars(option_groups).values() if isinstance(group, t
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_field_is_an_option_of_the_same_type(group):
-    """A group repeats the annotations of the table, so that a renamed or retyped option is noticed."""
+    """Each field of a group has the name and the annotation of an option."""
     assert len(GROUPS) == 6
     types = get_type_hints(ConsumerConfig)
     for name, annotation in get_type_hints(group).items():

@@ -1,4 +1,4 @@
-"""The options of a login: what belongs together, Java's JAAS entries, references to secrets."""
+"""The options of a login: which ones exclude or require each other, Java's JAAS entries, references to secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refusal(mechanism: str | None = None, **options: Any) -> str:
     return str(caught.value)
 
 
-# --- what belongs together ---
+# --- combinations of options ---
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,14 @@ def refusal(mechanism: str | None = None, **options: Any) -> str:
     ],
 )
 def test_what_cannot_go_together(mechanism: str | None, options: dict[str, Any], words: str) -> None:
-    """A ConfigError at construction that names both sides."""
+    """Options that exclude each other raise a ConfigError at construction, which names both."""
     assert words in refusal(mechanism, **options)
 
 
 def test_gssapi_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At construction, and with the name of the extra; the mechanism may be one that nobody asked for."""
+    """A missing package is reported at construction, with the name of the extra; the mechanism may come from the
+    default.
+    """
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     words = "sasl_mechanism='GSSAPI' (which it is unless you set it) needs the package gssapi"
     assert words in refusal(sasl_kerberos_service_name="kafka")
@@ -81,14 +83,14 @@ def test_gssapi_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_login_its_options_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """Java ignores them in silence; here a line of the log says so."""
+    """Login options without SASL are ignored, and a warning is logged; Java logs nothing."""
     with caplog.at_level(logging.WARNING):
         ConsumerConfig(bootstrap_servers="b:9092", sasl_mechanism="PLAIN", sasl_plain_username="u")
     assert "sasl_mechanism, sasl_plain_username: ignored, because security_protocol is PLAINTEXT" in caplog.text
 
 
 def test_a_provider_may_be_an_object() -> None:
-    """With a method token(), as kafka-python has them."""
+    """An object with a method token(), as in kafka-python, is accepted as a provider."""
 
     class Provider:
         def token(self) -> str:
@@ -101,7 +103,7 @@ def test_a_provider_may_be_an_object() -> None:
 
 @pytest.mark.parametrize("given", [{"a": "1", "b": "x=y"}, "a=1, b=x=y"])
 def test_extensions(given: Any) -> None:
-    """As a mapping or as text."""
+    """Extensions may be a mapping or text."""
     found = config("OAUTHBEARER", sasl_oauth_token_provider=str, sasl_oauth_extensions=given).sasl_oauth_extensions
     assert {"a": "1", "b": "x=y"} == found
 
@@ -110,7 +112,7 @@ def test_extensions(given: Any) -> None:
 
 
 def test_a_secret_may_be_a_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file, a variable of the environment, a callable: looked at when it is needed, so changes are seen."""
+    """A file, an environment variable or a callable is read each time the secret is needed, so changes take effect."""
     file = tmp_path / "password"
     monkeypatch.setenv("KCONSUMER_TEST_USER", "alice")
     one = config("PLAIN", sasl_plain_username="env:KCONSUMER_TEST_USER", sasl_plain_password=f"file:{file}")
@@ -129,7 +131,7 @@ def test_a_secret_may_be_a_reference(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_jaas_entry() -> None:
-    """Quotes of both kinds, escapes, comments, line ends."""
+    """Quotes of both kinds, escapes, comments and line ends are parsed."""
     entry = parse("""
         /* who we are */ org.x.Module required // the flag
           a="x \\"quoted\\" \\\\ y;=z"
@@ -156,7 +158,7 @@ def test_a_jaas_entry() -> None:
     ],
 )
 def test_a_jaas_entry_that_cannot_be_read(text: str, why: str) -> None:
-    """The error says what it should look like, and shows nothing of it."""
+    """The error shows the expected form, and nothing of the entry itself."""
     message = refusal("PLAIN", sasl_jaas_config=text)
     assert why in message
     assert "hunter2" not in message
@@ -175,7 +177,7 @@ def test_a_jaas_entry_that_cannot_be_read(text: str, why: str) -> None:
     ],
 )
 def test_a_jaas_entry_becomes_options(mechanism: str, text: str, expected: dict[str, Any]) -> None:
-    """Java's form of the same."""
+    """Java's JAAS entry sets the same options as their own names do."""
     found = ConsumerConfig.from_mapping(
         {
             "bootstrap.servers": "b:9092",
@@ -190,7 +192,7 @@ def test_a_jaas_entry_becomes_options(mechanism: str, text: str, expected: dict[
 
 
 def test_a_jaas_entry_for_oauth() -> None:
-    """Client id, secret, scope and extensions; the endpoint is an option of its own in Java, too."""
+    """Client id, secret, scope and extensions are read; the token endpoint is a separate option, as in Java."""
     text = f'{OAUTH} required clientId="id" clientSecret="s" scope="read write" extension_cluster="lkc-1";'
     found = config("OAUTHBEARER", sasl_jaas_config=text, sasl_oauthbearer_token_endpoint_url=URL)
     assert "id" == found.sasl_oauthbearer_client_credentials_client_id
@@ -199,7 +201,7 @@ def test_a_jaas_entry_for_oauth() -> None:
 
 
 def test_a_jaas_entry_for_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What configures a JVM alone is passed over."""
+    """Settings that only concern a JVM are ignored."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     text = f'{KERBEROS} required useKeyTab=true storeKey=true keyTab="/k" principal="p@R" serviceName="kafka";'
     found = config("GSSAPI", sasl_jaas_config=text)
@@ -225,20 +227,20 @@ def test_a_jaas_entry_for_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_jaas_entry_that_does_not_fit(mechanism: str, text: str, why: str) -> None:
-    """Each names what is wrong, and no value."""
+    """Each error names the problem and contains no value."""
     message = refusal(mechanism, sasl_jaas_config=text)
     assert why in message
     assert "hunter2" not in message
 
 
 def test_a_jaas_entry_and_the_option_for_the_same() -> None:
-    """One of them would be ignored."""
+    """A JAAS entry together with an option that it sets is refused."""
     text = f'{PLAIN} required username="u" password="p";'
     message = refusal("PLAIN", sasl_jaas_config=text, sasl_plain_username="v")
     assert "sasl_jaas_config and sasl_plain_username set the same option" in message
 
 
 def test_a_jaas_entry_by_reference() -> None:
-    """It may be another one for each login, so it is not read before."""
+    """A JAAS entry that is a reference is not read at construction, because it may differ at each login."""
     chosen = config("PLAIN", sasl_jaas_config="env:KCONSUMER_NOT_SET")
     assert None is chosen.sasl_plain_username

@@ -1,4 +1,4 @@
-"""Secrets stay where they are put: not in reprs, texts of errors, logs, what plugins get, or pickles."""
+"""Secrets do not appear in reprs, error messages, logs, arguments of plugins, or pickles."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def config(**options: Any) -> ConsumerConfig:
 
 
 def test_what_is_a_secret() -> None:
-    """Every option with a password, a key or a login entry in it."""
+    """Every option that contains a password, a key or a login entry is marked as a secret."""
     words = ("password", "secret", "keystore_key", "jaas")
     assert SECRET_OPTIONS == sorted(name for name in OPTIONS if any(word in name for word in words))
 
 
 @pytest.mark.parametrize("name", SECRET_OPTIONS)
 def test_a_configuration_keeps_it(name: str) -> None:
-    """Not shown, not given to plugins, and rather not pickled at all; a copy is the same object."""
+    """A secret is not shown, not passed to plugins, and prevents pickling; a copy is the same object."""
     one = config(**{name: PLANTED})
     assert PLANTED == one.secret(name)
     assert PLANTED not in repr(one)
@@ -45,7 +45,7 @@ def test_a_configuration_keeps_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", SECRET_OPTIONS)
 def test_a_reference_is_pickled_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever unpickles it looks in an environment of its own."""
+    """A pickled reference is resolved in the environment of the process that unpickles it."""
     monkeypatch.setenv("KCONSUMER_PLANTED", PLANTED)
     data = pickle.dumps(config(**{name: "env:KCONSUMER_PLANTED"}))
     assert PLANTED.encode() not in data
@@ -55,14 +55,14 @@ def test_a_reference_is_pickled_as_it_is(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", SECRET_OPTIONS)
 @pytest.mark.parametrize("given", [[PLANTED], {PLANTED: 1}, PLANTED.encode()])
 def test_an_error_does_not_quote_it(name: str, given: object) -> None:
-    """Also when it is of the wrong type."""
+    """Errors do not contain the secret, also if it has a wrong type."""
     with pytest.raises(ConfigError) as caught:
         config(**{name: given})
     assert PLANTED not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_account_shows_nothing() -> None:
-    """What mechanisms are given."""
+    """The account that mechanisms receive shows no secret."""
     shown = repr(Credentials(PLANTED, PLANTED, token=PLANTED, extensions={"a": PLANTED}))
     assert PLANTED not in shown
 
@@ -75,7 +75,7 @@ REFUSED = SASL_AUTHENTICATE.response(error_code=58, error_message="no")
 )
 @pytest.mark.parametrize("called", [False, True])
 def test_a_login_tells_nothing(answer: Any, called: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever becomes of it: nothing in the log at its finest, in the error with its causes, in any repr."""
+    """A login, successful or not, exposes no secret in the debug log, in errors and their causes, or in any repr."""
     harness = SaslHarness(sasl_plain_password=(lambda: PLANTED) if called else PLANTED)
     harness.broker.on(SASL_AUTHENTICATE, answer)
     told: list[object] = []
