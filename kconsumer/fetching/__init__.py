@@ -1,1 +1,1 @@
-"""From fetchable partitions to records: requests, buffer, collecting."""
+"""Fetches records: sends Fetch requests, buffers the responses, and collects the records that a poll returns."""

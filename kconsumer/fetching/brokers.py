@@ -1,8 +1,8 @@
 """Plans which partitions are fetched from which broker.
 
 Decides where a partition is read from (its leader, or the replica that its leader prefers for this consumer), which
-partitions are in backoff, and which have no room in the buffer. The plan is updated from change notifications, so that
-partitions whose state did not change cost nothing; `manager.py` decides when a broker is sent a request.
+partitions are in backoff, and which have no room in the buffer. Only partitions that changed are planned again, so the
+others cost nothing. `manager.py` decides when a broker is sent a request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 
-MAX_AHEAD = 2
+MAX_AHEAD = 2  # buffered fetches of a partition; with this many, no further one is requested
 
 
 class MetadataRequester(Protocol):
@@ -36,7 +36,7 @@ class BackedOff(NamedTuple):
 
     until: float
     since: float  # when it failed (ms)
-    chain: FetchChain  # that the failed fetch continued
+    chain: FetchChain  # the chain of the failed fetch
     leader: LeaderAndEpoch  # at the time of the failure
     reason: str
 
@@ -53,8 +53,8 @@ class BrokerFetchState:
         self.session = session
         self.responded_at = 0.0  # when the broker last responded to a fetch (ms)
         self.chains = {} if chains is None else chains
-        self.full: set[TopicPartition] = set()  # partitions without room; the broker is not asked until they have some
-        self.changed: dict[TopicPartition, None] = {}  # partitions that the next request must compare with the session
+        self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there are any
+        self.changed: dict[TopicPartition, None] = {}  # partitions that may differ from the last request of the session
 
     @property
     def ready(self) -> bool:
@@ -66,7 +66,7 @@ class BrokerFetchState:
         self.responded_at = now
 
     def add(self, tp: TopicPartition, chain: FetchChain) -> None:
-        """Fetch this partition from this broker, starting where its chain ends."""
+        """Add a partition to fetch from this broker, starting where its chain ends."""
         self.chains[tp] = chain
         self.changed[tp] = None
         if has_room(chain):
@@ -75,7 +75,7 @@ class BrokerFetchState:
             self.full.add(tp)
 
     def remove(self, tp: TopicPartition) -> None:
-        """Stop fetching this partition from this broker."""
+        """Remove a partition, which is no longer fetched from this broker."""
         del self.chains[tp]
         self.full.discard(tp)
         self.changed[tp] = None
@@ -88,8 +88,8 @@ class BrokerFetchState:
 def has_room(chain: FetchChain) -> bool:
     """Returns True if another fetch of the partition may be sent before the buffered ones are read.
 
-    After a leader change nothing is fetched ahead: the buffered data came from the old leader's log, and the position
-    may have to be validated against the new leader's log before the two are joined.
+    After a leader change, the data buffered from the old leader must be read first. The position may then have to be
+    validated against the new leader's log.
     """
     if chain.pending_fetches >= MAX_AHEAD or chain.next_offset is None:
         return False
@@ -98,7 +98,8 @@ def has_room(chain: FetchChain) -> bool:
 
 
 class FetchPlanner:
-    """The brokers to fetch from. Iterating yields the broker first whose last request is the oldest."""
+    """Keeps the brokers to fetch from. Iterating over it yields the brokers, the one with the oldest last request
+    first."""
 
     def __init__(
         self,
@@ -116,8 +117,8 @@ class FetchPlanner:
         self._brokers: dict[int, BrokerFetchState] = {}
         self._broker_of: dict[TopicPartition, BrokerFetchState] = {}
         self._backed_off: dict[TopicPartition, BackedOff] = {}
-        self._leaderless: dict[TopicPartition, float] = {}  # since when (ms)
-        self._next_release = FOREVER
+        self._leaderless: dict[TopicPartition, float] = {}  # partitions without a leader, since when (ms)
+        self._next_release = FOREVER  # when the first backoff ends (ms)
         self._lease_end = FOREVER  # when the first lease of a preferred replica ends (ms)
         self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
@@ -131,7 +132,8 @@ class FetchPlanner:
 
     @property
     def changed(self) -> bool:
-        """Whether `update` may move a partition to another broker. The end of a backoff is not reported here."""
+        """Whether the state of a partition, the metadata or the assignment changed since the last `update`. The end of
+        a backoff is not reported here."""
         return self._subscription.has_changes or self._seen != (
             self._cluster.update_version,
             self._subscription.assignment_version,
@@ -144,7 +146,7 @@ class FetchPlanner:
 
     @property
     def next_release(self) -> float:
-        """When the next backoff of a partition ends (ms)."""
+        """The time (ms) at which the next backoff of a partition ends."""
         return self._next_release
 
     def update(self, now: float) -> None:
@@ -173,14 +175,15 @@ class FetchPlanner:
         self._buffer.take_dirty()
 
     def mark_sent(self, broker: BrokerFetchState) -> None:
-        """Clear the broker's changes, after a request with all its partitions was created, and move it to the end."""
+        """Clear the broker's changes and move it behind the other brokers, because a request was created for it."""
         broker.changed.clear()
         self._brokers[broker.node.id] = self._brokers.pop(broker.node.id)
 
     def back_off(
         self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float, delay_ms: Callable[[int], float]
     ) -> None:
-        """Back a partition off for `delay_ms(failures before this one)`, or until it has another leader."""
+        """Back a partition off for `delay_ms(n)`, where n is the number of failures in a row before this one. The
+        backoff ends early if the partition gets another leader than `leader`."""
         until = now + delay_ms(chain.count_failure() - 1)
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
@@ -193,11 +196,11 @@ class FetchPlanner:
         return self._backed_off[tp] if position is not None and self._is_backed_off(tp, position.leader) else None
 
     def leaderless_since(self, tp: TopicPartition) -> float:
-        """Returns since when (ms) metadata has named no leader of the partition; 0 if it names one."""
+        """Returns the time (ms) since when metadata has contained no leader of the partition; 0 if it contains one."""
         return self._leaderless.get(tp, 0.0)
 
     def broker_for(self, tp: TopicPartition) -> BrokerFetchState | None:
-        """Returns the broker that the partition is fetched from; None if it is not to be fetched now."""
+        """Returns the broker that the partition is fetched from; None if it is not fetched now."""
         return self._broker_of.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
@@ -205,8 +208,11 @@ class FetchPlanner:
         return iter(self._subscription.states())
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
-        """Returns the broker to fetch the partition from: the replica that its leader prefers for this consumer, while
-        it is online and its lease lasts (KIP-392), else the leader; None when no leader is known."""
+        """Returns the broker to fetch the partition from; None if no leader is known.
+
+        This is the replica that the leader prefers for this consumer (KIP-392), while the replica is online and its
+        lease has not ended. Otherwise it is the leader.
+        """
         preferred = state.preferred_replica(now)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)
@@ -217,7 +223,7 @@ class FetchPlanner:
             self._metadata.request_update()
         return state.position.leader.leader if state.position is not None else None
 
-    # --- placing -----------------------------------------------------------------------------------------
+    # --- assigning brokers -------------------------------------------------------------------------------
 
     def _assign_broker(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
         """Decide again whether the partition is fetched, and from which broker."""
@@ -234,7 +240,7 @@ class FetchPlanner:
             if node is not None:
                 broker = self._broker(node)
             elif tp in self._leaderless:
-                # Without a leader in metadata. A leader that metadata knows is copied to the position by ResetManager.
+                # Metadata contains no leader. (Once it contains one, ResetManager copies it to the position.)
                 self._metadata.request_update()
         before = self._broker_of.get(tp)
         if before is not None and before is not broker:
@@ -245,20 +251,23 @@ class FetchPlanner:
             broker.add(tp, chain or self._buffer.chain(tp, state, position))
 
     def _is_topic_unknown(self, tp: TopicPartition, state: PartitionState) -> bool:
-        """Returns True if the topic was read by its id, and metadata does not contain it now, because it was deleted or
-        the broker that sent the metadata lags behind. A fetch by name could continue in another topic of the same
-        name."""
+        """Returns True if the topic was read by its id and metadata does not contain the topic now.
+
+        Either the topic was deleted, or the broker that sent the metadata lags behind. The partition must not be
+        fetched by name: the fetch could continue in another topic of the same name.
+        """
         return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
 
     def _track_leaderless(self, tp: TopicPartition, now: float) -> None:
-        """Record since when the partition has had no leader."""
+        """Record when the partition lost its leader, or that it has one."""
         if self._cluster.leader(tp).leader is not None:
             self._leaderless.pop(tp, None)
         elif tp not in self._leaderless:
             self._leaderless[tp] = now
 
     def _join_leaders(self, chain: FetchChain, state: PartitionState) -> None:
-        """Continue in the log of a new leader once everything from the old leader's log has been read."""
+        """Let the chain continue in the log of a new leader, if all data from the old leader has been read. Otherwise
+        mark the chain."""
         position = state.position
         if position is None or chain.leader == position.leader:
             return
@@ -277,8 +286,8 @@ class FetchPlanner:
         return broker
 
     def _is_backed_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """Returns True if the partition failed at this leader and in its present chain, and the backoff has not
-        ended."""
+        """Returns True if the partition is in a backoff that still applies: the leader and the chain are those of the
+        failed fetch."""
         entry = self._backed_off.get(tp)
         return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
 
@@ -293,7 +302,7 @@ class FetchPlanner:
         return released
 
     def _drop_unassigned(self) -> None:
-        """Drop everything kept for partitions that are no longer assigned."""
+        """Drop the state and the data of partitions that are no longer assigned."""
         find = self._subscription.find
         self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
         states = self._subscription.states()

@@ -1,12 +1,12 @@
 """Buffers fetched data until a poll returns it, per partition and in order of arrival (Java `FetchBuffer`).
 
-Decides which fetch is read next, and which fetches continue one another. It does not decide what to fetch
-(`manager.py`), what may be returned (`collector.py`) or how much fits (`memory.py`).
+Decides which fetch is read next, and whether a response continues the buffered data of its partition. It does not
+decide what to fetch (`manager.py`), what may be returned (`collector.py`) or how much fits (`memory.py`).
 
-The fetches of a partition form a chain: each starts at the offset where the one before it ends, so the next one can be
-requested while earlier ones wait to be read. A seek, a reset or a new assignment breaks the chain: it is dropped as a
-whole and another one begins. A response to a request of a dropped chain finds that its chain does not exist any more,
-and is ignored. An error is buffered like a fetch, at the end of its chain, until another response replaces it.
+The fetches of a partition form a chain: each starts at the offset where the one before it ends. So the next fetch can
+be requested while earlier ones wait to be read. After a seek, a reset or a new assignment, the whole chain is dropped
+and another one begins. A response to a request of the dropped chain is ignored. An error is buffered like a fetch, at
+the end of its chain, until another response replaces it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class CompletedFetch:
-    """The part of a Fetch response that belongs to one partition: its data, or an error code, or the offset where the
-    leader's log diverges from the records read before."""
+    """The part of a Fetch response for one partition: its data, an error code, or the offset at which the leader's log
+    diverges from the records read before."""
 
     __slots__ = (
         "arrived_at",
@@ -65,44 +65,44 @@ class CompletedFetch:
     ) -> None:
         self.chain = chain
         self.topic_id = topic_id  # distinguishes topics of the same name
-        self.block = block  # the memory that its bytes are in
+        self.block = block  # the memory that contains its bytes
         self.decompressed_block: Block | None = None  # the memory of the batch decompressed last
-        self.arrived_at = arrived_at
+        self.arrived_at = arrived_at  # ms
         self.fetch_offset = fetch_offset
         self.data = data
-        self.size = size
+        self.size = size  # bytes received
         self.error_code = error_code
         self.diverging_epoch = diverging_epoch
-        self.tally = tally  # of the whole response
-        self.records = 0  # taken from it
-        self.failure = ""  # why it cannot be read
-        self.failed_at = 0.0  # since when it cannot (ms)
-        self.corrupt_at: FetchPosition | None = None  # the position whose bytes are the cause, if they are
-        self.in_turn_queue = False  # whether it counts as waiting in FetchBuffer._turns
+        self.tally = tally  # the sums of the whole response
+        self.records = 0  # how many records were taken
+        self.failure = ""  # why the data cannot be read; empty if it can
+        self.failed_at = 0.0  # when the failure began (ms)
+        self.corrupt_at: FetchPosition | None = None  # the position of corrupt bytes, if these caused the failure
+        self.in_turn_queue = False  # whether this fetch is counted in FetchBuffer._waiting
 
     @property
     def is_error(self) -> bool:
-        """Whether it has no records to take."""
+        """Whether this is an error and not data."""
         return bool(self.error_code) or self.diverging_epoch is not None
 
     @property
     def position(self) -> int:
-        """The offset of the next record to take from it."""
+        """The offset of the next record to take."""
         return self.fetch_offset if self.data is None else self.data.next_offset
 
     def attach(self, data: PartitionFetch) -> None:
-        """Set the data. It refers to this fetch and so cannot be created before it."""
+        """Set the data. A separate method is needed because the data refers to this fetch and is created after it."""
         self.data = data
 
     def advance(self, taken: int) -> None:
-        """Count records that were taken. An earlier failure is over: its cause was read after all, or the position is
-        past it."""
+        """Count records that were taken, and clear an earlier failure: either its cause could be read now, or the
+        position is past it."""
         self.records += taken
         self.failure = ""
         self.corrupt_at = None
 
     def fail(self, reason: str, now: float, corrupt_at: FetchPosition | None = None) -> None:
-        """Keep the reason why it cannot be read, and the position if corrupt bytes are the cause."""
+        """Store why the data cannot be read. `corrupt_at` is the position of corrupt bytes, if these are the cause."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
@@ -114,7 +114,8 @@ class CompletedFetch:
 
 
 class FetchChain:
-    """Fetches of one partition without a gap between them, and the offset where the next one starts."""
+    """The buffered fetches of one partition. Each starts where the one before it ends; the next one to request starts
+    at `next_offset`."""
 
     __slots__ = (
         "buffered_since",
@@ -132,38 +133,38 @@ class FetchChain:
     def __init__(self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition) -> None:
         self.topic_partition = topic_partition
         self.state = state
-        self.leader: LeaderAndEpoch = position.leader  # whose log the chain is read from
-        self.position = position.offset  # where the consumer's position must be: the first record not taken from it
-        self.next_offset: int | None = position.offset  # where the next fetch starts; None: unknown before decoding
+        self.leader: LeaderAndEpoch = position.leader  # the leader whose log is fetched
+        self.position = position.offset  # of the next record to take; the consumer's position must be the same
+        self.next_offset: int | None = position.offset  # of the next fetch; None: unknown until the data is decoded
         self.fetches: deque[CompletedFetch] = deque()
         self.failures = 0  # failed fetches in a row
-        self.buffered_since = 0.0  # when the oldest of its present fetches was added to the empty chain (ms)
-        self.leader_changed = False  # whether the position must be validated before another leader's log is joined
-        self.set_aside = False  # the partition is paused
+        self.buffered_since = 0.0  # since when the chain has not been empty (ms)
+        self.leader_changed = False  # whether `follow_leader` must validate the position again
+        self.set_aside = False  # whether its fetches are not read because the partition is paused
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
-        """Returns True if the chain still fits: same assignment of the partition, same position."""
+        """Returns True if the chain belongs to this assignment of the partition and continues at this position."""
         return self.state is state and self.position == position.offset
 
     def advance(self, offset: int, leader: LeaderAndEpoch) -> None:
-        """Continue at `offset`: the records before it were taken, under this leader of the partition.
+        """Set the position to `offset`, after the records before it were taken. `leader` is the partition's leader now.
 
-        If the records came from the log of another leader, the position may lie beyond what the new leader's log has
-        in common with it, and must be validated before fetches of the two are joined (`follow_leader`).
+        If the records came from the log of an earlier leader, the new leader's log may not contain them. Then the
+        position must be validated before data of the new leader is appended (`follow_leader`).
         """
         self.position = offset
         if self.leader is not leader and self.leader != leader:
             self.leader_changed = True
 
     def mark_leader_changed(self) -> None:
-        """Record that the partition has another leader than the one whose log is buffered here."""
+        """Record that the partition's leader is not the one whose log is buffered here."""
         self.leader_changed = True
 
     def follow_leader(self, position: FetchPosition) -> None:
-        """Continue in the log of the position's leader.
+        """Continue the chain in the log of the position's leader.
 
-        The position was validated when the leader changed, but has moved since, over records that the new leader may
-        not have: it is validated again (KIP-320).
+        The position was validated when the leader changed. If it has moved since, over records that the new leader may
+        not have, it is validated again (KIP-320).
         """
         self.leader = position.leader
         if self.leader_changed and self.state.has_valid_position:
@@ -186,12 +187,12 @@ class FetchChain:
 
     @property
     def size(self) -> int:
-        """Bytes that were received and are not read completely."""
+        """Bytes of all fetches in the chain. A fetch that is read in part counts in full."""
         return sum(fetch.size for fetch in self.fetches)
 
     @property
     def pending_fetches(self) -> int:
-        """How many fetches with records wait in it."""
+        """The number of fetches in the chain, not counting an error at its end."""
         return len(self.fetches) - (self.error is not None)
 
     def __repr__(self) -> str:
@@ -202,7 +203,7 @@ class FetchChain:
 
 
 class FetchBuffer:
-    """All chains of a consumer."""
+    """The chains of all partitions of a consumer."""
 
     __slots__ = (
         "_bytes",
@@ -221,18 +222,18 @@ class FetchBuffer:
         self.memory = Memory(buffer_memory)
         self.dirty: dict[TopicPartition, None] = {}  # partitions whose chain grew, shrank or was dropped
         self._chains: dict[TopicPartition, FetchChain] = {}
-        # Fetches in order of arrival. Each entry stands for the oldest fetch of its chain, so the order within a
-        # partition is kept whatever happens to the entries. The entry of a fetch that was dropped or set aside stays
-        # here and is skipped, because its `in_turn_queue` is False.
+        # Fetches in order of arrival. An entry only means that its partition is next: the oldest fetch of the same
+        # chain is read, so the order within a partition never changes. The entry of a fetch that was dropped or set
+        # aside stays here and is skipped, because its `in_turn_queue` is False.
         self._turns: deque[CompletedFetch] = deque()
-        self._waiting = 0
+        self._waiting = 0  # fetches whose `in_turn_queue` is True
         self._paused: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None  # the fetch that is being read
-        self._drained: list[CompletedFetch] = []
-        self._bytes = 0
-        self._failure: KafkaError | None = None
+        self._drained: list[CompletedFetch] = []  # read or dropped since the last call of `drained`
+        self._bytes = 0  # of all buffered fetches
+        self._failure: KafkaError | None = None  # the error that the next collect raises
 
-    # --- the manager's side ----------------------------------------------------------------------------
+    # --- called by the fetch manager -------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
         """Returns the partition's chain if it continues at `position`; otherwise drops it and starts another one."""
@@ -257,13 +258,13 @@ class FetchBuffer:
         return chain
 
     def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
-        """Returns True if a fetch from `offset` at `leader` starts where the chain ends; False if the chain was
-        dropped."""
+        """Returns True if data fetched from `offset` at `leader` continues the chain. Returns False if it does not, or
+        if the chain was dropped."""
         kept = self._chains.get(chain.topic_partition) is chain
         return kept and chain.next_offset == offset and chain.leader == leader
 
     def append(self, fetch: CompletedFetch, next_offset: int | None) -> None:
-        """Add a fetch at the end of its chain, which then continues at `next_offset`."""
+        """Add a fetch at the end of its chain. The next fetch starts at `next_offset` (None: unknown until decoded)."""
         chain = fetch.chain
         self.clear_error(chain)
         if not chain.fetches:
@@ -279,24 +280,24 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Track the memory that a batch of the fetch was decompressed to, and release that of the batch before."""
+        """Count the memory of a batch that was decompressed for the fetch, and release that of the batch before."""
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
         fetch.decompressed_block = self.memory.track(output)
         self.memory.acquire(fetch.decompressed_block)
 
     def clear_error(self, chain: FetchChain) -> None:
-        """Remove the error at the end of a chain: a later fetch from there succeeded."""
+        """Remove the error at the end of a chain, if there is one: another response replaces it."""
         if chain.error is not None:
             self._finish(chain.fetches.pop())
             self.dirty[chain.topic_partition] = None
 
     def mark_dirty(self, tp: TopicPartition) -> None:
-        """Let the next update of the fetch planner assign a broker to this partition again."""
+        """Mark a partition as changed, so that the fetch planner assigns a broker to it again."""
         self.dirty[tp] = None
 
     def take_dirty(self) -> dict[TopicPartition, None]:
-        """Returns the partitions whose chain changed since the last call."""
+        """Clear the partitions whose chain changed. Returns those that changed since the last call."""
         dirty, self.dirty = self.dirty, {}
         return dirty
 
@@ -306,26 +307,26 @@ class FetchBuffer:
         return drained
 
     def fail(self, error: KafkaError) -> None:
-        """Raise `error` from the next collect."""
+        """Store an error that the next collect raises."""
         self._failure = error
 
     def take_failure(self) -> KafkaError | None:
-        """Returns the error given to `fail`, once."""
+        """Clear the error stored by `fail`. Returns it, or None."""
         error, self._failure = self._failure, None
         return error
 
     def retain(self, keep: Callable[[FetchChain], bool]) -> None:
-        """Drop the chains for which `keep` is False, such as those of partitions that are no longer assigned."""
+        """Drop all chains for which `keep(chain)` is False."""
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_paused(self) -> None:
-        """Drop the data of the partition that was paused last; it is fetched again after `resume`."""
+        """Drop the data of the partition whose data was set aside last. The data is fetched again after `resume`."""
         self._forget([next(reversed(self._paused.values()))])
 
-    # --- the collector's side --------------------------------------------------------------------------
+    # --- called by the collector -----------------------------------------------------------------------
 
     def peek(self) -> CompletedFetch | None:
-        """Returns the fetch that is being read, else the next one in order of arrival; None if there is none."""
+        """Returns the fetch that is being read, or else the next one in order of arrival; None if there is none."""
         if self._current is None and self._turns:
             while self._current is None and self._turns:
                 fetch = self._turns.popleft()
@@ -334,18 +335,17 @@ class FetchBuffer:
         return self._current
 
     def pop(self, fetch: CompletedFetch) -> None:
-        """Remove the first fetch of its chain, which has been read; the chain continues after it."""
+        """Remove a fetch that has been read, the first of its chain."""
         chain = fetch.chain
         chain.fetches.popleft()
         self._current = None
         self._finish(fetch)
         self.dirty[chain.topic_partition] = None
         if not chain.fetches and chain.next_offset != chain.position:
-            chain.next_offset = chain.position  # it was unknown, or wrong because of a corrupt header
+            chain.next_offset = chain.position  # the old value was unknown, or wrong because of a corrupt header
 
     def requeue(self, fetch: CompletedFetch) -> None:
-        """Move the first fetch of its chain behind the fetches of all partitions. It is an error that was raised and
-        stays."""
+        """Move an error that was raised behind the fetches of all other partitions. It stays the first of its chain."""
         self._current = None
         self._turns.append(fetch)
 
@@ -354,7 +354,8 @@ class FetchBuffer:
         self._forget([chain])
 
     def set_aside_paused(self, chain: FetchChain) -> None:
-        """Set the chain of a paused partition aside, so that the fetches of others are next."""
+        """Set the chain of a paused partition aside: keep its fetches, but do not read them until
+        `restore_paused`."""
         chain.set_aside = True
         self._paused[chain.topic_partition] = chain
         for fetch in chain.fetches:
@@ -363,7 +364,7 @@ class FetchBuffer:
         self.dirty[chain.topic_partition] = None
 
     def restore_paused(self) -> None:
-        """Queue the fetches of resumed partitions again, before those that arrived later."""
+        """Queue the fetches of resumed partitions again, in front of all others."""
         for chain in [chain for chain in self._paused.values() if not chain.state.paused]:
             del self._paused[chain.topic_partition]
             chain.set_aside = False
@@ -376,7 +377,7 @@ class FetchBuffer:
     # --- buffered data ---------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Returns True if anything waits to be collected, not counting paused partitions."""
+        """Returns True if data or an error waits to be collected. Paused partitions do not count."""
         return self._waiting > 0 or self._failure is not None
 
     @property
@@ -386,11 +387,11 @@ class FetchBuffer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of all waiting fetches, those of paused partitions included."""
+        """Bytes of all buffered fetches, including those of paused partitions."""
         return self._bytes
 
     def buffered_bytes(self, tp: TopicPartition) -> int:
-        """Returns the bytes of one partition that were received and are not read completely."""
+        """Returns the bytes of one partition's buffered fetches."""
         chain = self._chains.get(tp)
         return 0 if chain is None else chain.size
 
@@ -405,19 +406,19 @@ class FetchBuffer:
         return "" if fetch is None else fetch.failure
 
     def clear(self) -> None:
-        """Drop everything. Responses to fetches in flight are dropped when they arrive."""
+        """Drop all chains. Responses to fetches in flight will be ignored when they arrive."""
         self._forget(list(self._chains.values()))
 
     # --- order of arrival ------------------------------------------------------------------------------
 
     def _queue(self, fetch: CompletedFetch) -> None:
-        """Count the fetch as waiting, unless it is counted already."""
+        """Mark the fetch as waiting to be read."""
         if not fetch.in_turn_queue:
             fetch.in_turn_queue = True
             self._waiting += 1
 
     def _dequeue(self, fetch: CompletedFetch) -> None:
-        """Take the fetch out of the order of arrival; its entry in `_turns` is skipped later."""
+        """Mark the fetch as not waiting. Its entry in `_turns` is skipped later."""
         if fetch.in_turn_queue:
             fetch.in_turn_queue = False
             self._waiting -= 1
@@ -425,7 +426,7 @@ class FetchBuffer:
             self._current = None
 
     def _finish(self, fetch: CompletedFetch) -> None:
-        """Release the memory of a fetch that was read or dropped."""
+        """Release the memory of a fetch that was read or dropped, and add it to the drained fetches."""
         self._dequeue(fetch)
         self._bytes -= fetch.size
         for block in (fetch.block, fetch.decompressed_block):

@@ -1,13 +1,13 @@
 """Turns buffered fetches into the records that a poll returns (Java `FetchCollector`).
 
-Decides what may still be returned: data whose partition was revoked, moved or paused since it was requested is dropped
-here, when it is next to be read. Positions move as records are taken, so nothing may raise between that and returning
-the records: an error that occurs after something was taken is left for the next call.
+Decides whether buffered data may still be returned. When data is next to be read, it is dropped if its partition was
+revoked or its position was changed, and set aside if its partition is paused. Positions move as records are taken. If
+an error occurs after records were taken, these are returned, and the next call raises the error.
 
-Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they wait. Meanwhile
-the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only when
-its records are deserialized, commits count it as consumed only when the call ends, and records that no longer match
-their position at that moment are not returned.
+Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
+the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only after
+its records are deserialized, and commits include the new position only when the call ends. Records that do not fit
+their partition's position at the end of the call are not returned.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class Collector:
         self.positions_advanced = False  # the last call moved a position and returned no record: poll must return
         # Releases the engine's lock; deserializers run inside it.
         self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
-        self.out_of_memory = False  # the last call failed while it took records, and restored everything
-        self.busy = False  # a deserializer runs
+        self.out_of_memory = False  # the last call raised MemoryError while it took records
+        self.busy = False  # a deserializer is running
         self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
         self._moved_to: dict[TopicPartition, FetchPosition] = {}  # positions after it
 
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns up to `max_records` of the buffered records; never waits.
+        """Returns up to `max_records` of the buffered records. Never waits.
 
-        With `max_bytes` the record that reaches this size is the last one, and no deserializer runs. Raises the error
-        of a partition when its fetch is next to be read (corrupt records, no permission, offset out of range without a
-        reset policy, a deserializer); the position then stays where it is.
+        With `max_bytes`, the record that reaches this size is the last one, and no deserializer runs. Raises the error
+        of a partition when its fetch is next to be read: for example corrupt records, a missing permission, an offset
+        out of range without a reset policy, or an error of a deserializer. The position then does not move.
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
@@ -108,8 +108,8 @@ class Collector:
     def _drop_moved(
         self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
     ) -> list[RecordRun]:
-        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock.
-        Returns the runs that are left."""
+        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock,
+        and restore their positions. Returns the runs of records that may be returned."""
         for tp, reached in list(moved_to.items()):
             state = self._subscription.find(tp)
             if (
@@ -124,17 +124,17 @@ class Collector:
         return [run for run in runs if run.topic_partition in moved_to]
 
     def rollback(self) -> None:
-        """Restore the positions from before the last call, because its records did not reach the caller (Ctrl-C while
-        it ran). Data buffered beyond them no longer fits and is fetched again."""
+        """Restore the positions from before the last call, because its records did not reach the caller (for example
+        because of Ctrl-C). Data buffered after the new positions is dropped; everything is fetched again."""
         for tp, position in self._moved_from.items():
             reached = self._moved_to.get(tp)
-            if reached is not None:  # else an asynchronous exception came before the position was moved
+            if reached is not None:  # else an exception, such as Ctrl-C, came before the position was moved
                 self._put_back(tp, position, reached)
         self._moved_from.clear()
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
-        """Restore a position, unless it has moved again since."""
+        """Set a position back from `reached` to `position`, unless it is not `reached` any more."""
         state = self._subscription.find(tp)
         if state is None or not state.has_valid_position or state.position is None:
             return
@@ -152,7 +152,8 @@ class Collector:
         moved_to: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
-        """Take records from the first fetch of the buffer. Returns how many."""
+        """Take up to `limit` records and about `room` bytes from the first fetch of the buffer. Returns how many
+        records were taken."""
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
         if state.paused and self._subscription.find(tp) is state:
@@ -162,8 +163,8 @@ class Collector:
             not state.fetchable
             or position is None
             or position.offset != fetch.position
-            # The position was not moved but set: by seeking to the offset of the corrupt bytes, the user asks for a new
-            # fetch that starts there, and so skips corrupt bytes before that offset.
+            # The user called seek() with the offset of the corrupt bytes. That sets a new, equal position, which
+            # requests another fetch that starts there, without corrupt bytes before that offset.
             or (fetch.corrupt_at is not None and position is not fetch.corrupt_at)
             or self._subscription.find(tp) is not state
         ):
@@ -176,7 +177,7 @@ class Collector:
         output = data.output_bytes
         try:
             run = data.take(limit, room, self._output_left)
-            # Deserializing may shorten the run, and then sets the fetch back to the end of the run.
+            # If a deserializer fails, the run is shortened, and the data is set back to where the run ends.
             if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
                 return 0
         except KafkaError as error:
@@ -206,7 +207,7 @@ class Collector:
         return taken
 
     def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
-        """Run the deserializers without the lock. Returns False if the run may not be returned any more."""
+        """Run the deserializers without the lock. Returns False if the records may not be returned any more."""
         chain = fetch.chain
         state = chain.state
         self.busy = True
@@ -223,11 +224,11 @@ class Collector:
         return False
 
     def _handle_error(self, fetch: CompletedFetch, *, first: bool) -> None:
-        """Handle an error at the head of the buffer: move or reset the position by policy, or raise.
+        """Handle an error at the head of the buffer: move or reset the position by policy, or raise the error.
 
         A raised error stays in the buffer until the user acts or another response replaces it. If this call has taken
-        nothing before it (`first`), the error is moved behind the data of other partitions. Otherwise the call returns
-        what it has taken, the error stays at the head, and the next call raises it.
+        no records yet (`first`), the error is moved behind the data of other partitions. Otherwise `collect` returns
+        the records taken, the error stays at the head, and the next call raises it.
         """
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)

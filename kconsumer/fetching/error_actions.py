@@ -1,6 +1,6 @@
-"""What a partition's error code in a Fetch response leads to, in one table (as in Java's `FetchCollector`).
+"""The table of actions for the error codes of partitions in a Fetch response (Java `FetchCollector`).
 
-Decides nothing by itself: the response handler and the collector use the table. A code without a row is raised.
+The response handler and the collector use the table. A code without a row has the action RAISE.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from kconsumer.types import TopicPartition
 
 
 class FetchErrorAction(ErrorAction):
-    """What follows from an error code. RESET and RAISE wait until their partition is next to be read, so that the
-    records before the error are returned first; the others take effect when the response arrives."""
+    """What is done for an error code. RESET and RAISE are done when the partition is next to be read, so that the
+    records before the error are returned first. The others are done when the response arrives."""
 
     ACCEPT = "take the records"
     REFRESH = "request metadata, clear the preferred replica, fetch again"
@@ -44,12 +44,12 @@ ERROR_ACTIONS: ErrorTable[FetchErrorAction] = ErrorTable(
     default=RAISE,
 )
 
-# With these codes the response may contain the new leader (KIP-951).
+# A response with one of these codes may contain the new leader (KIP-951).
 NAMES_LEADER = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
-    """Returns the error for a code, with partition and offset."""
+    """Returns the exception for an error code, with the partition and the offset of the fetch."""
     error: BrokerError
     if code == Errors.TOPIC_AUTHORIZATION_FAILED:
         about = f"fetching from {tp} at offset {offset}"

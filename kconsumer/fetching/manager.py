@@ -1,17 +1,20 @@
 """Decides when a broker is sent a fetch request, and for how many bytes.
 
-One fetch per broker is in flight at a time, and each requests every fetchable partition of the broker, starting where
-the partition's chain (`buffer.py`) ends. So a fetch does not wait until the records before it are decoded or returned:
-it is sent as soon as the previous response has arrived, until each partition is `MAX_AHEAD` fetches ahead of the caller
-or `buffer_memory` is in use. A broker is sent nothing while any of its fetchable partitions has no room. A fetch
-without that partition could wait at the broker for `fetch_max_wait_ms`, and the partition would wait behind it; and the
-fetch session would have to forget the partition and add it again. (Java, since 4.0, sends a broker nothing while it has
-any data of it buffered.)
+One fetch per broker is in flight at a time. It requests every fetchable partition of the broker, each from the offset
+where the partition's buffered data (its chain, see `buffer.py`) ends. So a fetch need not wait until earlier records
+are decoded or returned: it is sent as soon as the previous response has arrived, until a partition has `MAX_AHEAD`
+buffered fetches or `buffer_memory` is in use.
 
-After a seek, or when a partition is added, the fetch in flight requests something else, and a broker that has no data
-for it keeps it for `fetch_max_wait_ms`. Brokers process the requests of a connection one after the other, so the new
-position is fetched on another connection, outside the session and without waiting: an expedited fetch. The first of the
-two responses is used; the other one no longer fits its chain and is dropped.
+A broker is sent no fetch while any of its fetchable partitions has no room. A fetch without that partition could wait
+at the broker for `fetch_max_wait_ms`, and the partition would have to wait for its end. Besides, the fetch session
+would have to remove the partition and add it again. (Java, since 4.0, sends a broker nothing while any of its data is
+buffered.)
+
+After a seek, or when a partition is added, the fetch in flight does not contain the new position. If the broker has no
+data for this fetch, it keeps it for `fetch_max_wait_ms`, and it processes the requests of a connection one after the
+other. So the new position is fetched on another connection, outside the session and with a maximum wait of 0: an
+expedited fetch. If the fetch in flight returns the same offsets, the first of the two responses is used and the other
+one is dropped.
 
 `brokers.py` decides which partitions are fetched from which broker, `session.py` which of them a request must name,
 `response_handler.py` what a response means, and `collector.py` what may be returned to the caller.
@@ -45,9 +48,9 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
-# The codes of a response that concern only its fetch session: metadata need not be refreshed.
+# Error codes of a whole response after which metadata need not be refreshed: they concern only the fetch session.
 SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)
-EXPEDITE_AFTER_MS = 10.0  # a broker that has data responds within this time
+EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
 
 class FetchManager:
@@ -72,14 +75,15 @@ class FetchManager:
         self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
-        self._in_flight: dict[int, InFlightFetch] = {}
+        self._in_flight: dict[int, InFlightFetch] = {}  # fetches of the sessions in flight, by broker
         self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches in flight, by broker
-        self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}  # expedited since the last response
+        #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
+        self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
         self._expedited_response = False  # an expedited fetch ended since the last poll
         self._memory = buffer.memory
-        self._waits_for_memory: dict[int, float] = {}  # since when (ms), by broker
+        self._waits_for_memory: dict[int, float] = {}  # since when (ms) memory has had no room for a fetch, by broker
         self._node_failures: dict[int, NodeFailure] = {}  # of brokers whose last fetch failed
-        self._responded = False
+        self._responded = False  # a fetch of a session ended since the last poll
         self._assignment_version = -1
 
     # --- called by the engine --------------------------------------------------------------------------
@@ -91,9 +95,12 @@ class FetchManager:
 
     @property
     def wants_poll(self) -> bool:
-        """Whether `poll` may have something to do: a partition, metadata or the assignment changed; or a response
-        arrived or room was made, and some broker has no fetch in flight. The end of a backoff is not reported here, so
-        poll before waiting in any case."""
+        """Whether `poll` may have something to do.
+
+        This is so if a partition, the metadata or the assignment changed, or if an expedited fetch ended. It is also so
+        if another fetch ended or the buffer changed, and some broker has no fetch in flight. The end of a backoff is
+        not reported here, so the engine must call `poll` before it waits in any case.
+        """
         planner = self.planner
         return (
             planner.changed
@@ -119,8 +126,8 @@ class FetchManager:
             elif not waiting and self._cost(broker, active_brokers) <= self._memory.room:
                 requests.append(self._send(broker, active_brokers, now))
             else:
-                # From here on the order is kept: otherwise a broker whose response needs much room would never be
-                # sent a request, because others that need little take the room again and again.
+                # The brokers after this one must wait, too. Otherwise brokers whose responses need little room could
+                # take it again and again, and a broker whose response needs much would never be sent a request.
                 waiting.append(broker)
         if waiting and not self._buffer.has_data() and (request := self._make_room(waiting[0], active_brokers, now)):
             requests.append(request)
@@ -131,7 +138,7 @@ class FetchManager:
         return PollResult(requests, wake_at - now)
 
     def close(self) -> list[UnsentRequest]:
-        """Returns the requests that end the fetch sessions. Nothing is fetched after this."""
+        """End all fetch sessions. Returns the requests for this. `poll` must not be called again."""
         return [
             UnsentRequest(FETCH, message, _ignore, str(broker.node.id))
             for broker in self.planner
@@ -139,10 +146,10 @@ class FetchManager:
         ]
 
     def context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
-        """Returns everything that is known here about the fetching of an assigned partition."""
+        """Returns the state of fetching an assigned partition, from which `partition_status.explain` makes a row."""
         planner, position, chain = self.planner, state.position, self._buffer.find(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
-            chain = None  # of another position; the next poll drops it
+            chain = None  # it belongs to another position; the next poll drops it
         broker = planner.broker_for(tp)
         flight = None if broker is None else self._in_flight.get(broker.node.id)
         requested = None if flight is None else flight.requested.get(tp)
@@ -167,7 +174,8 @@ class FetchManager:
     # --- requests --------------------------------------------------------------------------------------
 
     def _update_accounts(self, now: float) -> None:
-        """Account for the memory and the fetches that were released since the last poll."""
+        """Subtract memory that was freed since the last poll, and record the metrics of fetches that were read or
+        dropped."""
         self._responded = self._expedited_response = False
         self._memory.reap_freed()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
@@ -188,21 +196,22 @@ class FetchManager:
             self._metrics.record_consumed(tally, now)
 
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
-        """Returns how many bytes to request from a broker."""
+        """Returns how many bytes to request from a broker at most."""
         config = self._config
         of_partitions = len(broker.chains) * config.max_partition_fetch_bytes
         return min(config.fetch_max_bytes, of_partitions, self._memory.per_request_limit(active_brokers))
 
     def _cost(self, broker: BrokerFetchState, active_brokers: int) -> int:
-        """Returns how many bytes of memory to reserve for its response."""
+        """Returns how many bytes of memory to reserve for the response to a fetch from a broker."""
         return self._memory.reserve_for(self._max_bytes(broker, active_brokers))
 
     def _make_room(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest | None:
-        """Make room for a fetch while the buffer holds nothing that the caller could read.
+        """Make room for a fetch while the buffer contains nothing that the caller could read. Returns the fetch, or
+        None if it must wait for the fetches in flight.
 
-        If there would be no room even after all responses in flight arrived empty, data of paused partitions is dropped
-        as far as needed, to be fetched again later. With nothing in flight the broker is sent the request in any case:
-        a batch was larger than all limits.
+        If memory would have no room even when all responses in flight are empty, data of paused partitions is dropped
+        until it has; this data is fetched again later. If nothing is in flight, the fetch is sent even without room:
+        the memory is then in use because a batch was larger than all limits.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)
         while self._buffer.has_paused and cost > memory.room + memory.reserved:
@@ -226,8 +235,8 @@ class FetchManager:
     def _expedite(
         self, broker: BrokerFetchState, active_brokers: int, now: float, requests: list[UnsentRequest]
     ) -> float:
-        """Add an expedited fetch of the partitions that the fetch in flight does not contain. Returns when to try again
-        (ms)."""
+        """Add an expedited fetch to `requests`, for the partitions that the fetch in flight does not contain. Returns
+        the time (ms) at which to try again."""
         flight = self._in_flight.get(broker.node.id)
         if flight is None or broker.node.id in self._expedited or self._buffer.has_data():
             return FOREVER
@@ -242,7 +251,7 @@ class FetchManager:
         if reserved > self._memory.room:
             return FOREVER
         for tp, chain in chains.items():
-            assert chain.next_offset is not None  # or it would have no room
+            assert chain.next_offset is not None  # else `has_room` would be False
             self._expedited_offsets[tp] = chain, chain.next_offset
         part = session.next_request(chains, (), self.planner.order, self._cluster.topic_id)
         part = part._replace(epoch=FINAL_EPOCH)  # neither starts a session nor ends one
@@ -267,7 +276,7 @@ class FetchManager:
     # --- responses -------------------------------------------------------------------------------------
 
     def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
-        """Handle the end of a request."""
+        """Handle the response to a fetch, or its failure."""
         del self._in_flight[flight.node.id]
         self._expedited_offsets.clear()
         self._memory.cancel_reservation(flight.reserved)
@@ -288,8 +297,8 @@ class FetchManager:
             self._metrics.add_partitions(flight.broker.session.session_partitions, self._subscription)
 
     def _on_expedited(self, flight: InFlightFetch, reply: Reply) -> None:
-        """Handle the end of an expedited fetch. A failed one is not repeated: the fetch in flight will end, and the
-        next one requests every partition."""
+        """Handle the response to an expedited fetch. A failed one is not repeated: after the fetch in flight, the next
+        one requests every partition."""
         del self._expedited[flight.node.id]
         self._memory.cancel_reservation(flight.reserved)
         if reply.error is not None:
@@ -309,8 +318,11 @@ class FetchManager:
     def _on_session_error(
         self, flight: InFlightFetch, response: FetchResponse, now: float, before: NodeFailure | None
     ) -> None:
-        """Handle a response whose data must not be used. The session is restarted at once; if that is refused, too, the
-        broker is backed off, unless it throttles this client, which already has this effect."""
+        """Handle a response whose data must not be used.
+
+        The session is restarted with a full request at once. If the response is to a full request already, the broker
+        is backed off, unless it throttles this client, which delays the next request, too.
+        """
         if response.error_code not in SESSION_ERRORS:
             self._metadata.request_update()
         if flight.full and not response.throttle_time_ms:
@@ -333,14 +345,15 @@ class FetchManager:
             self._buffer.fail(error)
 
     def _back_off(self, failed: list[Failed], now: float) -> None:
-        """Start the backoff of partitions that failed in one response; equal numbers of failures end it together."""
+        """Back off the partitions that failed in one response. Partitions with equal numbers of failures get the same
+        delay."""
         if failed:
             delay_ms = self._backoff.shared_delay()
             for requested, reason in failed:
                 self.planner.back_off(requested.chain, requested.leader, reason, now, delay_ms)
 
     def _back_off_node(self, flight: InFlightFetch, now: float, reason: str, before: NodeFailure | None) -> None:
-        """Back a broker off. `before`: its failure so far, if the fetch before this one failed."""
+        """Back a broker off. `before` describes its failures before this one, or is None."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
         until = now + self._backoff.delay_ms(failures - 1)
         self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)
@@ -351,4 +364,4 @@ class FetchManager:
 
 
 def _ignore(_: Reply) -> None:
-    """Ignore the response to the end of a session."""
+    """Ignore the response to a request that ended a session."""

@@ -1,9 +1,9 @@
 """Counts the bytes of fetched data in memory, and how many more may be requested (`buffer_memory`).
 
-Counts blocks of memory, not the parts that are in use: a response is one block, which lives until the last record in it
-is released, by the consumer or by a user who keeps a batch; the output of decompressing a batch is another block. A
-block is counted from `track` until it is freed, in whichever thread that happens. Blocks that only the user's batches
-refer to count for at most half of the memory. So a user who keeps many batches still gets read-ahead.
+A block is the memory of one response, or of the records decompressed from one batch. It is freed when neither the
+buffer nor a batch that the user keeps refers to it, and it counts in full until then. It may be freed in any thread.
+Blocks that only the user's batches refer to count for at most half of the memory. So the consumer still fetches ahead
+for a user who keeps many batches.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import weakref
 from collections import deque
 
 MEMORY_SHARES = 4
-"""No request asks for more than a quarter of the memory, so that one response can be read while others arrive."""
+"""A request is for at most a quarter of the memory, so that one response can be read while others arrive."""
 
 DEFAULT_MAX_BATCH = 1 << 20
-"""The largest batch that brokers accept by default. The first batch of a response comes complete, so a response may
-have this size however little was requested."""
+"""The largest batch (bytes) that brokers accept by default. The first batch of a response is always complete, so a
+response may have this size even if less was requested."""
 
 
 class Block(weakref.ref[object]):
-    """A counted block of memory: a weak reference to it."""
+    """A weak reference to a block of memory, with its size."""
 
     __slots__ = ("size", "uses")
     size: int
-    uses: int  # buffered fetches that refer to it
+    uses: int  # how many buffered fetches refer to it
 
     def __repr__(self) -> str:
         return f"<Block of {self.size} bytes, {self.uses} uses>"
 
 
 class Memory:
-    """The account of one consumer."""
+    """Counts the memory of one consumer's fetched data."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.reserved = 0  # bytes requested and not received yet
-        # Estimated from earlier polls: bytes that the next one may decompress before the user releases its last batch.
+        # An estimate from earlier polls: bytes that the next poll decompresses before the user releases the last batch.
         self.decompressed = limit // (2 * MEMORY_SHARES)
-        # An estimate from earlier responses: bytes that a response may have however little was requested.
+        # An estimate from earlier responses: bytes that a response may have even if less was requested.
         self.least_response = min(DEFAULT_MAX_BATCH, limit // (2 * MEMORY_SHARES))
-        self._alive = 0
+        self._alive = 0  # bytes of blocks that are not freed
         self._needed = 0  # bytes of blocks that buffered fetches refer to
         self._blocks: dict[int, Block] = {}
         # A block may be freed in any thread, between any two bytecodes. Appending to a deque is atomic; changing a
@@ -51,7 +51,7 @@ class Memory:
     # --- blocks ------------------------------------------------------------------------------------------
 
     def track(self, memory: object) -> Block:
-        """Count a block until it is freed."""
+        """Count the block of this memory until it is freed. Returns the block."""
         block = Block(memory, self._on_freed)
         block.size = size = _size_of(memory)
         block.uses = 0
@@ -60,12 +60,12 @@ class Memory:
         return block
 
     def acquire(self, block: Block) -> None:
-        """Count one more buffered fetch that refers to the block."""
+        """Record that another buffered fetch refers to the block."""
         self._needed += 0 if block.uses else block.size
         block.uses += 1
 
     def release(self, block: Block) -> None:
-        """Count one fewer buffered fetch that refers to the block. The user's batches may still do so."""
+        """Record that a buffered fetch no longer refers to the block. Batches of the user may still refer to it."""
         if block.uses:
             block.uses -= 1
             self._needed -= 0 if block.uses else block.size
@@ -87,11 +87,11 @@ class Memory:
     # --- reservations ------------------------------------------------------------------------------------
 
     def reserve(self, size: int) -> None:
-        """Keep room for the response to a request."""
+        """Reserve `size` bytes for the response to a request."""
         self.reserved += size
 
     def cancel_reservation(self, size: int) -> None:
-        """Give back the room that was kept for a response: it arrived, and its blocks are counted, or it failed."""
+        """Cancel a reservation, because the response has arrived and is counted, or the request has failed."""
         self.reserved -= size
 
     # --- room --------------------------------------------------------------------------------------------
@@ -110,41 +110,42 @@ class Memory:
 
     @property
     def used(self) -> int:
-        """Bytes that count against the limit: blocks of buffered fetches, and the user's blocks up to half of it."""
+        """Bytes that count against the limit: all blocks of buffered fetches, and blocks that only the user's batches
+        refer to, up to half of the limit."""
         if self._freed:
             self.reap_freed()
-        # Every poll reads this: computed here, because `held_by_caller` and `min` would be two more calls.
+        # Every poll reads this, so `held_by_caller` and `min` are written out here, which saves two calls.
         callers_bytes, half = self._alive - self._needed, self.limit // 2
         return self._needed + (callers_bytes if callers_bytes < half else half)
 
     @property
     def room(self) -> int:
-        """Bytes that may still be requested; negative after a batch that was larger than all limits."""
+        """Bytes that may still be requested. Negative while a batch larger than all limits is in memory."""
         return self.limit - self.used - self.reserved - self.decompressed
 
     @property
     def output_room(self) -> int:
-        """Bytes that a poll may decompress: a quarter of the memory or what is left, and at least 1, which allows one
-        batch."""
+        """Bytes that a poll may decompress: at most a quarter of the limit, and at most the room that is left. Always
+        at least 1, so that a poll can decompress one batch."""
         return max(1, min(self.limit // MEMORY_SHARES, self.limit - self.used - self.reserved))
 
     def record_decompressed(self, unpacked: int) -> None:
-        """Record that a poll decompressed this many bytes."""
+        """Record that a poll decompressed `unpacked` bytes."""
         self.decompressed = max(unpacked, self.decompressed - (self.decompressed + 63) // 64)
 
     def received(self, size: int, asked: int) -> None:
-        """Record that a response took `size` bytes, after a request with limit `asked`."""
+        """Record that a response uses `size` bytes of memory, where at most `asked` were expected."""
         faded = self.least_response - (self.least_response + 7) // 8
         self.least_response = max(faded, size if size > asked else 0)
 
     def per_request_limit(self, brokers: int) -> int:
-        """Returns how many bytes one request may ask for, when there are this many brokers: one response of each is in
-        flight while another of each is being read."""
+        """Returns the maximum bytes of one request if there are this many brokers, so that there is room for two
+        responses of each: one in flight, and one that is being read."""
         return max(1, self.limit // max(MEMORY_SHARES, 2 * brokers))
 
     def reserve_for(self, max_bytes: int) -> int:
-        """Returns the bytes to reserve for the response to a request for `max_bytes`: blocks are a little larger than
-        their content, and the first batch comes complete even if it is larger."""
+        """Returns the bytes to reserve for the response to a request for `max_bytes`. This is more than `max_bytes`,
+        because blocks are larger than their content and the first batch of a response is always complete."""
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:
@@ -163,7 +164,7 @@ class Memory:
 
 
 def _size_of(memory: object) -> int:
-    """Returns the bytes that a block takes: frames and bytearrays allocate more than their length."""
+    """Returns the allocated bytes of a block. Network frames and bytearrays allocate more than their length."""
     if not isinstance(memory, memoryview):
         size: int | None = getattr(memory, "capacity", None)
         if size is not None:
