@@ -1,7 +1,8 @@
-"""Lets Spark find the format `kconsumer` by itself: it searches modules `pyspark_…` for a `DefaultSource`.
+"""Makes the format `kconsumer` available in Spark without `register`.
 
-Spark imports this module in every session, even if the format is not used, and one such module that raises ends the
-search for all of them. So it imports almost nothing and never raises. Errors are raised when the format is used.
+Spark imports every module named `pyspark_…` and searches it for a class `DefaultSource`, even if its format is not
+used. If one such module raises, the search ends and none of the formats is found. So this module imports almost nothing
+and never raises. Errors are raised when the format is used.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _base() -> Any:
 
 
 class DefaultSource(_base()):  # type: ignore[misc]  # known at run time only
-    """Delegates to `kconsumer.spark.KConsumerDataSource`, which is imported when a method needs it."""
+    """Delegates to `kconsumer.spark.KConsumerDataSource`, which is imported when a method is called."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +34,7 @@ class DefaultSource(_base()):  # type: ignore[misc]  # known at run time only
         return KConsumerDataSource(self.options)
 
     def schema(self) -> Any:
-        """Return the columns of a query without a user's schema, as DDL."""
+        """Return the columns of a query without `.schema(...)`, as DDL."""
         return self._source().schema()
 
     def reader(self, schema: Any) -> Any:

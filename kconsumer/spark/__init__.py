@@ -1,9 +1,11 @@
-"""A Kafka source for PySpark without a JAR: `register(spark)`, then the format `kconsumer`, in batches and streams.
+"""A Kafka source for PySpark that needs no JAR: the format `kconsumer`, for batch and streaming queries.
+
+After `register(spark)`:
 
     spark.read.format("kconsumer").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
 
 Options, schema and behaviour are those of Spark's own source `kafka`; docs/spark.md lists additions and differences.
-Only this package imports pyspark; its modules that do not need pyspark say so.
+No other package of kconsumer imports pyspark. The modules in here that do not need it state that in their docstrings.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ __all__ = ["KConsumerDataSource", "LagListener", "lag_listener", "register"]
 def register(spark: Any, *, pushdown: bool = True) -> None:
     """Register the format `kconsumer` with a session, and enable filter push-down unless `pushdown` is False.
 
-    Push-down is a setting of the session (`spark.sql.python.filterPushdown.enabled`) for all Python data sources.
+    Push-down is enabled for all Python data sources of the session (`spark.sql.python.filterPushdown.enabled`).
     """
     from kconsumer.spark.compat import PUSHDOWN_CONF, filter_hook, shared_environment
     from kconsumer.spark.source import KConsumerDataSource
@@ -32,7 +34,7 @@ def register(spark: Any, *, pushdown: bool = True) -> None:
 
 
 def lag_listener(spark: Any, group_id: str | None = None, **options: Any) -> LagListener:
-    """Create a `LagListener` and add it to the session. Returns the listener."""
+    """Create a `LagListener` with these arguments and add it to the session. Returns the listener."""
     from kconsumer.spark.lag import LagListener
 
     listener = LagListener(group_id, **options)

@@ -26,14 +26,14 @@ __all__ = ["BatchReader", "RangePartition", "ranges_of"]
 
 
 class RangePartition(InputPartition):
-    """A task of the source: the ranges that it reads in order."""
+    """The input of one task: the ranges of offsets that it reads, in order."""
 
     def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(tuple(map(tuple, ranges)))
 
 
 def ranges_of(partition: InputPartition) -> list[OffsetRange]:
-    """Return the ranges of a task. Spark creates a task without a value for a source that has no partitions."""
+    """Return the ranges of a task. If there are no tasks, Spark creates one without a value, which has no ranges."""
     return [OffsetRange(*values) for values in partition.value or ()]
 
 
@@ -53,11 +53,11 @@ class BatchReader(DataSourceReader):
         return iter(rest)
 
     def partitions(self) -> list[RangePartition]:
-        """Plan the tasks of the query."""
+        """Plan the tasks of the query and return their inputs. Spark calls this on the driver."""
         with Admin(self._config) as admin:
             tasks = plan_batch(self._config, admin, self._constraints, self._parallelism)
         return [RangePartition(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in its worker process."""
+        """Yield the rows of a task as Arrow batches. Spark calls this in the worker process of the task."""
         return read(self._config, self._projection, ranges_of(partition), ("batch", self._run))

@@ -1,6 +1,8 @@
-"""Plans a batch query: combines limits, filters and a planner into the ranges of each task. Does not need pyspark.
+"""Plans a batch query: splits the offsets to read, narrowed by filters, into ranges for each task.
 
-EARLIEST and LATEST stay unbound until a task binds them on its executor, as in Spark's own source.
+A range is unbound while it starts at EARLIEST or ends at LATEST. To bind it is to replace these by offsets. As in
+Spark's own source, tasks bind their ranges on the executor. The driver binds ranges too where it needs their sizes, or
+where filters narrow them. Does not need pyspark.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from kconsumer.types import TopicPartition
 __all__ = ["plan_batch"]
 
 Offsets = dict[TopicPartition, int]
-MAX_UNSHARED_TASKS = 64  # above this number of tasks, small ranges share one
+MAX_UNSHARED_TASKS = 64  # with more tasks than this, several small ranges are read by one task
 
 
 def plan_batch(
     config: SourceConfig, admin: Admin, constraints: Constraints, parallelism: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task of a batch query."""
+    """Return the ranges of each task of a batch query. `parallelism` is the number of task slots, if it is known.
+
+    Raises ConfigError if a partition starts beyond its end.
+    """
     partitions = admin.partitions()
     start = admin.unbound(config.starting, partitions, starting=True)
     end = admin.unbound(config.ending, partitions, starting=False)
@@ -44,8 +49,8 @@ def plan_batch(
 def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
     """Raise ConfigError if a partition starts beyond its end.
 
-    Planning drops ranges without offsets, so the rows of the other partitions would look like the whole result.
-    EARLIEST and LATEST are resolved where the other bound of the range is an offset, which may be beyond them.
+    Planning drops empty ranges, so without this check the rows of the partition would be missing without an error.
+    EARLIEST and LATEST are resolved only if the other bound of the range is an offset, which may be beyond them.
     """
     first = admin.earliest(tp for tp, at in start.items() if at == EARLIEST and end[tp] != LATEST)
     fixed = {tp: at for tp, at in start.items() if at > 0}
@@ -61,9 +66,10 @@ def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
 
 
 def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Returns the ranges of each task. Above MAX_UNSHARED_TASKS ranges, small ones share a task.
+    """Return the ranges of each task, given one range per task.
 
-    Up to this number each range has a task of its own, as in Spark's source.
+    If there are more than MAX_UNSHARED_TASKS tasks, those with small ranges are merged. Otherwise each range keeps its
+    task, as in Spark's source.
     """
     if len(tasks) <= MAX_UNSHARED_TASKS:
         return [(task,) for task in tasks]
@@ -95,13 +101,13 @@ def _narrows(constraints: Constraints) -> bool:
 def _narrow(
     config: SourceConfig, admin: Admin, constraints: Constraints, unbound: dict[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
-    """Return ranges with resolved bounds, without the offsets that the filters exclude."""
+    """Bind the ranges of the partitions and return them without the offsets that the filters exclude."""
     bound = _bind(admin, unbound)
     start = {tp: max(first, constraints.start) for tp, (first, _) in bound.items()}
     end = {tp: last if constraints.end is None else min(last, constraints.end) for tp, (_, last) in bound.items()}
     if constraints.from_ms is not None:
         found = admin.first_at(bound, constraints.from_ms)
-        # A partition without a record of that time or later has no wanted record.
+        # Nothing is read from a partition without a record of that time or later.
         start = {tp: max(at, found.get(tp, end[tp])) for tp, at in start.items()}
     if constraints.until_ms is not None and config["timestampOrder"] == "monotonic":
         found = admin.first_at(bound, constraints.until_ms)

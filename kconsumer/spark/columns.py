@@ -17,9 +17,10 @@ __all__ = ["as_map", "decode"]
 
 
 def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
-    """Decode columns. Returns the batch without the rows that cannot be decoded, and these rows.
+    """Decode the columns that `decoders` names. Returns the decoded rows, and a dict for each row with an error.
 
-    A row that cannot be decoded is a dict of its offset, its undecoded key and value, the column, and the reason.
+    The dict contains `offset`, the undecoded `key` and `value` (if the batch has these columns), the `column` that
+    cannot be decoded, and the `reason`.
     """
     import pyarrow as pa
 
@@ -41,7 +42,7 @@ def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.R
 
 
 def as_map(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert the column `headers` to a map. The last value of a repeated key wins."""
+    """Return the batch with the column `headers` converted to a map. The last value of a repeated key wins."""
     import pyarrow as pa
 
     index = batch.schema.get_field_index("headers")

@@ -20,7 +20,7 @@ except ImportError:  # before 4.2
     ADMISSION_CONTROL = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Replaces the mixin, which this version lacks."""
+        """An empty replacement for pyspark's mixin, which this version of pyspark does not have."""
 
     ReadAllAvailable = ReadMaxRows = None
 
@@ -41,7 +41,7 @@ __all__ = [
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 
 # Variables that Spark's runners (StreamingPythonRunner, PythonPlannerRunner, BasePythonRunner) put into the environment
-# of a Python worker. Each put overwrites an existing value.
+# of a Python worker. A runner overwrites a value that exists already.
 RUNNER_VARIABLES = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -52,11 +52,11 @@ RUNNER_VARIABLES = {
 
 
 class _FilterHook:
-    """Calls a function, and looks to Spark like the `pushFilters` of the base class.
+    """A `pushFilters` of a reader that Spark does not recognize as an override of the base class's method.
 
-    While push-down is off, which is the default, Spark fails every read of a reader that overrides `pushFilters`. It
-    detects an override by comparing `pushFilters.__func__` with the method of the base class, so this has the same
-    `__func__`. With push-down on, Spark calls the attribute.
+    While push-down is off, which is the default, Spark fails every read of a reader that overrides `pushFilters`. To
+    detect an override it compares `pushFilters.__func__` with the method of the base class. So `__func__` is that
+    method here. While push-down is on, Spark calls this object, which calls `push`.
     """
 
     def __init__(self, push: Callable[[list[Any]], Iterable[Any]]) -> None:
@@ -71,7 +71,10 @@ class _FilterHook:
 
 
 def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
-    """Return a value for the attribute `pushFilters` of a reader. None if this pyspark has no push-down."""
+    """Return a value for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
+
+    Spark calls it with filters. `push` must return the filters that Spark still has to apply.
+    """
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None
     return _FilterHook(push)
@@ -79,12 +82,12 @@ def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
 
 @contextmanager
 def shared_environment(spark: Any) -> Iterator[None]:
-    """Register Python functions with an environment that has the variables which Spark's runners add.
+    """Add RUNNER_VARIABLES to the session's environment during the block. A data source must be registered in it.
 
     All queries of a session share the environment of a registered data source, a `java.util.HashMap`. Each
-    StreamingPythonRunner puts its variables into it without a lock. If two streams start at the same time, their puts
-    can leave the map with a wrong size, and from then on every task of the source fails with an OptionalDataException.
-    If the keys exist already, a put replaces a value and does not change the structure of the map.
+    StreamingPythonRunner puts its variables into this map without a lock. If two streams start at the same time, the
+    map can be left with a wrong size. From then on every task of the source fails with an OptionalDataException. If the
+    keys exist already, a put only replaces a value and does not change the structure of the map.
     """
     environment = getattr(getattr(spark, "_sc", None), "environment", None)
     if environment is None:  # Spark Connect: the server creates the map

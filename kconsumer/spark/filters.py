@@ -1,7 +1,7 @@
-"""Turns filters that Spark pushes down into constraints on topics, partitions, offsets and timestamps of a batch.
+"""Turns filters that Spark pushes down into constraints on the topics, partitions, offsets and timestamps of a query.
 
-Reads the attributes of pyspark's Filter objects and their class names, so it does not import pyspark. A filter that
-the choice of ranges fulfils completely is dropped. Every other filter is returned to Spark, which applies it to rows.
+Uses only class names and attributes of pyspark's Filter objects, and so does not import pyspark. A filter is dropped
+if the choice of offset ranges excludes all rows that do not match it. Spark applies every other filter to the rows.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 
 __all__ = ["Constraints", "push"]
 
-NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns
+NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # columns that are never null
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """The wanted records, as far as ranges of offsets can express them."""
+    """Conditions that the records of a query fulfil, as far as ranges of offsets can express them."""
 
-    topics: tuple[tuple[str, Any], ...] = ()  # (operator, operand), all of which must hold
-    partitions: tuple[tuple[str, Any], ...] = ()  # likewise
-    start: int = 0  # the first wanted offset
-    end: int | None = None  # no offset from here on is wanted
-    from_ms: int | None = None  # no timestamp before this one is wanted
-    until_ms: int | None = None  # no timestamp from this one on is wanted
+    topics: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the topic; all must hold
+    partitions: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the partition number
+    start: int = 0  # minimum offset
+    end: int | None = None  # all offsets are below this one
+    from_ms: int | None = None  # minimum timestamp
+    until_ms: int | None = None  # all timestamps are below this one
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Return whether the filters on topic and partition accept this partition."""
+        """Return True if a partition fulfils the conditions on topic and partition number."""
         return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
             TESTS[name](partition, operand) for name, operand in self.partitions
         )
@@ -52,7 +52,7 @@ STRINGS = ("StringStartsWith", "StringEndsWith", "StringContains")
 
 
 def push(filters: Iterable[Any]) -> tuple[Constraints, list[Any]]:
-    """Return the constraints of the filters, and the filters that Spark must still apply."""
+    """Convert filters to constraints. Returns the constraints, and the filters that Spark must apply to the rows."""
     constraints, rest = Constraints(), []
     for item in filters:
         constraints, fulfilled = _apply(constraints, item)
@@ -62,7 +62,7 @@ def push(filters: Iterable[Any]) -> tuple[Constraints, list[Any]]:
 
 
 def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
-    """Return the constraints narrowed by a filter, and whether they fulfil it completely."""
+    """Add a filter to constraints. Returns the new constraints, and False if Spark must apply the filter to rows."""
     name, column, operand = _read(item)
     if name == "IsNotNull":
         return known, column in NEVER_NULL
@@ -83,7 +83,10 @@ def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
 
 
 def _read(item: Any) -> tuple[str, str, Any]:
-    """Return class name, column and operand of a filter. The name of a negated filter begins with Not."""
+    """Return class name, column and operand of a filter. For negated filters the name is NotEqualTo or NotIn.
+
+    Name and column are empty for a filter of another form, such as one on a field of a struct.
+    """
     name, column = type(item).__name__, getattr(item, "attribute", None)
     if name == "Not":
         inner, where, operand = _read(item.child)
@@ -111,7 +114,10 @@ def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, 
 
 
 def _times(known: Constraints, name: str, operand: datetime) -> Constraints:
-    """Return the constraints with a bound in whole ms. Timestamps are in ms, operands in microseconds."""
+    """Add a comparison with a time to constraints, and return them.
+
+    Timestamps in Kafka are in ms and operands in microseconds, so operands are rounded to a bound in ms.
+    """
     moment = operand if operand.tzinfo else operand.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

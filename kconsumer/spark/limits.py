@@ -1,7 +1,7 @@
-"""Limits of a micro-batch: maximum offsets, maximum bytes, and the minimum of new offsets to wait for.
+"""Limits of a micro-batch: maximum offsets, maximum bytes, and minimum new offsets.
 
-These functions are pure: time is injected as `now` in ms, and the caller provides the latest offsets. `planning.py`
-splits a micro-batch into tasks.
+Nothing in here sends a request or reads a clock: the caller passes the latest offsets, and the time as `now` (ms).
+`planning.py` splits a micro-batch into tasks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def cap_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return the ends of a micro-batch of about `limit` offsets, in proportion to the offsets of each partition.
+    """Return the end offset of each partition in a micro-batch of about `limit` offsets.
 
-    As in Spark's source, a share below one offset becomes one, so that no partition starves; with more partitions than
-    `limit` each one gets an offset. `start` contains every partition of `latest`.
+    The limit is divided in proportion to the new offsets of each partition. As in Spark's source, each partition with
+    new offsets gets at least one, so that none starves, even if the total then exceeds `limit`. `start` must contain
+    every partition of `latest`.
     """
     sizes = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
     total = float(sum(sizes.values()))
@@ -38,7 +39,11 @@ def cap_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartit
 def cap_bytes(
     start: Offsets, latest: Offsets, limit: int, bytes_per_offset: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a micro-batch of about `limit` bytes. Each partition with new offsets gets at least one."""
+    """Return the end offset of each partition in a micro-batch of about `limit` bytes.
+
+    Each partition with new offsets gets at least one offset. A partition that `bytes_per_offset` does not contain is
+    assumed to have the average of the others. `start` must contain every partition of `latest`.
+    """
     average = sum(bytes_per_offset.values()) / len(bytes_per_offset) if bytes_per_offset else 0.0
     each = {tp: bytes_per_offset.get(tp, average) for tp in latest}
     total = sum(max(end - start[tp], 0) * each[tp] for tp, end in latest.items())
@@ -52,7 +57,7 @@ def cap_bytes(
 
 
 class MinOffsets:
-    """Delays micro-batches until `minimum` new offsets exist, or until `max_delay_ms` after the previous one.
+    """Delays a micro-batch until there are `minimum` new offsets, or until `max_delay_ms` after the previous one.
 
     The first micro-batch is never delayed.
     """
@@ -62,7 +67,7 @@ class MinOffsets:
         self._last_ms: float | None = None
 
     def delays(self, start: Offsets, latest: Offsets, now: float) -> bool:
-        """Whether the micro-batch must wait. If not, `now` is recorded as its time."""
+        """Return True if the micro-batch must wait. Otherwise store `now` (ms) as its time and return False."""
         waited = self._last_ms is None or now - self._last_ms >= self.max_delay_ms
         new = sum(end - start.get(tp, 0) for tp, end in latest.items())
         if not waited and new < self.minimum:

@@ -1,6 +1,7 @@
 """Handles records that may have been lost: fails the query, or logs a warning and continues.
 
-Decides messages and reactions. `stream_offsets.py` (on the driver) and `executor.py` detect a loss.
+Creates the messages and applies the option onDataLoss. `stream_offsets.py` (on the driver) and `executor.py` detect
+the loss.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class DataLossError(KafkaError):
 
 
 class LossPolicy:
-    """Raises DataLossError, or logs a warning and adds it to `incidents`."""
+    """The reaction to lost records: an error, or a warning in the log."""
 
     def __init__(self, fails: bool) -> None:
-        self.fails = fails
-        self.incidents: list[str] = []
+        self.fails = fails  # True: raise DataLossError; False: log a warning
+        self.incidents: list[str] = []  # the warnings that were logged
 
     def report(self, case: str, what: str) -> None:
-        """Report a loss. `case` is one of CASES, `what` names the partitions."""
+        """Raise DataLossError or log a warning. `case` is one of CASES, `what` names the partitions."""
         assert case in CASES
         text = f"[KAFKA_DATA_LOSS.{case}] {what}."
         if self.fails:

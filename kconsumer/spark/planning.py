@@ -1,7 +1,9 @@
 """Splits ranges of offsets into tasks. Planners are chosen by name and may be plugins.
 
-The planner `spark` splits exactly as Spark's own source does. These functions are pure: sizes are differences of
-offsets, and no request is sent. `limits.py` decides how much one micro-batch reads.
+The planner `spark` splits exactly as Spark's own source does. These functions are pure: the size of a range is the
+difference of its offsets, and no request is sent. `limits.py` decides how much one micro-batch reads.
+
+A range is unbound while it starts at EARLIEST or ends at LATEST, and bound when both are offsets.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "kconsumer.spark.planners"
-MIN_SPLIT_OFFSETS = 100_000  # a Python task costs about 60 ms, in which it could read this many
+MIN_SPLIT_OFFSETS = 100_000  # to start a Python task takes about 60 ms, in which it could read this many
 
-MAX_SHARED_OFFSETS = 500  # ranges share a task while they have no more together, if their bounds are known
+MAX_SHARED_OFFSETS = 500  # maximum offsets, in total, of several ranges that are read by one task
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition from `start` up to, not including, `end`; -2 and -1 are earliest and latest."""
+    """A range of offsets of one partition."""
 
     topic: str
     partition: int
-    start: int
-    end: int
+    start: int  # the first offset, or -2 for the earliest one
+    end: int  # the offset after the last one, or -1 for the latest end
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -49,35 +51,41 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of offsets, if both bounds are known."""
+        """The number of offsets. It has no meaning for an unbound range."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class PlanHints:
-    """What a planner may consider: options of the user, and properties of the cluster."""
+    """Options of the user and properties of the cluster that a planner may use."""
 
-    min_partitions: int | None = None
-    max_records: int | None = None
+    min_partitions: int | None = None  # the option minPartitions
+    max_records: int | None = None  # the option maxRecordsPerPartition
     parallelism: int | None = None  # the number of task slots, if it is known
     bytes_per_offset: Mapping[TopicPartition, float] = field(default_factory=dict)  # may lack partitions
 
 
 class Planner(Protocol):
-    """Splits ranges. The result covers exactly the given offsets, none of them twice; `plan` checks that."""
+    """A function that splits ranges into one range per task.
+
+    The result must contain each offset of the given ranges exactly once, and no other. `plan` checks this.
+    """
 
     def __call__(self, ranges: Sequence[OffsetRange], hints: PlanHints, /) -> Sequence[OffsetRange]:
-        """Return the ranges of the tasks."""
+        """Return one range for each task."""
         ...
 
 
 def java_round(value: float) -> int:
-    """Round as Scala does: halves up. Python's `round` takes the even neighbour."""
+    """Round to the nearest integer, and halves up as Scala does. Python's `round` rounds halves to the even integer."""
     return math.floor(value + 0.5)
 
 
 def split(item: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Split a range into `parts`. The later parts take the remainder (10 into 3: 3, 3, 4); empty parts are omitted."""
+    """Split a range into at most `parts` ranges, whose sizes differ by at most one. Empty ranges are omitted.
+
+    The last ranges are the larger ones: 10 offsets in 3 parts become 3, 3 and 4 offsets.
+    """
     found: list[OffsetRange] = []
     at = item.start
     for index in range(parts):
@@ -100,9 +108,10 @@ def split_spark(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetR
 
 
 def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[OffsetRange]:
-    """Split ranges in proportion to their sizes until there are about `minimum`.
+    """Split ranges into about `minimum` ranges, the larger ones into more parts.
 
-    As in Spark's source, ranges whose share is one task are not split, and the others share the rest of the tasks.
+    As in Spark's source, the parts are proportional to the sizes. Ranges that get only one part are left whole, and
+    the remaining parts are then divided among the other ranges.
     """
     total = sum(item.size for item in ranges)
     whole = {item.topic_partition for item in ranges if _share(item.size, total, minimum) == 1}
@@ -123,12 +132,15 @@ def _share(size: int, total: int, tasks: int) -> int:
 
 
 def split_even(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetRange]:
-    """Split into tasks of about the same number of offsets, as many as task slots (or minPartitions)."""
+    """Split into tasks of about the same number of offsets.
+
+    The number of tasks is about minPartitions, or the number of task slots without this option.
+    """
     return _split_by_weight(ranges, hints, lambda item: float(item.size))
 
 
 def split_bytes(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetRange]:
-    """Split into tasks of about the same number of bytes, by the sampled record size of each partition."""
+    """Split into tasks of about the same number of bytes, which a sample of each partition estimates."""
     known = hints.bytes_per_offset
     average = sum(known.values()) / len(known) if known else 1.0
     return _split_by_weight(ranges, hints, lambda item: item.size * known.get(item.topic_partition, average))
@@ -142,7 +154,7 @@ def _split_by_weight(
     result: list[OffsetRange] = []
     for item in ranges:
         parts = max(java_round(weigh(item) / unit), 1) if unit else 1
-        if hints.min_partitions is None:  # without a number from the user, a task must be worth its own cost
+        if hints.min_partitions is None:  # the user set no number of tasks: avoid tasks that cost more than they save
             parts = max(min(parts, item.size // MIN_SPLIT_OFFSETS), 1)
         if hints.max_records is not None:
             parts = max(parts, -(-item.size // hints.max_records))
@@ -160,7 +172,10 @@ def available() -> list[str]:
 
 @functools.cache
 def load(name: str) -> Planner:
-    """Return the planner with this name: built in, or an entry point of the group `kconsumer.spark.planners`."""
+    """Return the planner with this name: built in, or an entry point of the group `kconsumer.spark.planners`.
+
+    Raises ConfigError if there is none.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]
     for point in _entry_points():
@@ -184,9 +199,10 @@ class _EntryPoint(Protocol):
 
 
 def plan(ranges: Iterable[OffsetRange], name: str, hints: PlanHints) -> list[OffsetRange]:
-    """Return the tasks for these ranges, in order of topic, partition and offset. Empty ranges are dropped.
+    """Split bound ranges with the planner `name`. Returns one range per task, sorted by partition and offset.
 
-    Raises ValueError if the planner omitted or repeated offsets.
+    Empty ranges are dropped. Raises ConfigError if the planner does not exist, and ValueError if it omitted or repeated
+    offsets.
     """
     filled = sorted(item for item in ranges if item.size > 0)
     if not filled:
@@ -209,9 +225,10 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Let small ranges share a task, whose own cost exceeds that of reading them.
+    """Group consecutive small ranges, and return the ranges of each task. The ranges must be bound.
 
-    With minPartitions or maxRecordsPerPartition each range keeps a task of its own.
+    To start a task costs more than to read a small range. If the user sets minPartitions or maxRecordsPerPartition,
+    each range keeps its own task.
     """
     if hints.min_partitions is not None or hints.max_records is not None:
         return [(item,) for item in ranges]
@@ -233,10 +250,11 @@ def plan_unbound(
     name: str,
     hints: PlanHints,
 ) -> list[OffsetRange]:
-    """Return the tasks of ranges whose bounds may be EARLIEST or LATEST, which the executors resolve.
+    """Split ranges that may be unbound with the planner `name`. Returns one range per task, which may be unbound, too.
 
-    `bound` has the offsets that these were on the driver, and is used only to split. As in Spark, the unbound sizes
-    decide whether to split at all: with the default bounds, maxRecordsPerPartition alone splits nothing.
+    `bound` contains the same ranges, bound by the driver. It decides only where ranges are split. As in Spark's source,
+    the unbound ranges decide whether they are split at all. For example, a range from EARLIEST (-2) to LATEST (-1)
+    counts as one offset, so maxRecordsPerPartition alone does not split it.
     """
     ranges = sorted(OffsetRange(*tp, *bounds) for tp, bounds in unbound.items())
     if not wants_splits(ranges, name, hints):
@@ -246,7 +264,7 @@ def plan_unbound(
 
 
 def wants_splits(unbound: Sequence[OffsetRange], name: str, hints: PlanHints) -> bool:
-    """Whether unbound ranges may be split. If so, the driver must resolve their bounds."""
+    """Return True if the planner may split these ranges. If so, the driver must bind them."""
     if name != "spark":
         return True
     if hints.min_partitions is not None and len(unbound) < hints.min_partitions:

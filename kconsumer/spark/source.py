@@ -18,7 +18,7 @@ NEVER_NULL = re.compile(r'"(nullable|containsNull|valueContainsNull)":false')
 
 
 class KConsumerDataSource(DataSource):
-    """`spark.read.format("kconsumer")` and `spark.readStream.format("kconsumer")`."""
+    """The class that Spark uses for `spark.read.format("kconsumer")` and `spark.readStream.format("kconsumer")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -26,16 +26,16 @@ class KConsumerDataSource(DataSource):
         return "kconsumer"
 
     def schema(self) -> str:
-        """Return the columns of a query without a user's schema, as DDL. Raises ConfigError for wrong options."""
+        """Return the columns of a query without `.schema(...)`, as DDL. Raises ConfigError for wrong options."""
         return default_projection(parse(self.options, "any")).ddl
 
     def reader(self, schema: Any) -> BatchReader:
-        """Create the reader of a batch query."""
+        """Create the reader of a batch query. Raises ConfigError for wrong options or columns."""
         config, projection = self._check("batch", schema)
         return BatchReader(config, projection, _parallelism())
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802  Spark's name
-        """Create the reader of a streaming query."""
+        """Create the reader of a streaming query. Raises ConfigError for wrong options or columns."""
         config, projection = self._check("stream", schema)
         return StreamReader(config, projection, _parallelism())
 
@@ -48,7 +48,7 @@ class KConsumerDataSource(DataSource):
 
 
 def _parallelism() -> int | None:
-    """Return how many tasks run at once, or None in the processes in which Spark plans Python sources."""
+    """Return how many tasks Spark runs at a time. Returns None in a process without a SparkContext."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

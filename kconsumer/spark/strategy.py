@@ -1,6 +1,6 @@
 """The subscription strategy of a query: topics by name, topics by pattern, or partitions.
 
-These are plain values that are pickled to executors. `admin.py` requests which topics and partitions exist.
+Strategies are plain values, which Spark pickles to executors. `admin.py` requests which topics and partitions exist.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics, each of which must exist."""
+    """Selects all partitions of `topics`. Each of these topics must exist."""
 
     topics: tuple[str, ...]
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions to read, out of the partition numbers of each topic."""
+        """Return the partitions to read. `counts` contains the partition numbers of each topic."""
         return {TopicPartition(topic, partition) for topic in self.topics for partition in counts.get(topic, ())}
 
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """All topics whose name contains a match of `pattern`, including topics that are created later."""
+    """Selects all topics whose name contains a match of `pattern`, including topics that are created later."""
 
     pattern: str
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions to read, out of the partition numbers of each topic."""
+        """Return the partitions to read. `counts` contains the partition numbers of each topic."""
         search = re.compile(self.pattern).search
         topics = [topic for topic in counts if topic not in INTERNAL_TOPICS and search(topic)]
         return {TopicPartition(topic, partition) for topic in topics for partition in counts[topic]}
@@ -43,12 +43,12 @@ class SubscribePattern:
 
 @dataclass(frozen=True)
 class Assign:
-    """These partitions and no others."""
+    """Selects the given partitions."""
 
     partitions: frozenset[TopicPartition]
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions to read. As in Spark's source, partitions that do not exist are ignored."""
+        """Return the partitions that exist according to `counts`. As in Spark's source, the others are ignored."""
         return {tp for tp in self.partitions if tp.partition in counts.get(tp.topic, ())}
 
 
