@@ -1,7 +1,8 @@
-"""The `consumer-fetch-manager-metrics` group: its names, and what is recorded when (Java `FetchMetricsManager`).
+"""Records the metrics of the group `consumer-fetch-manager-metrics` (Java `FetchMetricsManager`).
 
-Values are recorded once per response, and once per partition of a response when its data has been read or dropped;
-never per record. Bytes are those received, where Java counts the uncompressed size of records.
+Some values are recorded when a response arrives, others when the data of one of its partitions, or of all, has been
+read or dropped. Nothing is recorded per record. Bytes are counted as received; Java counts the uncompressed size of
+records.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ PARTITION_LEAD: tuple[Row, ...] = (
     ("records-lead-avg", Stat.AVG, "Mean lead"),
 )
 
-# Computed when they are read, so that they change with every poll and not only with every fetch.
+# (name, description, function of state and time). Gauges are computed when they are read, so that they change with
+# every poll and not only with every fetch.
 Gauge = tuple[str, str, Callable[[PartitionState, float], float | None]]
 PREFERRED_REPLICA: Gauge = (
     "preferred-read-replica",
@@ -74,17 +76,17 @@ class ResponseTally:
     __slots__ = ("bytes", "records", "topics", "unread")
 
     def __init__(self) -> None:
-        self.unread = 0
+        self.unread = 0  # partitions whose data is neither read nor dropped
         self.bytes = 0
         self.records = 0
-        self.topics: dict[str, list[int]] = {}
+        self.topics: dict[str, list[int]] = {}  # [bytes, records] by topic
 
     def expect(self) -> None:
-        """Count a partition whose data was buffered; `add` is called for it later."""
+        """Count a partition whose data was buffered. `add` must be called for it later."""
         self.unread += 1
 
     def add(self, topic: str, size: int, records: int) -> None:
-        """Count a partition whose data has been read or dropped."""
+        """Add the bytes and records of a partition whose data has been read or dropped."""
         self.unread -= 1
         self.bytes += size
         self.records += records
@@ -94,7 +96,7 @@ class ResponseTally:
 
 
 class FetchMetrics:
-    """Sensors of all fetching of one consumer, of its topics and of its assigned partitions."""
+    """The fetch sensors of one consumer: in total, by topic, and by assigned partition."""
 
     def __init__(self, metrics: Metrics, *, read_committed: bool = False) -> None:
         self._metrics = metrics
@@ -110,12 +112,12 @@ class FetchMetrics:
         self._gauges: dict[TopicPartition, list[MetricName]] = {}
 
     def record_response(self, latency_ms: float, throttle_ms: float, now: float) -> None:
-        """Record that a Fetch response arrived."""
+        """Record the latency and the throttle time (ms) of a Fetch response."""
         self._latency.record(latency_ms, now)
         self._throttle.record(throttle_ms, now)
 
     def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
-        """Publish lag and lead of those of the partitions that are assigned; a response contained them."""
+        """Publish the lag and lead of the partitions of a response, except those that are not assigned."""
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)
@@ -123,7 +125,7 @@ class FetchMetrics:
                 self._publish(tp, subscription, LEAD, nan)
 
     def record_read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
-        """Record lag and lead of a partition whose data of one response has been read up to the position of `state`."""
+        """Record lag and lead of a partition, after its data of one response has been read."""
         lag, lead = state.lag(self._read_committed), state.lead()
         sensors = self._lags.get(tp)
         if lag is None or lead is None or sensors is None:
@@ -135,7 +137,7 @@ class FetchMetrics:
         self._lead_min.record(lead, now)
 
     def record_consumed(self, tally: ResponseTally, now: float) -> None:
-        """Record that all data of a response has been read or dropped."""
+        """Record the sums of a response, after all its data has been read or dropped."""
         self._size.record(tally.bytes, now)
         self._records.record(tally.records, now)
         for topic, (size, records) in tally.topics.items():
@@ -144,8 +146,7 @@ class FetchMetrics:
             records_sensor.record(records, now)
 
     def update_assignment(self, subscription: SubscriptionState) -> None:
-        """Remove the metrics of partitions that were revoked, and publish the read replica of those that were
-        assigned."""
+        """Remove the metrics of revoked partitions, and publish the preferred read replica of new ones."""
         states = subscription.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
             self._metrics.remove(*self._gauges.pop(tp), *self._lags.pop(tp, ()))
@@ -185,5 +186,6 @@ class FetchMetrics:
 
 
 def _topic_tags(topic: str) -> list[str]:
-    """Returns the topic as tag value; a topic with dots also as older Java clients write it (KIP-1109)."""
+    """Returns the values of the topic tag: the name and, if it contains dots, also the name with underscores in place
+    of dots, as older Java clients write it (KIP-1109)."""
     return [topic, topic.replace(".", "_")] if "." in topic else [topic]

@@ -1,7 +1,7 @@
-"""Explains why a partition is or is not being fetched: the row that `partition_states()` shows for it.
+"""Explains why a partition is or is not being fetched. `partition_states()` shows the explanation.
 
-Decides which of the conditions that hold for a partition is shown (the first row of `STATUS_RULES` that holds), since
-when, and in which words. It reads and changes no state itself: the fetch manager and the engine fill in the context.
+Several conditions may hold for a partition; the first rule in `STATUS_RULES` whose condition holds is shown. The fetch
+manager and the engine collect what the rules need in a `FetchContext`. The rules change no state.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from kconsumer.state.partition import FetchState, PartitionState
 from kconsumer.types import Node, PartitionCondition, PartitionStatus
 
 SLOW_RESPONSE_MS = 1000.0
-"""A fetch that takes this much longer than it may wait at the broker is reported as slow."""
+"""A fetch is reported as slow if it takes this much longer (ms) than the broker may delay its response."""
 
 
 class NodeFailure(NamedTuple):
-    """A broker whose last fetch failed."""
+    """The failures of a broker whose last fetch failed."""
 
-    since: float  # its first failure in a row (ms)
-    until: float  # the end of the backoff (ms)
-    error: str  # of the last failure
-    failures: int  # in a row
+    since: float  # when the first of these fetches failed (ms)
+    until: float  # when the backoff ends (ms)
+    error: str  # the last error
+    failures: int  # how many fetches failed in a row
 
 
 @dataclass(slots=True)
 class FetchContext:
-    """Everything that matters for the fetching of one partition at `now` (ms)."""
+    """The state that decides how one partition is fetched, at `now` (ms)."""
 
     now: float
     state: PartitionState
     memory: Memory
-    leader: LeaderAndEpoch  # in metadata
-    chain: FetchChain | None = None  # the buffered fetches, if they still fit the position
-    leaderless_since: float = 0.0  # since when metadata has named no leader (ms)
+    leader: LeaderAndEpoch  # the leader in metadata
+    chain: FetchChain | None = None  # the buffered fetches, if they continue at the position
+    leaderless_since: float = 0.0  # since when metadata has contained no leader (ms); 0: it contains one
     backed_off: BackedOff | None = None
-    broker: BrokerFetchState | None = None  # the broker to fetch it from
-    in_flight: InFlightFetch | None = None  # the fetch in flight that contains it
-    waits_for_memory: float | None = None  # since when there has been no room for a fetch from the broker (ms)
+    broker: BrokerFetchState | None = None  # the broker to fetch from
+    in_flight: InFlightFetch | None = None  # the fetch in flight that requests the partition
+    waits_for_memory: float | None = None  # since when memory has had no room for a fetch from the broker (ms)
     node_error: NodeFailure | None = None
     unreachable: str = ""  # why no request can be sent to the broker now
     topic_problem: str = ""  # what is wrong with the topic, such as "topic x does not exist"
@@ -53,29 +53,29 @@ class FetchContext:
 
     @property
     def failed(self) -> CompletedFetch | None:
-        """The fetch that is read next, if it cannot be read."""
+        """The fetch that is next to be read, if reading it failed."""
         fetch = self.chain.fetches[0] if self.chain is not None and self.chain.fetches else None
         return fetch if fetch is not None and fetch.failure else None
 
     @property
     def fetchable_since(self) -> float:
-        """Since when neither state nor flags of the partition prevent fetching."""
+        """The time (ms) since when neither the state nor the flags of the partition have prevented fetching."""
         return max(self.state.state_since, self.state.flags_since)
 
     @property
     def node(self) -> Node | None:
-        """The broker to fetch it from."""
+        """The broker to fetch from, or else the leader in metadata."""
         return self.leader.leader if self.broker is None else self.broker.node
 
     @property
     def idle_since(self) -> float:
-        """Since when it could have been requested and was not."""
+        """The time (ms) since when the partition could have been requested but has not been."""
         return max(self.fetchable_since, 0.0 if self.broker is None else self.broker.responded_at)
 
     @property
     def blocked_by(self) -> FetchChain | None:
-        """Another partition of the broker that is fetched as far ahead as allowed; until it has room, the broker is
-        sent nothing."""
+        """The chain of a partition of the same broker that has no room in the buffer, or None. The broker is sent no
+        fetch until that partition has room."""
         if self.broker is None or not self.broker.full:
             return None
         return min((self.broker.chains[tp] for tp in self.broker.full), key=lambda chain: chain.topic_partition)
@@ -85,12 +85,12 @@ class FetchContext:
 
 
 class StatusRule(NamedTuple):
-    """One condition: whether it holds, since when (ms), and in words."""
+    """One condition of a partition, with the functions that explain it."""
 
     condition: PartitionCondition
-    holds: Callable[[FetchContext], object]
-    since: Callable[[FetchContext], float]
-    reason: Callable[[FetchContext], str]
+    holds: Callable[[FetchContext], object]  # returns a true value if the condition holds
+    since: Callable[[FetchContext], float]  # returns since when it has held (ms)
+    reason: Callable[[FetchContext], str]  # returns the text to show
 
 
 def _state_is(wanted: FetchState) -> Callable[[FetchContext], bool]:
@@ -106,7 +106,7 @@ def _flags_since(ctx: FetchContext) -> float:
 
 
 def _with_details(text: str, ctx: FetchContext, *details: str) -> str:
-    """Returns the text with the reasons why there is no position yet."""
+    """Returns the text followed by the reasons why the partition has no position yet."""
     parts = [*details, ctx.state.last_error or ctx.topic_problem]
     if not any(parts) and ctx.leader.leader is None:
         parts.append("no leader is known")
@@ -198,8 +198,8 @@ def _backoff_since(ctx: FetchContext) -> float:
 
 
 def _backoff(ctx: FetchContext) -> str:
-    """Returns why there is a backoff: the partition's own error, else the connection, which is newer than the last
-    failed fetch."""
+    """Returns the reason for a backoff: the partition's own error, else why the broker cannot be reached, else the
+    error of the last fetch from the broker."""
     if ctx.backed_off is not None:
         return f"{ctx.backed_off.reason}; retrying in {_seconds(ctx.backed_off.until - ctx.now)}"
     if ctx.unreachable:
@@ -264,7 +264,7 @@ STATUS_RULES: tuple[StatusRule, ...] = (
 
 
 def explain(context: FetchContext, *, read_committed: bool = False) -> PartitionStatus:
-    """Returns the partition's row."""
+    """Returns what `partition_states()` shows for the partition. `read_committed` decides which lag is shown."""
     row = next(row for row in STATUS_RULES if row.holds(context))
     state, chain = context.state, context.chain
     return PartitionStatus(

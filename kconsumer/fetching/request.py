@@ -1,6 +1,7 @@
-"""Builds a Fetch request, and keeps what is needed to handle its response.
+"""Builds a Fetch request, and stores what is needed to handle its response.
 
-Decides the limits of a request. The session decides which partitions it names (`session.py`).
+Decides the wait time and the minimum size of a response. The session decides which partitions a request contains
+(`session.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ class InFlightFetch:
     """A Fetch request in flight, and the session as it was when the request was created."""
 
     broker: BrokerFetchState
-    max_bytes: int  # requested at most
-    reserved: int  # bytes of memory kept free for the response
-    sent_at: float
-    full: bool  # whether it named all its partitions
-    requested: Mapping[TopicPartition, RequestedPartition]
+    max_bytes: int  # the limit in the request
+    reserved: int  # bytes of memory that are reserved for the response
+    sent_at: float  # ms
+    full: bool  # whether it contained all partitions, and not only those that changed
+    requested: Mapping[TopicPartition, RequestedPartition]  # all partitions of the session
     topic_names: Mapping[bytes, str]  # by topic id; the response has ids only
 
     @property
     def node(self) -> Node:
-        """The broker that it was sent to."""
+        """The broker that the request was sent to."""
         return self.broker.node
 
 
@@ -43,7 +44,11 @@ def build_fetch(
     *,
     max_wait_ms: int | None = None,
 ) -> tuple[InFlightFetch, FetchRequest]:
-    """Build a request for what follows the broker's chains, with at most `max_bytes` in total."""
+    """Returns a Fetch request with the partitions of `session`, and the InFlightFetch that describes it.
+
+    `max_bytes` is the limit of the response, `reserved` the bytes of memory to reserve for it. `max_wait_ms` replaces
+    the option `fetch_max_wait_ms`.
+    """
     full = session.epoch <= 0
     flight = InFlightFetch(broker, max_bytes, reserved, now, full, broker.session.requested, broker.session.topic_names)
     message = FetchRequest(

@@ -1,7 +1,7 @@
 """Handles Fetch responses (Java `AbstractFetch.handleFetchSuccess`).
 
-Decides what becomes of each partition of a response: its data is buffered, or its error handled by the table in
-`error_actions.py`. It does not decide when to fetch again; `manager.py` does.
+For each partition of a response, buffers the data or handles the error by the table in `error_actions.py`. `manager.py`
+decides when to fetch again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _log = get_logger(__name__)
 
 
 class Failed(NamedTuple):
-    """A partition to back off, and why."""
+    """A partition that must be backed off, and the reason."""
 
     requested: RequestedPartition
     reason: str
 
 
 class _ResponseContext:
-    """What the partitions of one response have in common while it is handled."""
+    """State that is needed while one response is handled, for all its partitions."""
 
     __slots__ = ("block", "flight", "memory", "now", "received", "tally")
 
@@ -49,10 +49,11 @@ class _ResponseContext:
         self.now = now
         self.tally = ResponseTally()
         self.received = 0  # bytes of memory that the response uses
-        self.block: Block | None = None  # of the partition handled last
+        self.block: Block | None = None  # the memory of the partition handled last
 
     def block_of(self, owner: object) -> Block:
-        """Return the counted block of this memory, which the partitions of a response share."""
+        """Returns the block of the memory `owner`, and starts to count it if it is not the block of the partition
+        before."""
         if self.block is None or owner is not self.block():
             self.block = self.memory.track(owner)
             self.received += self.block.size
@@ -148,7 +149,7 @@ class FetchResponseHandler:
     def _buffer_records(
         self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, size: int
     ) -> None:
-        """Append records to the partition's chain."""
+        """Append the records of a partition to its chain. `size` is their number of bytes."""
         offset = requested.offset
         records = data.records if isinstance(data.records, Slice) else Slice(data.records)
         fetch = CompletedFetch(
@@ -174,14 +175,15 @@ class FetchResponseHandler:
         )
         next_offset = next_fetch_offset(records)
         context.tally.expect()
-        # An end at or before the start means corrupt headers: the end is unknown before decoding.
+        # If the headers contain an end that is not after the start, they are corrupt. Then the end is unknown until
+        # the records are decoded.
         self._buffer.append(fetch, next_offset[0] if next_offset is not None and next_offset[0] > offset else None)
 
     def _buffer_error(
         self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, code: int
     ) -> str:
-        """Append an error to the partition's chain. The partition is fetched again meanwhile, and another response
-        replaces the error. Returns the error's text."""
+        """Append an error to the partition's chain. Returns the text of the error, with which the partition is backed
+        off. After the backoff it is fetched again, and the next response replaces the error."""
         chain, diverging = requested.chain, data.diverging_epoch
         diverging_epoch = None
         if diverging is not None and _diverges(data):
@@ -206,8 +208,8 @@ class FetchResponseHandler:
     def _set_preferred_replica(
         self, tp: TopicPartition, requested: RequestedPartition, replica: int, now: float
     ) -> str:
-        """Fetch from the replica that the leader prefers. Returns a reason to back off if metadata does not contain
-        it."""
+        """Set the replica that the leader prefers, from which the partition is then fetched. If this replica is unknown
+        or offline, returns the reason for a backoff instead; otherwise returns ""."""
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
             return f"the leader prefers broker {replica} as read replica, which is unknown or not online"
@@ -217,7 +219,8 @@ class FetchResponseHandler:
     def _learn_leader(
         self, tp: TopicPartition, leader: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
     ) -> None:
-        """Take a new leader from the response, so that the next fetch need not wait for metadata (KIP-951)."""
+        """Store the new leader that the response contains, if any, so that the next fetch need not wait for metadata
+        (KIP-951)."""
         if leader is None or leader.leader_id < 0 or leader.leader_epoch < 0:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)
@@ -226,10 +229,10 @@ class FetchResponseHandler:
 
 
 def _is_another_topic(requested: RequestedPartition) -> bool:
-    """Returns True if the position was reached in a deleted topic of the same name.
+    """Returns True if the position belongs to a deleted topic of the same name.
 
-    The leader has accepted the present topic id, so the metadata that contained it is not outdated. The position may
-    exist in the new log, too; continuing there would skip the records before it (Java does).
+    The leader has accepted the topic id of the request, so this id is not outdated. The offset may exist in the new
+    topic, too. Java continues at that offset, and so skips the records before it.
     """
     chain = requested.chain
     read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
@@ -238,7 +241,7 @@ def _is_another_topic(requested: RequestedPartition) -> bool:
 
 def _diverges(data: FetchPartitionData) -> bool:
     """Returns True if the leader reports that its log diverges from the records already consumed (KIP-595). Today
-    brokers report this to followers only: a consumer does not send the epoch of its last record."""
+    brokers report this only to followers, because a consumer does not send the epoch of its last record."""
     diverging = data.diverging_epoch
     return diverging is not None and diverging.end_offset >= 0
 

@@ -1,16 +1,16 @@
-"""Fetch sessions (KIP-227): partitions that a broker remembers, so that each request names only what changed.
+"""Fetch sessions (KIP-227): the broker stores the partitions of a session, so a request contains only what changed.
 
-Decides what a request must name for the broker to know the wanted partitions, and whether a response may be used. It
-does not decide which partitions are wanted (`brokers.py`) nor what their data means (`response_handler.py`).
+Decides which partitions a request must contain, and whether a response may be used. `brokers.py` decides which
+partitions are fetched from the broker, and `response_handler.py` handles their data.
 
 A session has an id, assigned by the broker, and a fetch session epoch that grows with each request:
 
-    (0, 0)     no session: the next request is full and asks for a session
-    (id, 0)    after an error: the next request is full, ends the old session and asks for another one
-    (id, n)    the next request is incremental: it names partitions that were added or changed, and those to forget
+    (0, 0)     there is no session: the next request is full (contains all partitions) and requests a session
+    (id, 0)    after an error: the next request is full, ends the old session and requests another one
+    (id, n)    the next request is incremental: it contains partitions that were added or changed, and those to remove
     (id, -1)   the last request: it ends the session
 
-A broker without room for sessions responds with id 0; then every request is full.
+A broker that has no room for another session responds with id 0. Then the next request is full, too.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _log = get_logger(__name__)
 
 
 def next_epoch(epoch: int) -> int:
-    """Returns the fetch session epoch after this one. 0 has another meaning and is skipped when the epochs wrap
-    around."""
+    """Returns the fetch session epoch after this one. After the largest epoch, the next is 1, because 0 starts a
+    session."""
     return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
 class RequestedPartition(NamedTuple):
-    """What the last request that named a partition requested of it."""
+    """A partition as it was last requested in a session."""
 
-    chain: FetchChain
-    row: FetchPartition
-    leader: LeaderAndEpoch
+    chain: FetchChain  # the chain that the response continues
+    row: FetchPartition  # the partition's part of the request
+    leader: LeaderAndEpoch  # the leader at that time
     topic_id: bytes | None
 
     @property
@@ -55,37 +55,38 @@ class RequestedPartition(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """The session's part of a request."""
+    """The fields of a Fetch request that the session decides."""
 
     session_id: int
     epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
-    by_id: bool  # whether all its topics have ids
+    by_id: bool  # whether all topics of the session have ids
 
     @property
     def max_version(self) -> int:
-        """The highest version that can carry the request: above 12, topics are named by id only."""
+        """The highest version of Fetch that can be used: above version 12, a request contains topic ids and no
+        names."""
         return MAX_VERSION if self.by_id else LAST_VERSION_WITH_NAMES
 
 
 class FetchSession:
-    """The session with one broker. One request may be in flight at a time."""
+    """The fetch session with one broker. One request may be in flight at a time."""
 
     def __init__(self, broker: int, max_bytes: int) -> None:
-        """`max_bytes`: how many bytes to request of each partition."""
+        """Create a session that requests at most `max_bytes` of each partition."""
         self.broker = broker
         self.id = 0
         self.epoch = INITIAL_EPOCH
         self.requested: dict[
             TopicPartition, RequestedPartition
-        ] = {}  # all that the broker knows after the last request
-        self.topic_names: dict[bytes, str] = {}  # by the topic ids of the last request; the response has ids only
+        ] = {}  # all partitions of the session, after the last request
+        self.topic_names: dict[bytes, str] = {}  # by topic id; a response contains only ids
         self.session_partitions: set[TopicPartition] = set()  # the partitions of the last response
         self._max_bytes = max_bytes
-        self._by_id = True
+        self._by_id = True  # whether the session uses topic ids
         self._full = True  # whether the request in flight is a full one
-        self._without_id: set[TopicPartition] = set()
+        self._without_id: set[TopicPartition] = set()  # partitions of the session whose topic id is unknown
 
     # --- requests ----------------------------------------------------------------------------------------
 
@@ -96,10 +97,10 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        """Returns the next request of the session, after which the broker knows `wanted`.
+        """Returns the next request of the session, after which the session consists of the partitions in `wanted`.
 
-        Only the partitions in `changed` may differ from the last request. `order` returns all partitions in the order
-        of a full request; a broker fills a response from the front.
+        `changed` must contain every partition that differs from the last request. `order` returns all partitions of the
+        consumer, in the order for a full request: a broker fills its response in this order until it is full.
         """
         if self.epoch == INITIAL_EPOCH:
             return self._full_request(wanted, order, topic_id)
@@ -121,7 +122,7 @@ class FetchSession:
                 self.topic_names.pop(before.topic_id or b"", None)
             self._store(tp, now)
         if self._by_id == bool(self._without_id):
-            # Within a session topics are named by id or by name, not both: start another one.
+            # A session uses either topic ids or topic names. Start another one to change that.
             self.epoch = INITIAL_EPOCH
             return self._full_request(wanted, order, topic_id)
         self._full = False
@@ -146,8 +147,9 @@ class FetchSession:
     def _request_partition(
         self, chain: FetchChain, before: RequestedPartition | None, topic_id: bytes | None
     ) -> RequestedPartition:
-        """Returns what to request of a partition, with the row of the last request if it still fits. Rows are never
-        changed, because an earlier request that contains one may not be sent yet."""
+        """Returns what to request of a partition. The row of the last request is used again if it is unchanged;
+        otherwise a new row is created. A row is never modified, because it may be part of a request that is not sent
+        yet."""
         offset = chain.next_offset
         assert offset is not None  # a broker with such a chain is not ready
         epoch = -1 if chain.leader.epoch is None else chain.leader.epoch
@@ -162,7 +164,7 @@ class FetchSession:
         return RequestedPartition(chain, row, chain.leader, topic_id)
 
     def _store(self, tp: TopicPartition, requested: RequestedPartition) -> None:
-        """Remember what is being requested of a partition."""
+        """Store what is requested of a partition."""
         self.requested[tp] = requested
         if requested.topic_id is None:
             self._without_id.add(tp)
@@ -171,7 +173,7 @@ class FetchSession:
             self.topic_names[requested.topic_id] = tp.topic
 
     def close(self) -> FetchRequest | None:
-        """Returns the request that ends the session; None if there is none."""
+        """End the session. Returns the request that ends it at the broker; None if there is no session."""
         if not self.id:
             return None
         message = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self.id, session_epoch=FINAL_EPOCH)
@@ -201,7 +203,8 @@ class FetchSession:
 
     def _accept_full(self, response: FetchResponse, found: int, unexpected: list[TopicPartition]) -> bool:
         if unexpected or found != len(self.requested):
-            # A broker that throttles this client responds to a full request without any partition.
+            # While a broker throttles this client, it responds to a full request without any partitions. This is not
+            # worth a warning.
             if found or unexpected or not response.throttle_time_ms:
                 _log.warning(
                     "broker %d responded with %d of %d requested partitions, and with others: %s",
@@ -217,7 +220,7 @@ class FetchSession:
         return True
 
     def _partitions_of(self, response: FetchResponse, version: int) -> tuple[set[TopicPartition], list[TopicPartition]]:
-        """Returns the partitions of a response: those that were requested, and those that were not."""
+        """Returns the partitions of a response that were requested, and those that were not."""
         by_id = version > LAST_VERSION_WITH_NAMES
         found: set[TopicPartition] = set()
         unexpected: list[TopicPartition] = []
@@ -232,12 +235,12 @@ class FetchSession:
         return found, unexpected
 
     def on_failure(self) -> None:
-        """Restart the session after a request without a response, which the broker may or may not have processed."""
+        """Restart the session after a request that got no response. The broker may or may not have processed it."""
         self._restart("no response")
 
     def _restart(self, reason: str, *, forget: bool = False) -> None:
-        """Make the next request a full one. `forget`: the broker has dropped the session; else that request ends it,
-        too."""
+        """Make the next request a full one. With `forget`, the broker has dropped the session already. Otherwise the
+        full request also ends the old session."""
         if self.id:
             _log.info("restarting fetch session %d with broker %d: %s", self.id, self.broker, reason)
         self.epoch = INITIAL_EPOCH
@@ -251,8 +254,8 @@ class FetchSession:
 
 
 def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
-    """Returns the rows by topic: adjacent rows of one topic together, which keeps the order, or with `grouped` one
-    entry per topic."""
+    """Returns the rows grouped by topic. Only adjacent rows of a topic are combined, so that their order is kept; with
+    `grouped`, all rows of a topic are combined."""
     topics: list[FetchTopic] = []
     of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}
     for tp, requested in rows:
