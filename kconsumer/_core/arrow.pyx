@@ -1,7 +1,7 @@
-"""Exports columns through the Arrow C data and stream interfaces, as the capsules that Python libraries exchange.
+"""Exports columns through the Arrow C data and stream interfaces, as PyCapsules that Python libraries can import.
 
-No Arrow library is needed. Exported arrays hold references to the columns' blocks. They free these when their consumer
-releases them, or when a capsule that was not consumed is deallocated.
+No Arrow library is needed. An exported array holds references to columns. The references are dropped when the library
+that imported the array releases it, or when a capsule is deallocated that no library has imported.
 """
 
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
@@ -52,7 +52,8 @@ cdef extern from "arrow_abi.h" nogil:
 
 
 cdef struct ArrayHolder:
-    # The memory that an exported array points to. It contains the children; a consumer may move a child and keep it.
+    # The memory that an exported array points to. It contains the children. The library that imports the array may move
+    # a child to other memory, and release it later than the array.
     Column* column
     const void* buffers[3]
     ArrowArray* pointers[MAX_CHILDREN]
@@ -60,6 +61,7 @@ cdef struct ArrayHolder:
 
 
 cdef void release_array(ArrowArray* array) noexcept nogil:
+    """Release an exported array and the children that were not moved: the `release` callback of ArrowArray."""
     cdef ArrayHolder* holder = <ArrayHolder*> array.private_data
     cdef int i
     for i in range(holder.column.n_children):
@@ -71,7 +73,10 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef int export_array(Column* column, ArrowArray* out) noexcept nogil:
-    """Export the column to `out`, which is zeroed. Returns ENOMEM, with nothing to release, if memory is exhausted."""
+    """Export the column to `out`, which the caller has zeroed. Returns 0.
+
+    If memory is exhausted, returns ENOMEM, and `out` need not be released.
+    """
     cdef ArrayHolder* holder = <ArrayHolder*> calloc(1, sizeof(ArrayHolder))
     cdef int i
     if holder == NULL:
@@ -102,6 +107,7 @@ cdef struct SchemaHolder:
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:
+    """Release an exported schema and the children that were not moved: the `release` callback of ArrowSchema."""
     cdef SchemaHolder* holder = <SchemaHolder*> schema.private_data
     cdef int64_t i
     for i in range(schema.n_children):
@@ -112,7 +118,10 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 
 
 cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) noexcept nogil:
-    """Export the type `kind`, or for KC_ROOT the rows of the columns `kinds`, to `out`, which is zeroed."""
+    """Export a type to `out`, which the caller has zeroed. Returns 0, or ENOMEM if memory is exhausted.
+
+    `kind` is a column, a child of a column, or KC_ROOT for rows of `count` columns, which are `kinds`.
+    """
     cdef SchemaHolder* holder = <SchemaHolder*> calloc(1, sizeof(SchemaHolder))
     cdef int i
     if holder == NULL:
@@ -141,7 +150,7 @@ cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) 
 
 
 cdef object new_capsule(size_t size, const char* name, void* destructor):
-    """Return a capsule of `size` zero bytes with a destructor that frees them."""
+    """Return a capsule that points to `size` zero bytes. `destructor` must free them. Raises MemoryError."""
     cdef void* content = calloc(1, size)
     if content == NULL:
         raise MemoryError()
@@ -174,7 +183,7 @@ cdef void drop_stream(object capsule) noexcept:
 
 
 def array_capsule(Columns columns not None):
-    """Return a new `arrow_array` capsule of the rows, without a copy. May be called any number of times."""
+    """Return a new `arrow_array` capsule of the rows, which are not copied. Rows can be exported repeatedly."""
     cdef ArrowArray* array
     capsule = new_capsule(sizeof(ArrowArray), "arrow_array", <void*> drop_array)
     array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
@@ -184,7 +193,7 @@ def array_capsule(Columns columns not None):
 
 
 def schema_capsule(tuple names not None):
-    """Return a new `arrow_schema` capsule of rows with these columns."""
+    """Return a new `arrow_schema` capsule for rows of the columns `names`."""
     cdef int kinds[MAX_CHILDREN]
     cdef int count = kinds_of(names, kinds)
     capsule = new_capsule(sizeof(ArrowSchema), "arrow_schema", <void*> drop_schema)
@@ -208,7 +217,10 @@ cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogi
 
 
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
-    """Export the next part; after the last one, a released array."""
+    """Export the next part to `out`: the `get_next` callback of ArrowArrayStream.
+
+    After the last part, `out` is zeroed, which means the end of the stream. Returns 0, or ENOMEM.
+    """
     cdef StreamHolder* holder = <StreamHolder*> stream.private_data
     memset(out, 0, sizeof(ArrowArray))
     if holder.next == holder.count:
@@ -235,7 +247,10 @@ cdef void release_stream(ArrowArrayStream* stream) noexcept nogil:
 
 
 def stream_capsule(list parts not None, tuple names not None):
-    """Return a new `arrow_array_stream` capsule of `parts`, Columns with these names."""
+    """Return a new `arrow_array_stream` capsule of `parts`, which are Columns.
+
+    `names` are the columns of the stream. Raises ValueError if a part has other columns.
+    """
     cdef StreamHolder* holder
     cdef ArrowArrayStream* stream
     cdef Columns part

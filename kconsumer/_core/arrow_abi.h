@@ -1,5 +1,5 @@
-/* The structs of the Arrow C data and stream interfaces, our columns in these terms, and an atomic reference count.
- * https://arrow.apache.org/docs/format/CDataInterface.html
+/* The structs of the Arrow C data and stream interfaces, the types of kconsumer's columns, and an atomic reference
+ * count. https://arrow.apache.org/docs/format/CDataInterface.html
  */
 #ifndef KCONSUMER_ARROW_ABI_H
 #define KCONSUMER_ARROW_ABI_H
@@ -66,7 +66,7 @@ static inline void kc_count_up(long *count)
     __atomic_add_fetch(count, 1, __ATOMIC_RELAXED);
 }
 
-/* Decrement; returns the new count. */
+/* Decrement the count and return the new value. */
 static inline long kc_count_down(long *count)
 {
     return __atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL);

@@ -1,7 +1,7 @@
-"""Builds columns from runs: one batch of rows, or several if a column would become too large.
+"""Builds columns from runs of records (see record_run.pxd), in one part or several if a column would become too large.
 
-Decides which records become rows of which batch. arrow_fill.pyx fills the memory, whose ownership moves to columns
-here.
+Decides which records become rows of which part. arrow_fill.pyx fills the memory. This module then passes the ownership
+of the memory to columns.
 """
 
 cimport cython
@@ -47,18 +47,22 @@ from kconsumer._core.wire cimport remaining
 
 
 cdef enum:
-    MIN_BYTES_WITHOUT_GIL = 32768     # columns are filled without the GIL from this size on
+    MIN_BYTES_WITHOUT_GIL = 32768     # the GIL is released to fill columns with more bytes of records
 
-# The limit of an int32 offset: for the bytes of one column, and for the number of headers in one batch of rows.
+# Arrow's int32 offsets limit the number of bytes in one column, and the number of headers in one part.
 MAX_COLUMN_BYTES = INT32_MAX
 
 
 def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize_t max_bytes=MAX_COLUMN_BYTES):
-    """Return the records of `runs` as a list of Columns: one, or more if a column would exceed `max_bytes`.
+    """Return the records of `runs` as a list of Columns.
 
-    `names`: names of columns, from COLUMNS. `ends`: offsets by partition; records at and after them are left out.
-    Raises OverflowError for a record that is too large, CorruptRecordError if the bytes of the records have changed
-    since they were checked, and MemoryError.
+    The list has several items only if a column of all records would exceed `max_bytes` bytes.
+
+    `names`: names of columns, from COLUMNS.
+    `ends`: a dict of partition -> offset. Records of the partition at or above this offset are omitted.
+
+    Raises OverflowError if a single record exceeds `max_bytes`, CorruptRecordError if the bytes of the records have
+    changed since they were checked, and MemoryError.
     """
     return RunCursor(runs, ends or {}).all(names, max_bytes)
 
@@ -66,12 +70,12 @@ def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize
 @cython.final
 @cython.auto_pickle(False)
 cdef class RunCursor:
-    """Iterates over the segments of runs and builds columns from them."""
+    """Reads the segments of runs in order and builds columns from them."""
 
     cdef FillSegment* segments
-    cdef Py_ssize_t count
-    cdef Py_ssize_t at
-    cdef Py_ssize_t longest_topic
+    cdef Py_ssize_t count         # number of segments
+    cdef Py_ssize_t at            # index of the segment to continue with
+    cdef Py_ssize_t longest_topic  # size of the longest topic name in bytes, at least 1
     cdef tuple runs               # keeps the records' bytes alive
     cdef list topics              # keeps the encoded topic names alive
 
@@ -102,7 +106,7 @@ cdef class RunCursor:
         free(self.segments)
 
     cdef list all(self, tuple names, Py_ssize_t max_bytes):
-        """Return all records, in one or more parts."""
+        """Return all records as a list of parts. It has at least one part, which may be empty."""
         cdef Columns part
         parts = []
         while True:
@@ -115,7 +119,7 @@ cdef class RunCursor:
                 return parts
 
     cdef Columns next_part(self, tuple names, Py_ssize_t max_bytes):
-        """Return the rows that fit into one part."""
+        """Return the next part, with as many rows as `max_bytes` permits. Raises the errors of `build`."""
         cdef Builder builder
         cdef int kinds[MAX_CHILDREN]
         cdef Py_ssize_t rows = 0, size = 0, i
@@ -148,7 +152,7 @@ cdef class RunCursor:
 
 
 cdef Columns finished(Builder* builder, tuple names):
-    """Return Columns that own the filled memory."""
+    """Return Columns that take the ownership of the filled memory from `builder`. Raises MemoryError."""
     cdef Columns columns = Columns.__new__(Columns)
     cdef int kinds[MAX_CHILDREN]
     cdef int i
@@ -170,7 +174,10 @@ cdef Columns finished(Builder* builder, tuple names):
 
 
 cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls) noexcept nogil:
-    """Return a column that takes ownership of the numbers; NULL if memory is exhausted."""
+    """Return a column of the numbers `data` that takes their ownership, or NULL if memory is exhausted.
+
+    `valid`: the validity bitmap, with `nulls` zero bits; NULL: no row is null.
+    """
     cdef void* bits = NULL
     cdef Column* column
     if valid != NULL:
@@ -184,9 +191,9 @@ cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls
 
 
 cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
-    """Return a column that takes ownership of the byte strings; NULL if memory is exhausted.
+    """Return a column of the byte strings `data` that takes their ownership, or NULL if memory is exhausted.
 
-    If more than half of the memory is unused, the data is copied to a smaller block.
+    If more than half of the memory is unused, the strings are copied to a smaller block.
     """
     cdef Column* column = new_column(rows, data.nulls, data.valid)
     cdef void* smaller = NULL
@@ -207,7 +214,7 @@ cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
 
 
 cdef bint adopt(Column* parent, Column* child) noexcept nogil:
-    """Add a child. Returns False if `child` is NULL."""
+    """Append `child` to the children of `parent`, and return True. Returns False if `child` is NULL."""
     if child == NULL:
         return False
     parent.children[parent.n_children] = child
@@ -216,6 +223,7 @@ cdef bint adopt(Column* parent, Column* child) noexcept nogil:
 
 
 cdef Column* headers_column(Builder* builder) noexcept nogil:
+    """Return the column `headers`, a list of structs of key and value, or NULL if memory is exhausted."""
     cdef Column* column = fixed(builder, <void**> &builder.header_ends, NULL, 0)
     cdef Column* item
     if column == NULL:
@@ -232,7 +240,8 @@ cdef Column* headers_column(Builder* builder) noexcept nogil:
 
 
 cdef Column* column_of(Builder* builder, int kind) noexcept nogil:
-    """Return one of the columns. Call it once per column, because ownership moves."""
+    """Return the column `kind`, or NULL if memory is exhausted. It takes the ownership of its memory from `builder`,
+    so call this once for each column."""
     if kind == KC_KEY:
         return strings(&builder.key, builder.rows)
     if kind == KC_VALUE:

@@ -1,11 +1,11 @@
 """Columns: records as blocks of memory in Arrow's layout, with reference counts.
 
 Contents:
-    KC_…, kc_type           the columns and their types (see arrow_abi.h)
-    new_block …             memory for columns, from a pool
-    Column, release_column  a column, and dropping one reference to it
-    Columns                 rows of selected columns: the result of `arrow_build.build`
-    kinds_of                the columns of given names
+    KC_…, kc_type           the kinds of columns and their types (see arrow_abi.h)
+    new_block …             allocate and free memory for columns, with a pool
+    Column, release_column  a column, and the function that drops one reference to it
+    Columns                 rows of selected columns: the items that `arrow_build.build` returns
+    kinds_of                converts names of columns to kinds
 """
 
 from libc.stdint cimport int64_t
@@ -43,17 +43,17 @@ cdef enum:
 
 cdef struct Column:
     long references
-    int64_t length
-    int64_t nulls
+    int64_t length         # number of rows
+    int64_t nulls          # number of rows that are null
     int n_buffers
-    void* buffers[3]       # blocks; the first is the validity bitmap, NULL if all rows are valid
+    void* buffers[3]       # blocks; the first is the validity bitmap, or NULL if no row is null
     int n_children
     Column* children[MAX_CHILDREN]
 
 
 cdef class Columns:
-    cdef Column* root
-    cdef Column* offsets          # the offsets of the rows, also if the column `offset` was not selected
+    cdef Column* root             # a struct whose children are the selected columns
+    cdef Column* offsets          # the offsets of the rows, even if the column `offset` was not selected
     cdef readonly tuple names
 
 

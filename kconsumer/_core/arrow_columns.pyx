@@ -1,5 +1,4 @@
-"""Columns: blocks of memory with a reference count. Any thread may drop a reference without the GIL; the last one
-frees.
+"""Columns: blocks of memory with a reference count. Any thread may drop a reference without the GIL.
 
 Decides which columns exist and how long they live. arrow_fill.pyx fills them, arrow_build.pyx chooses the records, and
 arrow.pyx exports them.
@@ -20,24 +19,28 @@ COLUMNS = tuple([KC_TYPES[kind].name.decode() for kind in range(KC_COLUMNS)])
 
 
 cdef void* new_block(Py_ssize_t size) noexcept nogil:
-    """Allocate memory for a column, never zero bytes. Returns NULL if memory is exhausted."""
+    """Allocate a block of at least `size` bytes, never of zero bytes. Returns NULL if memory is exhausted."""
     return kc_block_new(<size_t> size + 8)
 
 
 cdef void* grown_block(void* data, Py_ssize_t used, Py_ssize_t size) noexcept nogil:
-    """Replace `data` by a larger block with its first `used` bytes. Returns NULL, with `data` unchanged, if memory is
-    exhausted."""
+    """Return a block of at least `size` bytes that begins with the first `used` bytes of `data`, which is freed.
+
+    If memory is exhausted, returns NULL and does not free `data`.
+    """
     return kc_block_grow(data, <size_t> used, <size_t> size + 8)
 
 
 cdef void free_block(void* data) noexcept nogil:
-    """Free a block of `new_block`."""
+    """Free a block that `new_block` or `grown_block` returned."""
     kc_block_free(data)
 
 
 cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nogil:
-    """Return a column with one reference that takes ownership of `valid`. If memory is exhausted, frees `valid` and
-    returns NULL."""
+    """Return a column with one reference. It takes the ownership of `valid`, its validity bitmap, which may be NULL.
+
+    If memory is exhausted, frees `valid` and returns NULL.
+    """
     cdef Column* column = <Column*> calloc(1, sizeof(Column))
     if column == NULL:
         kc_block_free(valid)
@@ -54,7 +57,7 @@ cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nog
 
 
 cdef void release_column(Column* column) noexcept nogil:
-    """Drop one reference; frees the column with the last one."""
+    """Drop one reference. If it was the last one, free the column and drop its references to its children."""
     cdef int i
     if column == NULL or kc_count_down(&column.references):
         return
@@ -81,7 +84,10 @@ cdef class Columns:
         return self.root.length
 
     def gaps(self, int64_t start, int64_t end=-1):
-        """Return the offsets between `start` and `end` (or the last row) that no row has: pairs (first, last + 1)."""
+        """Return the offsets from `start` on that no row has, as pairs (first, last + 1).
+
+        Ends at `end`, which is exclusive, or at the last row if that has a higher offset.
+        """
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row
         found = []
@@ -95,8 +101,10 @@ cdef class Columns:
 
 
 cdef int kinds_of(tuple names, int* kinds) except -1:
-    """Store the columns of these names in `kinds` and return their number. Raises ValueError for an unknown name and
-    for a name that occurs twice."""
+    """Store the kinds (KC_KEY, …) of the columns `names` in `kinds`, and return how many there are.
+
+    Raises ValueError for an unknown name and for a name that occurs twice.
+    """
     cdef int count = 0
     if len(set(names)) != len(names):
         raise ValueError(f"a column is named twice: {names}")

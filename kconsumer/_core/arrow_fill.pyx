@@ -1,6 +1,7 @@
 """Fills columns from runs without the GIL, in Arrow's memory layout.
 
-Decides the layout of columns while they grow. arrow_build.pyx chooses the records and takes ownership of the memory.
+Decides the memory layout of columns and how they grow. arrow_build.pyx chooses the records, and then passes the
+ownership of the memory to columns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -26,10 +27,11 @@ from kconsumer._core.record_run cimport read_next
 from kconsumer._core.wire cimport Span, kc_load_be64, read_varint, remaining, take
 
 
-cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # the bits that are set in bytes of non-ASCII characters
+cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # the highest bit of eight bytes: set in non-ASCII characters
 
 
 cdef uint8_t* new_validity_bits(Py_ssize_t rows) noexcept nogil:
+    """Return a validity bitmap in which no row is null, or NULL if memory is exhausted."""
     cdef uint8_t* bits = <uint8_t*> new_block(rows // 8 + 1)
     if bits != NULL:
         memset(bits, 0xFF, <size_t> (rows // 8 + 1))
@@ -41,6 +43,7 @@ cdef inline void clear_bit(uint8_t* bits, Py_ssize_t row) noexcept nogil:
 
 
 cdef bint start_bytes(BytesColumn* column, Py_ssize_t rows, Py_ssize_t room) noexcept nogil:
+    """Allocate memory for `rows` strings with `room` bytes in total. Returns False if memory is exhausted."""
     column.room = room
     column.ends = <int32_t*> new_block(4 * rows + 4)
     column.data = <unsigned char*> new_block(room)
@@ -58,7 +61,7 @@ cdef void stop_bytes(BytesColumn* column) noexcept nogil:
 
 
 cdef Status grow(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
-    """Reserve `size` more bytes."""
+    """Reallocate `data`, so that `size` more bytes can be appended. Returns GOOD, FULL or NO_MEMORY."""
     cdef Py_ssize_t room
     cdef unsigned char* data
     if size > limit - column.used:
@@ -73,13 +76,14 @@ cdef Status grow(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcep
 
 
 cdef inline Status reserve(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
+    """Ensure that `size` more bytes can be appended. Returns GOOD, FULL (`limit` would be exceeded) or NO_MEMORY."""
     if size <= column.room - column.used:
         return GOOD
     return grow(column, size, limit)
 
 
 cdef inline void append(BytesColumn* column, Py_ssize_t row, const unsigned char* data, int32_t size) noexcept nogil:
-    """Append the string of a row to reserved memory; a negative size is null."""
+    """Append the string of a row. The caller has reserved memory for it. A negative `size` means null."""
     if size > 0:
         memcpy(column.data + column.used, data, <size_t> size)
         column.used += size
@@ -90,7 +94,7 @@ cdef inline void append(BytesColumn* column, Py_ssize_t row, const unsigned char
 
 
 cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nogil:
-    """Allocate memory for `rows` rows whose records have `size` bytes. Returns False if memory is exhausted."""
+    """Allocate memory for `rows` rows, whose records have `size` bytes together. Returns False if there is none."""
     cdef Py_ssize_t room = min(size, builder.limit)
     cdef bint good
     builder.room = rows
@@ -125,7 +129,7 @@ cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nog
 
 
 cdef void stop(Builder* builder) noexcept nogil:
-    """Free the memory that no column owns."""
+    """Free the memory whose ownership was not passed to a column."""
     stop_bytes(&builder.key)
     stop_bytes(&builder.value)
     stop_bytes(&builder.topic)
@@ -141,7 +145,7 @@ cdef void stop(Builder* builder) noexcept nogil:
 
 
 cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
-    """Append records of the segment until it is empty or the builder is full."""
+    """Append records of the segment until it is empty or the builder is full. The column `topic` is not filled."""
     cdef Py_ssize_t first = builder.rows
     cdef Status status = fill_records(builder, &filled.segment, filled.end)
     if builder.rows > first and status != MALFORMED:
@@ -150,7 +154,10 @@ cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
 
 
 cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noexcept nogil:
-    """Append records to the columns whose values differ from record to record."""
+    """Append records to the columns that have another value for each record, and remove them from the segment.
+
+    Skips records at or above `end`. Returns GOOD if the segment is empty now.
+    """
     cdef Record record
     cdef Span rest = segment.span
     cdef const unsigned char* at
@@ -199,7 +206,7 @@ cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noe
 
 
 cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept nogil:
-    """Append a record's headers. Unless GOOD is returned, no header was added."""
+    """Append the headers of a record to row `row`. If the result is not GOOD, no header is added."""
     cdef BytesColumn* keys = &builder.header_key
     cdef BytesColumn* values = &builder.header_value
     cdef int32_t count = 0, size
@@ -232,7 +239,7 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
 
 
 cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
-    """Reserve memory for `count` more headers."""
+    """Ensure that `count` more headers can be appended. Returns GOOD, FULL or NO_MEMORY."""
     cdef Py_ssize_t needed = builder.headers + count, room = builder.headers_room
     if needed <= room:
         return GOOD
@@ -248,6 +255,7 @@ cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
 
 
 cdef bint grow_rows(BytesColumn* column, Py_ssize_t before, Py_ssize_t rows) noexcept nogil:
+    """Reallocate `ends` and `valid` from `before` to `rows` rows. Returns False if memory is exhausted."""
     cdef void* ends = grown_block(column.ends, 4 * before + 4, 4 * rows + 4)
     cdef uint8_t* valid
     if ends == NULL:
@@ -262,7 +270,7 @@ cdef bint grow_rows(BytesColumn* column, Py_ssize_t before, Py_ssize_t rows) noe
 
 
 cdef Status append_text(BytesColumn* column, Py_ssize_t row, Span text) noexcept nogil:
-    """Append a UTF-8 string. Invalid bytes become U+FFFD, as in ConsumerRecord. Returns GOOD or NO_MEMORY."""
+    """Append a UTF-8 string. Replaces invalid bytes by U+FFFD, as ConsumerRecord does. Returns GOOD or NO_MEMORY."""
     cdef const unsigned char* p = text.p
     while text.end - p >= 8 and not kc_load_be64(p) & BEYOND_ASCII:
         p += 8
@@ -275,8 +283,10 @@ cdef Status append_text(BytesColumn* column, Py_ssize_t row, Span text) noexcept
 
 
 cdef Status append_decoded(BytesColumn* column, Py_ssize_t row, Span text) noexcept with gil:
-    """Append a string with non-ASCII characters. A separate function, because it takes the GIL whenever it is
-    called."""
+    """Append a string with non-ASCII characters, like `append_text`.
+
+    It is a separate function because it takes the GIL at each call, which ASCII strings do not need.
+    """
     try:
         made = PyUnicode_DecodeUTF8(<const char*> text.p, remaining(&text), "replace").encode()
     except MemoryError:
@@ -286,7 +296,7 @@ cdef Status append_decoded(BytesColumn* column, Py_ssize_t row, Span text) noexc
 
 
 cdef void fill_constants(Builder* builder, FillSegment* filled, Py_ssize_t first) noexcept nogil:
-    """Set the columns whose value is the same for all records of a segment, from row `first` on."""
+    """Set the columns that have the same value for all records of a segment, except `topic`, from row `first` on."""
     cdef Py_ssize_t row
     cdef bint known = filled.segment.leader_epoch >= 0
     if builder.partition != NULL:
@@ -304,7 +314,7 @@ cdef void fill_constants(Builder* builder, FillSegment* filled, Py_ssize_t first
 
 
 cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_ssize_t first) noexcept nogil:
-    """Append the topic to each row from `first` on."""
+    """Set the topic of each row from `first` on. If the result is not GOOD, removes these rows."""
     cdef Py_ssize_t row
     cdef Status status = reserve(&builder.topic, size * (builder.rows - first), builder.limit)
     if status != GOOD:
@@ -316,7 +326,10 @@ cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_
 
 
 cdef Status fill_all(Builder* builder, FillSegment* segments, Py_ssize_t* at, Py_ssize_t count) noexcept nogil:
-    """Append the records of segments[at[0]] and those after it. Sets `at` to the segment to continue with."""
+    """Append the records of the segments from index `at[0]` on. Sets `at[0]` to the index to continue with.
+
+    Returns GOOD if all records were appended.
+    """
     cdef Status status = GOOD, topic
     cdef Py_ssize_t first
     while at[0] < count and status == GOOD:

@@ -1,8 +1,8 @@
 /* Memory for columns: malloc with a small pool of large blocks.
  *
- * The columns of one batch are usually freed when those of the next batch exist. If the system took these megabytes
- * back each time and returned them as zeroed pages, that would cost more than to fill them. Any thread may call
- * these functions without the GIL: entries of the pool are exchanged atomically. */
+ * The columns of one batch are usually freed when those of the next batch exist. If these megabytes were returned to
+ * the system each time, and came back as zeroed pages, that would cost more than filling them. Any thread may call
+ * these functions without the GIL, because entries of the pool are exchanged atomically. */
 #ifndef KCONSUMER_BLOCKS_H
 #define KCONSUMER_BLOCKS_H
 
@@ -12,17 +12,17 @@
 #include <string.h>
 
 #define KC_MIN_POOLED_BYTES ((size_t) 1 << 16)
-#define KC_MAX_POOLED_BYTES ((size_t) 1 << 24) /* of all blocks in the pool */
+#define KC_MAX_POOLED_BYTES ((size_t) 1 << 24) /* total capacity of the blocks in the pool */
 #ifdef __SANITIZE_ADDRESS__
 #define KC_PLACES 0 /* no pool: the sanitizer must see that memory was freed */
 #else
 #define KC_PLACES 16
 #endif
 
-/* Stored before the returned memory, which has the alignment that Arrow recommends. */
+/* The head of a block. It is directly before the returned memory, which has the alignment that Arrow recommends. */
 typedef struct {
-    size_t capacity;
-    void *start; /* the result of malloc */
+    size_t capacity; /* usable bytes after the head */
+    void *start;     /* the result of malloc */
 } kc_block_head;
 
 #define KC_ALIGNMENT ((size_t) 64)
@@ -68,7 +68,8 @@ static inline void *kc_block_new(size_t size)
     return head + 1;
 }
 
-/* Clear the oldest entry of the pool, or replace it by `head`, so that blocks of unused sizes do not stay. */
+/* Store `head` in the next entry of the pool, in turn, and free the block that was there. If `head` is NULL, only clear
+ * the entry. In this way blocks of sizes that are no longer used leave the pool. */
 static inline void kc_block_replace(kc_block_head *head)
 {
     static unsigned turn;
@@ -98,8 +99,9 @@ static inline void kc_block_free(void *data)
         kc_block_replace(NULL);
 }
 
-/* Allocate `size` bytes, copy the first `used` bytes of `data` and free `data`. Returns NULL, with `data` unchanged, if
- * memory is exhausted. */
+/* Return a block of at least `size` bytes that begins with the first `used` bytes of `data`: `data` itself if it is
+ * large enough, otherwise a new block, and then `data` is freed. If memory is exhausted, returns NULL and keeps
+ * `data`. */
 static inline void *kc_block_grow(void *data, size_t used, size_t size)
 {
     void *grown;

@@ -1,10 +1,12 @@
-/* CRC-32C on x86, at up to 32 bytes a cycle: folding by carry-less multiplication (Gopal et al., "Fast CRC Computation
- * for Generic Polynomials Using PCLMULQDQ", Intel 2009), in 512-bit registers if the CPU has them, then the CRC32
- * instruction.
+/* CRC-32C on x86, at up to 32 bytes a cycle.
  *
- * The state is four neighbouring blocks. Each step multiplies them by x^D, where D is the distance in bits between a
- * block and the block it is added to. A constant FOLD_D is x^(D+32) and x^(D-32) modulo the polynomial, bits
- * reversed. */
+ * Most bytes are folded by carry-less multiplication, in 512-bit registers if the CPU has them (Gopal et al., "Fast
+ * CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009). The CRC32 instruction computes the result
+ * from what remains.
+ *
+ * The state is four adjacent blocks. Each step multiplies a block by x^D and adds it to a later block, where D is
+ * the distance in bits between the two blocks. A constant KC_FOLD_D is the pair x^(D+32) and x^(D-32), modulo the
+ * polynomial and with bits reversed. */
 #ifndef KCONSUMER_CRC32C_H
 #define KCONSUMER_CRC32C_H
 
@@ -22,7 +24,8 @@
 #define KC_FOLD_512 0x09e4addf8, 0x0740eef02
 #define KC_FOLD_2048 0x0b9e02b86, 0x0dcb17aa4
 
-/* Return the fastest method of this CPU. 0: a library; 1: 128-bit registers; 2: 512-bit registers. */
+/* Return the fastest method on this CPU. 0: none, so a library must be used; 1: 128-bit registers; 2: 512-bit
+ * registers. */
 static inline int kc_crc32c_kind(void)
 {
     __builtin_cpu_init();
@@ -48,7 +51,7 @@ KC_SSE static inline __m128i kc_load(const unsigned char *p)
     return _mm_loadu_si128((const __m128i *) p);
 }
 
-/* Continue at `p` from a state of four blocks of 16 bytes, and return the CRC. */
+/* Add the `size` bytes at `p` to a state of four blocks of 16 bytes, and return the CRC without the final inversion. */
 KC_SSE static inline uint32_t kc_crc32c_from(__m128i x[4], const unsigned char *p, size_t size)
 {
     __m128i by = _mm_set_epi64x(KC_FOLD_512), one;

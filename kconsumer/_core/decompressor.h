@@ -1,10 +1,13 @@
-/* A thread that decompresses blocks in advance, without the GIL and without Python objects. Its callers hold the GIL.
+/* A thread that decompresses zstd batches in advance, without the GIL and without Python objects.
  *
- * The functions come from libraries that are loaded already (see decompressor.pyx). One thread serves the process until
- * it exits. Tasks are at fixed addresses and never freed, so no lock is needed: the thread or a caller claims a task by
- * changing its state from KC_WAITING to KC_RUNNING, and then runs it. A queue entry may be stale: its task may be
- * finished, or be in use for another batch. Claiming fails in the first case, and runs the other batch in the second.
- * Callers hold the GIL, so there is one at a time. A forked child has no such thread and starts its own. */
+ * The decompression functions come from shared libraries (see decompressor.pyx). One thread serves the whole process
+ * until it exits. Callers hold the GIL, so there is only one at a time. A forked child process has no such thread
+ * and starts its own.
+ *
+ * A task is one batch to decompress. Tasks are at fixed addresses and are never freed, so they need no lock: the
+ * thread or a caller claims a task by changing its state from KC_WAITING to KC_RUNNING, and then runs it. An entry
+ * of the queue may be outdated. If its task is finished or free, it cannot be claimed, and the entry is ignored. If
+ * its task is in use for another batch, that batch is decompressed, which does no harm. */
 #ifndef KCONSUMER_DECOMPRESSOR_H
 #define KCONSUMER_DECOMPRESSOR_H
 
@@ -20,7 +23,7 @@
 
 #define KC_TASKS 128
 #define KC_QUEUE 256 /* a power of two */
-#define KC_SPINS 4000 /* some microseconds: the time that a batch takes */
+#define KC_SPINS 4000 /* some microseconds, about the time to decompress a batch */
 #define KC_YIELDS 100
 #define KC_TASKS_SKIPPED_WHEN_CROWDED 1000
 
@@ -53,8 +56,8 @@ typedef struct kc_decompressor {
     unsigned put;   /* number of entries ever added, by callers; atomic */
     unsigned taken; /* number of entries ever removed, by the thread; atomic */
     unsigned next;  /* the task at which the search for a free one starts */
-    int crowded;    /* the number of tasks to refuse, because the thread had no core of its own */
-    int sleeping;   /* the thread is about to wait for `woken`; guarded by `lock`, but also read without it */
+    int crowded;    /* how many more tasks kc_task_new refuses, because the thread had no core of its own */
+    int sleeping;   /* the thread waits for `woken`, or is about to; guarded by `lock`, but also read without it */
     pthread_mutex_t lock;
     pthread_cond_t woken;
 } kc_decompressor;
@@ -91,14 +94,15 @@ static inline int kc_has_codec(kc_codec codec)
     return codec == KC_LZ4 ? kc_lz4 != NULL : kc_zstd != NULL;
 }
 
-/* Decompress an lz4 block. Returns the decompressed size; negative if it fails. */
+/* Decompress an lz4 block. Returns the decompressed size in bytes, or a negative number if it fails. */
 static inline ptrdiff_t kc_decompress_lz4(
     const unsigned char *packed, size_t size, unsigned char *memory, size_t capacity)
 {
     return kc_lz4((const char *) packed, (char *) memory, (int) size, (int) capacity);
 }
 
-/* Decompress the zstd frame of a task. Returns the decompressed size; -1 if it fails. */
+/* Decompress the zstd frame of a task. Returns the decompressed size in bytes, or -1 if it fails. Creates `*context` if
+ * it is NULL. */
 static inline ptrdiff_t kc_decompress_zstd(const kc_task *task, void **context)
 {
     size_t done;
@@ -116,7 +120,7 @@ static inline int kc_task_claim(kc_task *task)
     return __atomic_compare_exchange_n(&task->state, &waiting, KC_RUNNING, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* Run a claimed task. */
+/* Run a claimed task and set its result. */
 static inline void kc_task_run(kc_task *task, void **context)
 {
     ptrdiff_t result = kc_decompress_zstd(task, context);
@@ -156,7 +160,8 @@ static void kc_after_fork(void)
     kc_process_decompressor = NULL; /* leaked on purpose: its thread does not exist in the child */
 }
 
-/* Return the process's decompressor and start its thread if necessary; NULL if memory or threads are exhausted. */
+/* Return the decompressor of the process. The first call creates it and starts its thread. Returns NULL if memory or
+ * threads are exhausted. */
 static inline kc_decompressor *kc_decompressor_get(void)
 {
     static int fork_handler_set;
@@ -171,7 +176,7 @@ static inline kc_decompressor *kc_decompressor_get(void)
         return NULL;
     pthread_mutex_init(&decompressor->lock, NULL);
     pthread_cond_init(&decompressor->woken, NULL);
-    sigfillset(&all); /* signals are for Python's threads */
+    sigfillset(&all); /* signals must be delivered to Python's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     refused = pthread_create(&thread, NULL, kc_decompress_loop, decompressor);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -185,7 +190,8 @@ static inline kc_decompressor *kc_decompressor_get(void)
     return kc_process_decompressor = decompressor;
 }
 
-/* Return a free task to fill and submit; NULL if all are in use, or while tasks are refused (`crowded`). */
+/* Return a free task for the caller to fill and submit. Returns NULL if all tasks are in use, or while tasks are
+ * refused (see `crowded`). */
 static inline kc_task *kc_task_new(void)
 {
     kc_decompressor *decompressor = kc_decompressor_get();
@@ -207,7 +213,7 @@ static inline kc_task *kc_task_new(void)
     return NULL;
 }
 
-/* Submit a task. If the queue is full, the task is not queued: kc_task_end runs it on the calling thread. */
+/* Submit a task. If the queue is full, the task is not queued, and kc_task_end will run it on the calling thread. */
 static inline void kc_task_submit(kc_task *task)
 {
     kc_decompressor *decompressor = task->owner;
@@ -241,8 +247,9 @@ static inline int kc_run_waiting_task(kc_decompressor *decompressor, void **cont
     return 0;
 }
 
-/* Wait until the thread has finished a task. Returns 1 if that took long, because the thread has no core of its own. It
- * may then not run for a long time (for example under the CPU quota of a container), so the GIL is released. */
+/* Wait until the thread has finished a task. Returns 1 if this took long, which means that the thread has no core of
+ * its own. Under the CPU quota of a container, for example, the thread may not run for a long time. So after a short
+ * wait the GIL is released. */
 static inline int kc_task_await(kc_task *task)
 {
     const struct timespec moment = {0, 50000};
@@ -261,9 +268,11 @@ static inline int kc_task_await(kc_task *task)
     return tries > KC_SPINS + KC_YIELDS;
 }
 
-/* End a task and free it. With `wanted`, returns its result, or -1 if decompression failed: a task that the thread has
- * not claimed runs on the calling thread; otherwise the calling thread runs other tasks until the thread has finished.
- * Without `wanted`, returns -1 and runs nothing. */
+/* Wait for a task to finish, return its result and mark the task as free. The result is -1 if decompression failed.
+ *
+ * If the thread has not claimed the task, the task runs on the calling thread. Otherwise the calling thread runs other
+ * waiting tasks until the thread has finished this one. If `wanted` is 0, no task runs on the calling thread, and the
+ * result is -1. */
 static inline ptrdiff_t kc_task_end(kc_task *task, int wanted)
 {
     static void *context;

@@ -1,4 +1,4 @@
-/* Big-endian loads and stores on unaligned memory; the compiler turns each into one move and one byte swap. */
+/* Big-endian loads and stores on unaligned memory. The compiler turns each into one move and one byte swap. */
 #ifndef KCONSUMER_ENDIAN_H
 #define KCONSUMER_ENDIAN_H
 

@@ -1,10 +1,12 @@
 /* A thread that receives from sockets into memory, without the GIL and without Python objects.
  *
- * A job is a socket and the memory to receive its next bytes into: until the memory is full or, for a framed job,
- * until a four-byte size and that number of bytes were received. The thread completes a job when all bytes were
- * received, when they would not fit, when the peer has closed or when the socket failed, and then makes
- * `completed_pipe[0]` readable. `lock` guards all fields of kc_receiver except `ended`. A `busy` job belongs to the
- * thread even while the lock is free. */
+ * A job is a socket and the memory to receive its next bytes into. It receives until the memory is full. A framed
+ * job instead receives a four-byte size and then that number of bytes. The thread completes a job when all bytes
+ * were received, when the frame does not fit into the memory, when the peer has closed the connection, or when the
+ * socket failed. Then it makes `completed_pipe[0]` readable.
+ *
+ * `lock` guards all fields of kc_receiver except `ended`. While a job is `busy`, only the thread may use it, even if
+ * the lock is free. */
 #ifndef KCONSUMER_RECEIVER_H
 #define KCONSUMER_RECEIVER_H
 
@@ -20,10 +22,10 @@
 #include <unistd.h>
 
 #define KC_JOBS 64
-#define KC_MAX_RECV_BYTES ((size_t) 1 << 20) /* of one recv(), so that other sockets get their turn */
+#define KC_MAX_RECV_BYTES ((size_t) 1 << 20) /* for one recv(), so that other sockets get their turn */
 
 #define KC_PREFIX 4
-#define KC_POLL_FAILED_PAUSE_NS 10000000L /* between two attempts on all sockets while poll() fails: 10 ms */
+#define KC_POLL_FAILED_PAUSE_NS 10000000L /* 10 ms between two attempts to read all sockets, while poll() fails */
 
 typedef enum { KC_UNUSED, KC_RECEIVING, KC_COMPLETED } kc_job_state;
 
@@ -33,8 +35,8 @@ typedef struct {
     int fd;
     int error; /* errno of the socket; 0: none */
     unsigned char *memory;
-    size_t size;   /* of the memory; of the frame, once its prefix was received and it fits */
-    size_t filled; /* received bytes; the thread writes it atomically, for kc_job_filled */
+    size_t size;   /* bytes to receive into the memory: its size, or that of the frame once its prefix was received */
+    size_t filled; /* bytes received into the memory; the thread writes it atomically, for kc_job_filled */
     unsigned char prefix[KC_PREFIX];
     size_t prefixed; /* received bytes of the prefix; KC_PREFIX from the start for a job that is not framed */
 } kc_job;
@@ -44,8 +46,8 @@ typedef struct {
     pthread_cond_t not_busy;
     pthread_t thread;
     int stopping;
-    int wake[2];           /* a pipe that wakes the thread: a new or cancelled job, or `stopping` */
-    int completed_pipe[2]; /* readable when a job has completed */
+    int wake[2];           /* a pipe that wakes the thread after a job began or was removed, or for `stopping` */
+    int completed_pipe[2]; /* a pipe that becomes readable when a job has completed */
     int ended;             /* the number of completed jobs that were not collected; atomic */
     kc_job jobs[KC_JOBS];
 } kc_receiver;
@@ -66,7 +68,7 @@ static inline void kc_drain_pipe(int fd)
     while (n == (ssize_t) sizeof waste || (n < 0 && errno == EINTR));
 }
 
-/* Set the size from a complete prefix. Returns 0 if the frame does not fit. */
+/* Set the size of a job from its complete prefix. Returns 0, without a change, if the frame does not fit. */
 static inline int kc_frame_fits(kc_job *job)
 {
     size_t size = (size_t) job->prefix[0] << 24 | (size_t) job->prefix[1] << 16 | (size_t) job->prefix[2] << 8 |
@@ -77,7 +79,8 @@ static inline int kc_frame_fits(kc_job *job)
     return 1;
 }
 
-/* Receive some bytes of a job. Returns 0 if the job is complete. Sets `*empty` if the socket has no more bytes now. */
+/* Receive bytes of a job with one recv(). Returns 0 if the job is complete. Sets `*empty` to whether the socket has no
+ * more bytes now. */
 static inline int kc_receive_part(kc_job *job, int *empty)
 {
     int at_prefix = job->prefixed < KC_PREFIX;
@@ -99,7 +102,8 @@ static inline int kc_receive_part(kc_job *job, int *empty)
     return job->filled < job->size;
 }
 
-/* Receive all available bytes of a job. The caller holds the lock, which is released during recv(). */
+/* Receive all bytes of a job that are available now, and complete the job if it has all. The caller holds the lock,
+ * which is released during recv(). */
 static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
 {
     int more, empty;
@@ -118,9 +122,9 @@ static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
     pthread_cond_broadcast(&receiver->not_busy);
 }
 
-/* Wait until a descriptor is ready. Returns 0 if poll() failed: with EINVAL if the process has lowered RLIMIT_NOFILE
- * below the number of descriptors, or with ENOMEM. It would fail again at once, so the thread sleeps for a moment and
- * then tries every socket. */
+/* Wait until a descriptor is ready. Returns 0 if poll() failed. It fails with EINVAL if the process has lowered
+ * RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. As it would fail again at once, this function sleeps
+ * for KC_POLL_FAILED_PAUSE_NS, and the caller then tries to read every socket. */
 static inline int kc_wait_ready(struct pollfd *watched, nfds_t count)
 {
     const struct timespec pause = {0, KC_POLL_FAILED_PAUSE_NS};
@@ -158,7 +162,7 @@ static void *kc_receive(void *argument)
             kc_drain_pipe(receiver->wake[0]);
         pthread_mutex_lock(&receiver->lock);
         for (i = 1; i < count && !receiver->stopping; i++)
-            /* Meanwhile the job may have been cancelled, and another job may use its entry. */
+            /* While the lock was free, the job may have been cancelled, and another job may have taken its entry. */
             if ((!known || watched[i].revents) && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
                 kc_run_job(receiver, jobs[i]);
     }
@@ -184,7 +188,8 @@ static inline void kc_close_pipe(int ends[2])
     close(ends[1]);
 }
 
-/* Start the thread. Returns NULL, with errno set, if descriptors, memory or threads are exhausted. */
+/* Create a receiver and start its thread. Returns NULL and sets errno if descriptors, memory or threads are
+ * exhausted. */
 static inline kc_receiver *kc_receiver_new(void)
 {
     kc_receiver *receiver = calloc(1, sizeof *receiver);
@@ -216,7 +221,8 @@ no_wake_pipe:
     return NULL;
 }
 
-/* Stop the thread, which does not exist in a forked child (`alive` is 0), and free all memory. */
+/* Stop the thread, close the pipes and free the receiver. `alive` is 0 in a forked child process, where the thread does
+ * not exist. */
 static inline void kc_receiver_free(kc_receiver *receiver, int alive)
 {
     if (alive) {
@@ -270,7 +276,8 @@ static inline int kc_job_completed(kc_receiver *receiver)
     return found;
 }
 
-/* Remove a job, completed or not, and copy it to `out`. The caller may use its memory and its descriptor again. */
+/* Remove a job, completed or not, and copy it to `out`. After that, the caller may use the job's memory and descriptor
+ * again. */
 static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out)
 {
     kc_job *job = &receiver->jobs[number];
@@ -286,7 +293,7 @@ static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out
         kc_notify(receiver->wake[1]); /* the descriptor may be closed next: stop watching it */
 }
 
-/* Return the number of bytes received by a job, which may still be running. */
+/* Return the number of bytes that a job has received into its memory. The job may still be running. */
 static inline size_t kc_job_filled(const kc_receiver *receiver, int number)
 {
     return __atomic_load_n(&receiver->jobs[number].filled, __ATOMIC_RELAXED);

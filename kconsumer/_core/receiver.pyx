@@ -1,8 +1,8 @@
 """Receives large frames in the background, on a thread that never takes the GIL.
 
-Each job names a socket and the memory to receive its next bytes into. A completed job makes a file descriptor readable,
-for a selector. Of the protocol this module knows only the four-byte size prefix of a frame. The thread is started at
-the first use.
+A job is a socket and the memory to receive its next bytes into. When a job has completed, a file descriptor becomes
+readable, which a selector can watch. This module parses only the four-byte size prefix of a frame. The first use
+starts the thread.
 """
 
 cimport cython
@@ -38,12 +38,12 @@ cdef extern from "receiver.h" nogil:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Receiver:
-    """Receives from sockets into memory. All methods, except `ended`, are for one thread at a time."""
+    """Receives from sockets into memory. Only one thread at a time may use it, but any thread may read `ended`."""
 
-    cdef kc_receiver* state
-    cdef int pid
-    cdef Py_buffer[KC_JOBS] views
-    cdef int64_t[KC_JOBS] job_ids   # job ids by index in `state`; 0: no job
+    cdef kc_receiver* state       # NULL: the thread was not started, or was stopped
+    cdef int pid                  # of the process that started the thread
+    cdef Py_buffer[KC_JOBS] views   # the memory of each job, by index in `state`
+    cdef int64_t[KC_JOBS] job_ids   # the id of each job, by index in `state`; 0: no job
     cdef int64_t last_job_id
     cdef dict jobs                # job id -> (index, tag, framed)
 
@@ -55,12 +55,14 @@ cdef class Receiver:
 
     @property
     def ended(self):
-        """The number of completed jobs that were not taken. One atomic read."""
+        """The number of completed jobs that `take` has not returned yet. Reads one atomic variable."""
         return 0 if self.state == NULL else kc_jobs_completed(self.state)
 
     def fileno(self):
-        """Return a descriptor that is readable when a job has completed. Starts the thread; raises OSError if that
-        fails."""
+        """Return a file descriptor that becomes readable when a job has completed.
+
+        Starts the thread at the first call. Raises OSError if the thread cannot be started.
+        """
         if self.state == NULL:
             self.state = kc_receiver_new()
             if self.state == NULL:
@@ -69,10 +71,11 @@ cdef class Receiver:
         return self.state.completed_pipe[0]
 
     def begin(self, int fd, view, tag, bint framed):
-        """Start to receive from the socket `fd` into `view`. No other code may read the socket until the job is taken
-        or cancelled. With `framed`, a four-byte size comes first, which is not stored in the view.
+        """Start a job that receives from the socket `fd` into the buffer `view`. Returns the id of the job.
 
-        `tag` is returned with the result. Returns a unique id of the job, or None if there are too many jobs.
+        Returns None if there are too many jobs. No other code may read the socket until the job is taken or cancelled.
+        `tag` is returned with the result. If `framed` is True, the job first receives a four-byte size, which is not
+        stored in `view`, and then that number of bytes. Otherwise it receives until `view` is full.
         """
         cdef Py_buffer buffer
         cdef int place
@@ -89,10 +92,11 @@ cdef class Receiver:
         return self.last_job_id
 
     def take(self):
-        """Remove a completed job. Returns (tag, prefix, number of bytes in the view, errno), or None.
+        """Remove a completed job and return (tag, prefix, number of bytes received into the view, errno).
 
-        The prefix is None unless the job was framed. If the peer has closed the connection, errno is 0 and bytes are
-        missing. If the announced size exceeds the view, the view has no bytes.
+        Returns None if no job has completed. `prefix` is the received size prefix, or None if the job was not framed.
+        If the peer has closed the connection, errno is 0, and prefix or view are incomplete. If the frame is larger
+        than the view, no bytes were received into the view.
         """
         cdef int place
         if self.state == NULL:
@@ -104,19 +108,20 @@ cdef class Receiver:
         return None if place < 0 else self.finish(self.job_ids[place])
 
     def cancel(self, int64_t job_id):
-        """Cancel a job if it exists. The caller may use its socket and its view again."""
+        """Cancel a job if it exists. After that, the caller may use the socket and the view again."""
         if job_id in self.jobs:
             self.finish(job_id)
 
     def filled(self, int64_t job_id):
-        """Return how many bytes of its view a job has received so far; 0 if there is no such job."""
+        """Return how many bytes a job has received into its view so far, or 0 if there is no such job."""
         return kc_job_filled(self.state, self.jobs[job_id][0]) if job_id in self.jobs else 0
 
     def held(self):
-        """Return the tags of all jobs by job id."""
+        """Return the jobs that were neither taken nor cancelled, as a dict of job id -> tag."""
         return {job_id: job[1] for job_id, job in self.jobs.items()}
 
     cdef tuple finish(self, int64_t job_id):
+        """Remove a job, which may be incomplete, and return the tuple of `take`."""
         cdef kc_job job
         cdef kc_receiver* state = self.state
         cdef int place
@@ -129,8 +134,10 @@ cdef class Receiver:
         return tag, prefix, <Py_ssize_t> job.filled, job.error
 
     def close(self):
-        """Stop the thread and cancel every job. In a forked child, which has no such thread, only close the
-        descriptors."""
+        """Cancel all jobs, stop the thread and close the file descriptors of this object.
+
+        A forked child process has no such thread, so there is none to stop.
+        """
         self.stop()
 
     cdef int stop(self) except -1:

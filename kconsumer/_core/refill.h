@@ -1,6 +1,6 @@
-/* Reuse of bytes objects without other references, in place of freeing them and allocating new ones: in a loop over
- * small values the allocator took a seventh of the time. CPython does the same when it concatenates or resizes
- * bytes. */
+/* Reuses bytes objects that have no other reference, instead of freeing them and allocating new ones. In a loop over
+ * small values, the allocator took a seventh of the time. CPython changes bytes objects in the same way when it
+ * concatenates or resizes them. */
 #ifndef KCONSUMER_REFILL_H
 #define KCONSUMER_REFILL_H
 
@@ -10,11 +10,11 @@
 enum {
     KC_MAX_REFILLED = 4096, /* larger objects are freed as soon as possible */
     KC_MIN_REFILLED = 2,      /* smaller objects are shared by the whole process */
-    KC_MAX_WASTE = 64               /* bytes by which the object may exceed its new contents, which the user may keep */
+    KC_MAX_WASTE = 64               /* maximum of unused bytes in a reused object, which the user may keep for long */
 };
 
-/* Store `size` bytes of `data` in `bytes`, which was allocated for `room` bytes. Returns 0, without a change, if the
- * size does not fit or if there is a reference to `bytes` besides the caller's. */
+/* Replace the contents of `bytes`, which was allocated for `room` bytes, by the `size` bytes at `data`. Returns 0,
+ * without a change, if `size` is not suitable or if there is a reference to `bytes` other than the caller's. */
 static inline int kc_refill(PyObject *bytes, Py_ssize_t room, const char *data, Py_ssize_t size)
 {
     if (size < KC_MIN_REFILLED || size > room || size < room - KC_MAX_WASTE || Py_REFCNT(bytes) != 1)

@@ -15,7 +15,7 @@ static inline Py_ssize_t kc_slot_offset(PyObject *descriptor, PyTypeObject *cls)
     return member->type == T_OBJECT_EX ? member->offset : -1;
 }
 
-/* Return a borrowed reference to the slot's value; NULL if it is not set. */
+/* Return a borrowed reference to the value of the slot, or NULL if the slot is not set. */
 static inline PyObject *kc_get_slot(PyObject *object, Py_ssize_t offset)
 {
     return *(PyObject **) ((char *) object + offset);

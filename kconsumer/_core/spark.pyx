@@ -1,7 +1,8 @@
-"""Columns in the layout of Apache Spark's Kafka source: microseconds, its names, int32 types, null for empty headers.
+"""Converts columns to the layout of Apache Spark's Kafka source.
 
-Converts finished Columns to new ones that share all blocks which are equal in both layouts. Spark requires that a
-batch's schema is exactly its own, so the types must match here already.
+In this layout timestamps are in microseconds, the timestamp type is an int32, and empty headers are null. Some columns
+have other names. The new Columns refer to the same memory as the given ones for all columns that are equal in both
+layouts. Spark refuses batches whose schema is not exactly its own, so the types must match here already.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -32,7 +33,7 @@ cdef extern from "arrow_abi.h" nogil:
         ArrowSchema** children
 
 
-# Our names -> Spark's names, in the order of Spark's schema, which has no leader_epoch.
+# kconsumer's names of columns -> Spark's names, in the order of Spark's schema. Spark has no leader_epoch.
 NAMES = {
     "key": "key",
     "value": "value",
@@ -46,8 +47,10 @@ NAMES = {
 
 
 cdef Column* like(const Column* column) noexcept nogil:
-    """Return a column of the same rows with one reference, without its first two blocks; NULL if memory is
-    exhausted."""
+    """Return a new column with the length of `column` and one reference, but without buffers and children.
+
+    Returns NULL if memory is exhausted.
+    """
     cdef Column* made = <Column*> calloc(1, sizeof(Column))
     if made != NULL:
         made.references = 1
@@ -57,7 +60,10 @@ cdef Column* like(const Column* column) noexcept nogil:
 
 
 cdef Column* microseconds(const Column* column) noexcept nogil:
-    """Convert milliseconds to microseconds; values beyond 64 bits are clamped."""
+    """Return a column of milliseconds converted to microseconds, or NULL if memory is exhausted.
+
+    Values beyond 64 bits become INT64_MAX or INT64_MIN.
+    """
     cdef Column* made = like(column)
     cdef const int64_t* given = <const int64_t*> column.buffers[1]
     cdef int64_t* times = <int64_t*> new_block(8 * column.length)
@@ -79,7 +85,7 @@ cdef Column* microseconds(const Column* column) noexcept nogil:
 
 
 cdef Column* widened(const Column* column) noexcept nogil:
-    """Convert int8 to int32."""
+    """Return an int8 column converted to int32, or NULL if memory is exhausted."""
     cdef Column* made = like(column)
     cdef const int8_t* given = <const int8_t*> column.buffers[1]
     cdef int32_t* wide = <int32_t*> new_block(4 * column.length)
@@ -95,7 +101,7 @@ cdef Column* widened(const Column* column) noexcept nogil:
 
 
 cdef Column* null_if_empty(const Column* column) noexcept nogil:
-    """Replace empty lists by null."""
+    """Return a column of lists with null in place of empty lists, or NULL if memory is exhausted."""
     cdef Column* made = like(column)
     cdef const int32_t* ends = <const int32_t*> column.buffers[1]
     cdef Py_ssize_t ends_size = 4 * column.length + 4
@@ -122,12 +128,14 @@ cdef Column* null_if_empty(const Column* column) noexcept nogil:
 
 
 cdef void share(Column* parent, Column* child) noexcept nogil:
+    """Append `child`, which has another parent already, to the children of `parent`. Adds a reference to it."""
     kc_count_up(&child.references)
     parent.children[parent.n_children] = child
     parent.n_children += 1
 
 
 cdef Column* converted(int kind, const Column* column) noexcept nogil:
+    """Return a timestamp, timestamp type or headers column in Spark's layout, or NULL if memory is exhausted."""
     if kind == KC_TIMESTAMP:
         return microseconds(column)
     if kind == KC_TIMESTAMP_TYPE:
@@ -136,8 +144,10 @@ cdef Column* converted(int kind, const Column* column) noexcept nogil:
 
 
 def spark_columns(Columns columns not None):
-    """Return the same rows in Spark's layout. Raises ValueError for the column `leader_epoch`, which Spark does not
-    have."""
+    """Return Columns of the same rows in Spark's layout.
+
+    Raises ValueError if there is a column `leader_epoch`, which Spark does not have.
+    """
     cdef Columns made = Columns.__new__(Columns)
     cdef int kinds[MAX_CHILDREN]
     cdef Column* child
@@ -145,7 +155,7 @@ def spark_columns(Columns columns not None):
     for name in columns.names:
         if name not in NAMES:
             raise ValueError(f"Spark's Kafka source has no column {name!r}; it has {', '.join(NAMES.values())}")
-    made.names = tuple(["spark " + NAMES[name] for name in columns.names])  # a stream refuses to mix layouts
+    made.names = tuple(["spark " + NAMES[name] for name in columns.names])  # so streams cannot mix layouts
     kc_count_up(&columns.offsets.references)
     made.offsets = columns.offsets
     made.root = like(columns.root)
@@ -166,7 +176,7 @@ def spark_columns(Columns columns not None):
 
 
 def spark_schema(tuple names not None):
-    """Return a new `arrow_schema` capsule of rows in Spark's layout; `names` are our names."""
+    """Return a new `arrow_schema` capsule for rows in Spark's layout. `names` are kconsumer's names of the columns."""
     cdef int kinds[MAX_CHILDREN]
     cdef int i, count = kinds_of(names, kinds)
     cdef ArrowSchema* child

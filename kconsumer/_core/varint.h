@@ -1,5 +1,5 @@
-/* Varints of three bytes and more. They are rare in records. The function is kept out of line, so that the inlined code
- * for shorter varints stays small and in registers. */
+/* Reads varints of three bytes and more, which are rare in records. The function is not inlined, so that the inlined
+ * code for shorter varints stays small and keeps its values in registers. */
 #ifndef KCONSUMER_VARINT_H
 #define KCONSUMER_VARINT_H
 
@@ -12,8 +12,9 @@
 #define KC_OUT_OF_LINE static
 #endif
 
-/* Read a varint: seven bits per byte, lowest first, at most `max_size` bytes; bits beyond 64 are dropped. `left` bytes
- * may be read from `p`. Returns the number of bytes it takes, or 0 if it does not end within these bounds. */
+/* Read an unsigned varint at `p`: seven bits per byte, lowest first. Bits beyond 64 are dropped. Returns the number
+ * of bytes that were read, or 0 if the varint does not end within `max_size` bytes or within the `left` available
+ * bytes. */
 KC_OUT_OF_LINE int kc_long_varint(const unsigned char *p, ptrdiff_t left, int max_size, uint64_t *out)
 {
     uint64_t value = 0;
