@@ -1,7 +1,7 @@
-"""Dead letters: writes records that could not be read to files, one JSON object per line.
+"""Writes dead letters to files, one JSON object per line. They describe records that could not be read.
 
-A file is named after query, micro-batch and range and is renamed into place when it is complete. So a task that runs
-again replaces its dead letters and adds none. `executor.py` decides which records become dead letters.
+The path of a file contains the query, the micro-batch and the range, and a complete file is renamed to this path. So a
+task that runs again replaces its file. `executor.py` decides which records become dead letters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DeadLetter", "folder", "write"]
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A range of offsets that gave no row."""
+    """A range of offsets for which a query returns no rows, and the reason."""
 
     kind: str  # corrupt: fails its checks; undecodable: does not match valueFormat; lost: deleted before it was read
     topic: str
@@ -31,17 +31,17 @@ class DeadLetter:
     start: int
     end: int  # exclusive
     reason: str
-    key: str | None = None  # of a single record, in base 64, as is `value`
-    value: str | None = None
+    key: str | None = None  # in base 64; only if the kind is undecodable
+    value: str | None = None  # in base 64; only if the kind is undecodable
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Return bytes in base 64."""
+    """Return bytes in base 64, or None for None."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
 def folder(path: str) -> Path:
-    """Return the folder of a deadLetterPath. Raises ConfigError for a URL that is not a path of a file system."""
+    """Convert a deadLetterPath to a path. Raises ConfigError for a URL other than `file:`."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         raise ConfigError(
@@ -51,9 +51,9 @@ def folder(path: str) -> Path:
 
 
 def write(root: Path, run: tuple[str, ...], task: OffsetRange, found: Iterable[DeadLetter]) -> Path | None:
-    """Write the dead letters of one range. Returns the file, or None without dead letters.
+    """Write the dead letters of the range `task` to one file. Returns its path, or None if there are no dead letters.
 
-    `run` names the query and its micro-batch.
+    `run` contains the names of the query and the micro-batch, which become folders below `root`.
     """
     lines = [json.dumps(asdict(letter)) + "\n" for letter in found]
     target = root.joinpath(*run, f"{quote(task.topic, safe='')}-{task.partition}-{task.start}-{task.end}.jsonl")

@@ -1,7 +1,7 @@
-"""The work of a task on an executor: reads ranges of partitions as Arrow batches in Spark's exact schema.
+"""Reads the ranges of a task on an executor, as Arrow batches with exactly the schema that Spark expects.
 
-Connections belong to the worker process, and its next task reuses them (`kconsumer.ranges.borrow`). This module decides
-what happens to records that are lost or cannot be decoded. The driver decides which ranges a task reads.
+Connections stay open in the worker process, whose next task reuses them (`kconsumer.ranges.borrow`). This module
+decides what happens to records that are lost or cannot be decoded. The driver decides which ranges a task reads.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["Scan", "read"]
 
 log = logging.getLogger(__name__)
 # The records of a range are in the log already, so the broker never needs to wait for them. But the read-ahead sends a
-# fetch beyond the end of the range, and the broker holds that one for `fetch_max_wait_ms`, together with the next
-# request of the same worker: 20 ms of the 26 ms of a small task.
+# fetch beyond the end of the range. The broker delays its response for `fetch_max_wait_ms`, and with it the response to
+# the next request of the same worker. A longer wait would be most of the time of a small task (20 of 26 ms).
 FETCH_MAX_WAIT_MS = 3
 BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 
@@ -38,7 +38,10 @@ BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 def read(
     config: SourceConfig, projection: Projection, ranges: Sequence[OffsetRange], run: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a task's ranges. `run` names the query and the micro-batch, for dead letters."""
+    """Yield the records of a task's ranges as Arrow batches, and write the dead letters of each range.
+
+    `run` contains the names of the query and the micro-batch, for the paths of dead letters.
+    """
     if not ranges:
         return
     with borrow(**executor_options(config)) as client:
@@ -54,7 +57,7 @@ def read(
 
 
 def executor_options(config: SourceConfig) -> dict[str, Any]:
-    """Return the options of a client on an executor: those of the user, and defaults of the source for others."""
+    """Return the options of a client on an executor. Options that the user does not set have the source's defaults."""
     defaults = {
         "default_api_timeout_ms": config["kafkaConsumer.pollTimeoutMs"],
         "max_partition_fetch_bytes": max(config["batchBytes"], 1 << 20),
@@ -77,7 +80,10 @@ class Scan:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield Arrow batches in exactly the schema of the projection."""
+        """Yield Arrow batches with exactly the schema of the projection.
+
+        Records that are corrupt or cannot be decoded are skipped, or raise CorruptRecordError if `onCorrupt` is `fail`.
+        """
         schema = self._projection.arrow_schema()
         names = list(self._projection.columns)
         columns = [*names, *(["offset"] if self._decoders and "offset" not in names else [])]
@@ -107,7 +113,7 @@ class Scan:
                 return
 
     def _open(self, start: int, end: int, columns: list[str]) -> RangeReader:
-        """Open a reader of the rest of the range."""
+        """Open a reader of the offsets from `start` up to, not including, `end`, either of which may be unbound."""
         try:
             return self._client.read_range(
                 self._task.topic_partition,
@@ -158,7 +164,10 @@ class Scan:
         self._add_dead_letter("undecodable", offset, offset + 1, reason, key, value)
 
     def _skip_corrupt(self, bad: int, end: int, error: CorruptRecordError) -> int:
-        """Return the first offset after a corrupt batch, or raise if `onCorrupt` is `fail`."""
+        """Skip a corrupt batch, given an offset `bad` in it. Returns the next offset that can be read.
+
+        Raises CorruptRecordError if `onCorrupt` is `fail`.
+        """
         reason = _without_seek(error)
         if self._config["onCorrupt"] == "fail":
             raise CorruptRecordError(
@@ -175,7 +184,7 @@ class Scan:
         return after
 
     def _readable(self, start: int, end: int) -> bool:
-        """Whether reading at `start` finds no corrupt batch. A batch above the size limit is not corrupt."""
+        """Return False if the batch at `start` is corrupt. A batch above the size limit is not corrupt."""
         with self._client.read_range(
             self._task.topic_partition, start, end, columns=["offset"], max_rows=1, on_data_loss="skip"
         ) as reader:
@@ -190,7 +199,10 @@ class Scan:
     # --- lost records ----------------------------------------------------------------------------------------------
 
     def _account(self, reader: RangeReader) -> None:
-        """Report offsets without records, unless compaction or transactions explain them."""
+        """Report offsets that a reader found without records as lost, unless compaction or transactions explain them.
+
+        Raises DataLossError if the query must fail.
+        """
         for gap in reader.gaps:
             if gap.reason in ("retention", "missing"):
                 self.lost += gap.end - gap.start
@@ -207,7 +219,7 @@ class Scan:
             self.dead_letters.append(DeadLetter(kind, task.topic, task.partition, start, end, reason, key, value))
 
     def finish(self, run: tuple[str, ...]) -> None:
-        """Write the dead letters."""
+        """Write the dead letters of the range to files, and log how many offsets were skipped."""
         if self._config["deadLetterPath"] is not None:
             folder = dead_letters.folder(self._config["deadLetterPath"])
             dead_letters.write(folder, run, self._task, self.dead_letters)
@@ -216,12 +228,12 @@ class Scan:
 
 
 def _without_seek(error: KafkaError) -> str:
-    """Return the message without the advice to seek, which a query cannot follow."""
+    """Return the error's message without the advice to seek, which a query cannot follow."""
     return str(error).partition("; seek to offset")[0]
 
 
 def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
-    """Return the same error with the name of the source's option."""
+    """Return the same error with a message that names the option of the source that must be raised."""
     return BatchTooLargeError(
         f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
         " raise kafka.decompressed.batch.max.bytes, whatever onCorrupt is: the batch is not corrupt",
@@ -233,10 +245,10 @@ def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
 
 
 def first_readable(readable: Callable[[int], bool], low: int, end: int) -> int:
-    """Return the first offset from `low` on that is readable, or `end` if there is none.
+    """Return the first offset from `low` on for which `readable` returns True, or `end` if there is none.
 
-    A corrupt batch makes every offset in it unreadable, and the number of records in its header may be corrupt, too.
-    So this doubles the distance until an offset is readable, then halves the interval.
+    All offsets of a corrupt batch are unreadable, and its header may contain a wrong number of records. So the end of
+    the batch is searched: the distance is doubled until an offset is readable, then the interval is halved.
     """
     step, bad = 1, low - 1
     at = low

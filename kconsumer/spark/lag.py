@@ -1,7 +1,7 @@
-"""The lag of streams, and commits of their offsets to a group, from the progress reports of Spark.
+"""Computes the lag of streams from Spark's progress reports, and commits the streams' offsets for a group.
 
-Spark commits a micro-batch to its source only when it builds the next one, so it never commits the last one. A listener
-receives a report of every micro-batch. This module decides what is committed and when. It never fails a query.
+Spark calls `commit` of a source only when it builds the next micro-batch, so never for the last one. A listener
+receives a report of every micro-batch. Errors are logged and never fail a query.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StreamLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
-    """Return the lag of each kconsumer source in a progress report (the dict of its JSON)."""
+    """Return the lag of each kconsumer source in a progress report of Spark, which is given as parsed JSON."""
     found = []
     for source in progress.get("sources", ()):
         read = _offsets(source.get("endOffset"))
@@ -65,7 +65,7 @@ def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
 
 
 def _offsets(value: Any) -> dict[TopicPartition, int] | None:
-    """Parse the offsets of a progress report. Returns None for offsets of another kind of source."""
+    """Parse the offsets of one source in a progress report. Returns None if their form is that of another source."""
     try:
         return from_document(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, AttributeError, TypeError):
@@ -73,16 +73,17 @@ def _offsets(value: Any) -> dict[TopicPartition, int] | None:
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the newest `StreamLag` of each query in `lags`, and commits its offsets to `group_id` if there is one.
+    """Stores the lag of each query, and commits the queries' offsets for a group if `group_id` is given.
 
-    `spark.streams.addListener(LagListener(bootstrap_servers="…", group_id="…"))`. A report arrives after its
-    micro-batch, so before the process ends, wait for the termination event of the query, or a moment after
-    `awaitTermination`.
+        spark.streams.addListener(LagListener(bootstrap_servers="…", group_id="…"))
+
+    Spark may send the report of a micro-batch after `awaitTermination` has returned. Before the process ends, wait for
+    the termination event of the query, or for a moment, so that the last offsets are committed.
     """
 
     def __init__(self, group_id: str | None = None, **options: Any) -> None:
-        self.lags: dict[str, StreamLag] = {}
-        self.committed: dict[TopicPartition, int] = {}
+        self.lags: dict[str, StreamLag] = {}  # query -> its newest lag
+        self.committed: dict[TopicPartition, int] = {}  # the offsets that were committed last
         self._group_id = group_id
         self._client = RangeClient(**options) if group_id is not None else None
 
@@ -90,7 +91,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Store the lag of a finished micro-batch, and commit its offsets."""
+        """Store the lag of a query after a micro-batch, and commit the offsets."""
         for lag in lag_of(json.loads(event.progress.json)):
             self.lags[lag.query] = lag
             self._commit(lag)

@@ -1,7 +1,8 @@
-"""Offsets of many partitions: their JSON form, the limits that a query starts or ends at, changes between two maps.
+"""Offsets of many partitions: parses, formats and compares them. `admin.py` requests offsets from brokers.
 
-Parses, formats and compares offsets; `admin.py` requests them from brokers. The JSON form is that of Spark's own
-source, `{"topic":{"0":23}}`. Spark compares offsets as text, so keys are always in the same order.
+The JSON form is that of Spark's own source, `{"topic":{"0":23}}`. Spark compares offsets as text, so keys are always
+written in the same order. A limit is the place at which a query starts or ends, as an option such as startingOffsets
+or endingTimestamp sets it.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Named:
-    """EARLIEST or LATEST in every partition."""
+    """A limit: EARLIEST or LATEST in every partition."""
 
-    sentinel: int
+    sentinel: int  # EARLIEST or LATEST
 
 
 @dataclass(frozen=True)
 class Specific:
-    """An offset (or EARLIEST, LATEST) for each partition."""
+    """A limit: an offset, EARLIEST or LATEST for each partition."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """The first record with this timestamp (ms) or a later one, in every partition."""
+    """A limit: in every partition, the first record with this timestamp (ms) or a later one."""
 
     ms: int
 
 
 @dataclass(frozen=True)
 class Timestamps:
-    """The first record with a timestamp (ms) or a later one, for each partition."""
+    """A limit: in each partition, the first record with the partition's own timestamp (ms) or a later one."""
 
     ms: Mapping[TopicPartition, int]
 
@@ -69,7 +70,7 @@ Limit = Named | Specific | Timestamp | Timestamps
 
 
 def as_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets as nested dicts, sorted by topic and partition number."""
+    """Convert offsets to nested dicts such as {"topic": {"0": 23}}, sorted by topic and partition number."""
     document: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
         document.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -77,12 +78,12 @@ def as_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return offsets as canonical JSON."""
+    """Convert offsets to JSON. Equal offsets give equal text."""
     return json.dumps(as_document(offsets), separators=(",", ":"))
 
 
 def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the offsets of nested dicts, from `as_document` or from a checkpoint of Spark."""
+    """Convert nested dicts, as `as_document` returns them and Spark's checkpoint contains them, to offsets."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in document.items()
@@ -91,12 +92,12 @@ def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartit
 
 
 def from_json(text: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a JSON text."""
+    """Convert JSON such as {"topic":{"0":23}} to offsets."""
     return from_document(json.loads(text))
 
 
 def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
-    """Parse startingOffsets or endingOffsets. Raises ConfigError."""
+    """Parse the JSON of startingOffsets or endingOffsets. Raises ConfigError."""
     found = _parse(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
     for tp, offset in found.items():
         if offset < EARLIEST:
@@ -105,7 +106,7 @@ def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
 
 
 def parse_timestamps(name: str, text: str) -> dict[TopicPartition, int]:
-    """Parse startingOffsetsByTimestamp or endingOffsetsByTimestamp. Raises ConfigError."""
+    """Parse the JSON of startingOffsetsByTimestamp or endingOffsetsByTimestamp. Raises ConfigError."""
     return _parse(name, text, '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789}}')
 
 
@@ -122,7 +123,7 @@ def _parse(name: str, text: str, example: str) -> dict[TopicPartition, int]:
 
 
 def parse_partitions(name: str, text: str) -> frozenset[TopicPartition]:
-    """Parse the option assign. Raises ConfigError."""
+    """Parse the JSON of the option assign. Raises ConfigError."""
     try:
         document = json.loads(text)
         found = {_partition(topic, partition) for topic, listed in document.items() for partition in listed}
@@ -161,7 +162,10 @@ def changes(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition,
 
 
 def must_cover(given: Iterable[TopicPartition], assigned: Iterable[TopicPartition], error: str, option: str) -> None:
-    """Raise ConfigError, with the class of Spark's `error`, unless both name the same partitions."""
+    """Raise ConfigError unless `given` and `assigned` contain the same partitions.
+
+    The message names the `option` and Spark's class for this `error`.
+    """
     named, existing = set(given), set(assigned)
     if named != existing:
         hint = " Use -1 for latest, -2 for earliest, if you don't care." if "TIMESTAMP" not in error else ""

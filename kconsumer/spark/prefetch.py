@@ -1,7 +1,7 @@
 """Runs an iterator in a thread, a few items ahead of its consumer.
 
-While Spark's socket takes one batch, the thread fetches and decodes the next one; both release the GIL. The depth
-bounds the memory.
+While the caller writes a batch to Spark's socket, the thread fetches and decodes the next one. Both release the GIL.
+`depth` limits the number of batches in memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Prefetch(Generic[T]):
-    """Iterates over `items` in their order. An error of the generator is raised after the items before it.
+    """Returns the items of a generator in their order. If it raises an error, the items before it are returned first.
 
-    `close` ends the thread and the generator at any point. It must be called (`contextlib.closing`).
+    The user must call `close`, for example with `contextlib.closing`. It can be called at any time.
     """
 
     def __init__(self, items: Generator[T, None, None], depth: int = 2) -> None:
@@ -67,7 +67,7 @@ class Prefetch(Generic[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread, then close the generator. Further calls do nothing."""
+        """End the thread and close the generator. Further calls do nothing."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """The columns of the source: names, Spark types and Arrow types.
 
-Decides which columns a query gets: those of Spark's own source, or those that the user names. Spark compares names,
-order, types and nullability of the first batch with its own schema, so compatible Arrow types are not enough.
+A query has the columns of Spark's own source, or those that the user names. Spark compares names, order, types and
+nullability of the first batch with its own schema, so the Arrow types must be exactly those that Spark expects.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RAW = ValueFormat("raw", SparkType("binary"))
 
 @dataclass(frozen=True)
 class Projection:
-    """The columns of a query in order, and the forms of `value` and `headers`. Picklable."""
+    """The columns of a query and their types. Picklable."""
 
-    columns: tuple[str, ...]
-    value: ValueFormat = RAW
-    headers_map: bool = False
+    columns: tuple[str, ...]  # in the order of the rows
+    value: ValueFormat = RAW  # the format of the column `value`
+    headers_map: bool = False  # whether `headers` is a map instead of an array of structs
 
     def type_of(self, column: str) -> str:
         """Return the Spark type of a column, as Spark prints it."""
@@ -57,18 +57,18 @@ class Projection:
 
     @property
     def ddl(self) -> str:
-        """The schema in the form that Spark parses."""
+        """The schema as DDL, which Spark parses."""
         types = {column: self.type_of(column) for column in self.columns} | {"value": self.value.type.ddl}
         return ", ".join(f"{column} {types[column]}" for column in self.columns)
 
     def decoders(self) -> dict[str, Decoder]:
-        """Return the decoders by column. Columns that stay bytes, and columns that are not read, have none."""
+        """Return a decoder for each column of the query that is decoded: the key, the value, both or none."""
         found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
         found["value"] = self.value.decoder() if "value" in self.columns else None
         return {name: decoder for name, decoder in found.items() if decoder is not None and name in self.columns}
 
     def arrow_schema(self) -> pyarrow.Schema:
-        """Return the schema of every batch."""
+        """Return the Arrow schema that every batch of the query has."""
         import pyarrow as pa
 
         arrow: dict[str, Any] = {
@@ -86,9 +86,9 @@ class Projection:
 
 
 def default_projection(config: SourceConfig) -> Projection:
-    """Return the columns of a query without a user's schema: those of the option `columns`, or all.
+    """Return the columns of a query without `.schema(...)`: those of the option `columns`, or all.
 
-    Headers are included on request only.
+    Without `columns`, `headers` is included only if includeHeaders is true or headers is `map`.
     """
     as_map = config["headers"] == "map"
     chosen: Sequence[str] | None = config["columns"]
@@ -98,7 +98,10 @@ def default_projection(config: SourceConfig) -> Projection:
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
-    """Return the columns of a user's `.schema(...)`, given as (name, Spark type) in order. Raises ConfigError."""
+    """Return the columns of a query with `.schema(...)`. `wanted` contains (name, Spark type) of each column.
+
+    Raises ConfigError if the source has no such column or another type for it.
+    """
     base = default_projection(config)
     found = Projection(tuple(_known(name) for name, _ in wanted), base.value, base.headers_map)
     if not wanted:

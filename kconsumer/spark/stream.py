@@ -1,7 +1,7 @@
 """The reader of a streaming query: passes Spark's calls to `StreamProgress`, and returns offsets in Spark's form.
 
-Spark creates the reader twice: in a short-lived process that pickles `read`, and in one that lives as long as the
-query. So a connection is opened by the first call only. Spark kills the second process without calling `stop`.
+Spark creates the reader twice: in a short-lived process that pickles `read`, and in a process that lives as long as the
+query. So connections are opened only when a method needs them. Spark kills the second process without calling `stop`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["StreamReader"]
 
 log = logging.getLogger(__name__)
-NO_LIMIT = 2**63 - 1  # the default limit without maxOffsetsPerTrigger; ReadAllAvailable would mean Trigger.Once
+NO_LIMIT = 2**63 - 1  # read limit without maxOffsetsPerTrigger; Spark uses ReadAllAvailable for Trigger.Once only
 Document = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The part of a streaming query that runs in Python."""
+    """Chooses the offsets of each micro-batch of a streaming query on the driver, and reads them on executors."""
 
     def __init__(self, config: SourceConfig, projection: Projection, parallelism: int | None = None) -> None:
         self._config, self._projection, self._parallelism = config, projection, parallelism
@@ -74,20 +74,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_document(self._progress.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Limit the query to the offsets that exist at the next `latestOffset`."""
+        """Limit the query to the offsets that exist at the next call of `latestOffset`."""
         self._progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return a limit other than ReadAllAvailable. `latestOffset` applies the options itself."""
+        """Return a limit that `latestOffset` ignores, because it applies the options of the source itself.
+
+        It is not ReadAllAvailable, for which `latestOffset` would ignore these options.
+        """
         limit: int | None = self._config["maxOffsetsPerTrigger"]
         return ReadMaxRows(NO_LIMIT if limit is None else limit)
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> Document:  # noqa: N802
-        """Return the end of the next micro-batch.
+        """Return the end offsets of the next micro-batch.
 
-        Before pyspark 4.2 Spark passes no `start`, and the end of the previous micro-batch is used. The start of the
-        first one is unknown then: a stream that continues from a checkpoint may start far from the initial offsets, and
-        an end before its start would repeat records. So the first micro-batch reads everything available.
+        Before pyspark 4.2 Spark passes no `start`, and the end of the previous micro-batch takes its place. The start
+        of the first micro-batch is unknown then: a stream with a checkpoint may continue far beyond the initial
+        offsets. A limit that is applied to the initial offsets could give an end before the real start, and records
+        would be repeated. So the first micro-batch reads everything available.
         """
         unknown = start is None and self._last is None
         if start is None:
@@ -100,25 +104,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_document(end)
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the ends of the partitions for progress reports."""
+        """Return the end offsets of the partitions for Spark's progress reports, or None if they are not known yet."""
         newest = self._progress.newest
         return None if newest is None else as_document(newest)
 
     # --- ranges ----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
-        """Plan the tasks of a micro-batch."""
+        """Plan the tasks of a micro-batch and return their inputs. Spark calls this on the driver."""
         tasks = self._progress.tasks(from_document(start), from_document(end))
         return [RangePartition(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in its worker process."""
+        """Yield the rows of a task as Arrow batches. Spark calls this in the worker process of the task."""
         return read(self._config, self._projection, ranges_of(partition), _run())
 
     # --- completion ------------------------------------------------------------------------------------------------
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Commit the end of a finished micro-batch to commitGroupId. An error is logged, and the query continues."""
+        """Commit the end offsets of a finished micro-batch for the group commitGroupId, if there is one.
+
+        An error is logged, and the query continues.
+        """
         group: str | None = self._config["commitGroupId"]
         if group is None:
             return
@@ -135,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _run() -> tuple[str, ...]:
-    """Return the query and the micro-batch of the task in this process."""
+    """Return the ids of the query and the micro-batch to which the task of this process belongs."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

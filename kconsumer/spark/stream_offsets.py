@@ -1,7 +1,7 @@
-"""The offsets of a stream: where it starts, where its next micro-batch ends, and which ranges that contains.
+"""Chooses the offsets of a stream: where it starts, where each micro-batch ends, and which ranges its tasks read.
 
-This is the driver's part of a stream without Spark: `stream.py` calls it with an `Admin` and the time. Spark stores
-offsets in its checkpoint; this module stores only what must not change between two calls.
+Runs on the driver and does not need Spark: `stream.py` calls it with an `Admin` and the time. Spark stores the offsets
+of micro-batches in its checkpoint. This module stores only values that must not change between two calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lookups(Protocol):
 
 
 class StreamProgress:
-    """Start, ends and ranges of one stream; the methods follow the order in which Spark calls them."""
+    """Chooses the offsets of one stream. The methods are in the order in which Spark calls them."""
 
     def __init__(self, config: SourceConfig, lookups: Lookups, parallelism: int | None = None) -> None:
         self._config, self._lookups, self._parallelism = config, lookups, parallelism
@@ -57,9 +57,9 @@ class StreamProgress:
         """Return the offsets at which a new query starts. Further calls return the same offsets."""
         if self._initial is None:
             self._initial = self._lookups.resolve(self._config.starting, self._lookups.partitions())
-            # Spark calls this again after a restart until the first micro-batch is done, and LATEST would resolve to
-            # other offsets then: records between the two would be skipped. A first micro-batch without records makes
-            # Spark store the offsets in its checkpoint at once.
+            # If a query is restarted before its first micro-batch is done, Spark calls this again. LATEST would then
+            # resolve to later offsets, and the records before them would be skipped. A first micro-batch without
+            # records makes Spark store the offsets in its checkpoint at once.
             self._begins_empty = self._config.starting == Named(LATEST)
         return dict(self._initial)
 
@@ -68,9 +68,9 @@ class StreamProgress:
         self._available_now, self._ceiling = True, None
 
     def latest(self, start: Mapping[TopicPartition, int], now: float, *, everything: bool = False) -> Offsets:
-        """Return the end of the micro-batch from `start` on, or `start` itself if it must wait.
+        """Return the end offsets of the micro-batch that begins at `start`, or `start` itself if it must wait.
 
-        `everything` ignores the limits.
+        `now` is the time in ms. With `everything`, the limits of a micro-batch do not apply.
         """
         if self._begins_empty and not self._available_now and start == self._initial:
             self._begins_empty = False
@@ -81,7 +81,7 @@ class StreamProgress:
         if everything:
             return ends
         begin = self._begin(start, ends)
-        # With AvailableNow a delay ends the query, and the next run reads the rest. Spark's source does the same.
+        # With AvailableNow, a micro-batch that must wait ends the query, as in Spark's source. The next run reads it.
         if self._delayed(start, ends, now):
             return dict(start)
         max_offsets: int | None = self._config["maxOffsetsPerTrigger"]
@@ -93,7 +93,7 @@ class StreamProgress:
         return ends
 
     def _available(self, start: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the end offsets of the partitions now, or with AvailableNow those that the query ends at."""
+        """Return the present end offset of each partition. With AvailableNow, the query's own end is the maximum."""
         partitions = self._lookups.partitions()
         newest = self._lookups.latest(partitions, known=start)
         self.newest = dict(newest)
@@ -101,11 +101,11 @@ class StreamProgress:
             return newest
         if self._ceiling is None:
             self._ceiling = dict(newest)
-        # Partitions that were created later wait for the next run. Deleted ones are detected when ranges are planned.
+        # Partitions that were created later are read by the next run. `plan` detects deleted partitions.
         return {tp: min(end, newest[tp]) for tp, end in self._ceiling.items() if tp in newest}
 
     def _begin(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offset at which each partition of a micro-batch begins: new ones at their earliest offset."""
+        """Return the start of a micro-batch in each partition. New partitions begin at their earliest offset."""
         added = set(ends) - set(start)
         found = self._lookups.earliest(added) if added else {}
         return {tp: start[tp] if tp in start else found.get(tp, end) for tp, end in ends.items()}
@@ -138,7 +138,7 @@ class StreamProgress:
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
         """Return the ranges of the micro-batch from `start` to `end`.
 
-        Lost records raise DataLossError or are logged, as the query says.
+        If records were lost, raises DataLossError or logs a warning, as the option onDataLoss requires.
         """
         difference = changes(start, end)
         begin = {**start, **self._added(set(difference.added))}
@@ -164,10 +164,11 @@ class StreamProgress:
         return found
 
     def _check_decreased(self, decreased: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Report partitions that end before they begin, unless a restart explains it.
+        """Report a loss for each partition whose end is before its beginning, unless a restart explains that.
 
-        A query that was stopped during its first micro-batch has the end of that batch in its checkpoint, but no
-        start. The restarted query resolves LATEST to a later start. Then no records are lost, and none must be read.
+        If a query is stopped during its first micro-batch, its checkpoint contains the end of that micro-batch but no
+        start. The restarted query resolves LATEST to a start that may be after this end. Then no records are lost, and
+        none must be read.
         """
         if not decreased:
             return
