@@ -87,13 +87,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What not every program needs is loaded when it is first asked for."""
+    """Import `groups` and the names of `ranges` on first use, because most programs do not need them."""
     if name in ("RangeClient", "read_range", "read_topic"):
         from kconsumer import ranges
 
         return getattr(ranges, name)
     if name == "groups":
-        from importlib import import_module  # not `from kconsumer import groups`, which would ask here again
+        from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
         return import_module("kconsumer.groups")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m kconsumer` is the `kconsumer` command."""
+"""Runs the `kconsumer` command for `python -m kconsumer`."""
 
 from __future__ import annotations
 

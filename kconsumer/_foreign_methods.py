@@ -53,6 +53,6 @@ SUBSCRIPT = (
 
 
 def explain(owner: object, name: str, known: dict[str, str]) -> str:
-    """Returns the message of the AttributeError for a name that `owner` does not have."""
+    """Returns the message of the AttributeError for a missing name of `owner`, with the hint in `known` if any."""
     missing = f"{type(owner).__name__!r} object has no attribute {name!r}"
     return f"{missing}; {known[name]}" if name in known else missing

@@ -4,7 +4,7 @@ Both share their memory, without a copy, with any library that reads the Arrow P
 duckdb, pandas, nanoarrow). Such a library is imported only by the `to_…` methods.
 
 The columns are `COLUMNS`: key and value binary, topic utf8, partition int32, offset int64, timestamp in ms UTC (-1 ms
-for a record without one), timestamp_type int8 (-1 none, 0 create, 1 log append), headers a list of (key utf8, value
+if a record has no timestamp), timestamp_type int8 (-1 none, 0 create, 1 log append), headers a list of (key utf8, value
 binary), leader_epoch int32. Only keys, values, values of headers and leader epochs can be null. Deserializers are
 not called: keys and values are the bytes that were written. `SparkBatch` has the schema of Spark's Kafka source.
 """
@@ -51,7 +51,7 @@ def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def choose_spark(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Returns the names of the columns to build, like `choose`, for Spark's names of columns."""
+    """Returns the names of the columns to build for a list of Spark's column names. Otherwise like `choose`."""
     if columns is None:
         return tuple(SPARK_NAMES)
     if isinstance(columns, str):
@@ -64,7 +64,7 @@ def choose_spark(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 class RecordBatch:
-    """Records as columns, with one row per record. An empty batch is false.
+    """Records as columns, with one row per record. An empty batch is falsy.
 
     `next_offsets()` returns the next position of each partition, to be passed to `commit`.
     """
@@ -85,8 +85,10 @@ class RecordBatch:
         next_offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         ends: dict[TopicPartition, int] | None = None,
     ) -> RecordBatch:
-        """Returns the records of `runs` below the `ends` of their partitions. Raises OverflowError if a column reaches
-        2 GiB."""
+        """Returns the records of `runs` as one batch. Raises OverflowError if a column reaches 2 GiB.
+
+        Records at or beyond the offset that `ends` has for their partition are left out.
+        """
         parts = build(tuple(runs), choose(columns), ends)
         if len(parts) > 1:
             raise OverflowError(
@@ -109,13 +111,17 @@ class RecordBatch:
         return len(self._columns)
 
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the next position of each partition after these records, also of those whose position advanced
-        without a record."""
+        """Returns the next position of each partition after these records.
+
+        A partition without a record is included if its position advanced.
+        """
         return dict(self._next_offsets)
 
     def gaps(self, start: int, end: int = -1) -> list[tuple[int, int]]:
-        """Returns the ranges of offsets from `start` to `end` (by default the last row) that have no row. Only for a
-        batch of one partition."""
+        """Returns the ranges of offsets from `start` to `end` that have no row. `end` is by default the last row.
+
+        The batch must contain only one partition.
+        """
         return self._columns.gaps(start, end)
 
     def __arrow_c_schema__(self) -> Any:
@@ -147,8 +153,11 @@ class RecordBatch:
 
 
 class SparkBatch(RecordBatch):
-    """The rows of a batch in the schema of Spark's Kafka source: `SPARK_COLUMNS`, timestamps in microseconds,
-    timestampType int32, and null headers for a record without headers."""
+    """The rows of a batch in the schema of Spark's Kafka source.
+
+    The columns are `SPARK_COLUMNS`. Timestamps are in microseconds, timestampType is int32, and the headers of a record
+    without headers are null.
+    """
 
     __slots__ = ("_names",)
 

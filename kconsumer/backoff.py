@@ -1,7 +1,7 @@
 """Exponential backoff: how long to wait before a retry, for brokers, partitions, requests and token endpoints alike.
 
 Decides the length of a pause, as Java's `ExponentialBackoff` does. It does not decide what is retried: managers and
-connections count their failures and ask for the next delay.
+connections count their failures and get the next delay from here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ JITTER = 0.2
 class ExponentialBackoff:
     """Computes delays that double from `initial_ms` up to `max_ms`, each multiplied by a random factor of 0.8 to 1.2.
 
-    The jitter spreads the clients of a broker that failed, so that they do not all return at the same moment. A
-    `max_ms` that is not above `initial_ms` is the delay of every attempt, without jitter (as in Java).
+    The jitter spreads the clients of a broker that failed, so that they do not all return at the same moment. If
+    `max_ms` is not greater than `initial_ms`, it is the delay before every attempt, without jitter (as in Java).
     """
 
     __slots__ = ("_initial_ms", "_max_exponent", "_max_ms", "_rng")
@@ -34,10 +34,10 @@ class ExponentialBackoff:
         return self._delay_ms(attempt, self._factor())
 
     def shared_delay(self) -> Callable[[int], float]:
-        """Returns a `delay_ms` that uses one random factor for all calls.
+        """Returns a function like `delay_ms` that uses the same random factor in all calls.
 
-        Partitions that failed in one response use it: with a factor each, they would become due one after the other,
-        and need a request each in place of one for all.
+        It is used for partitions that failed in one response. With different factors their retries would be due at
+        different times, and each of them would need a request of its own.
         """
         factor = self._factor()
         return lambda attempt: self._delay_ms(attempt, factor)
@@ -51,7 +51,7 @@ class ExponentialBackoff:
 
 
 class RetryTimer:
-    """Counts the consecutive failures of one request or lookup and says when its next attempt is due."""
+    """Counts the consecutive failures of one request or lookup, and computes when its next attempt is due."""
 
     __slots__ = ("_backoff", "attempts", "until")
 
@@ -71,5 +71,5 @@ class RetryTimer:
         self.until = 0.0
 
     def remaining_ms(self, now: float) -> float:
-        """Returns how long the backoff still lasts; 0 if the next attempt is due."""
+        """Returns the time (ms) until the backoff ends; 0 if the next attempt is due."""
         return max(0.0, self.until - now)

@@ -1,7 +1,7 @@
 """The only module that reads time.
 
 All other modules receive the time as `now`: milliseconds of a monotonic clock, as a float. Durations are called `…_ms`.
-Wall-clock time, which `by_duration` resets and metrics need, is a method of its own.
+Wall-clock time, which `by_duration` resets and metrics need, has a method of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Timer:
 
     @property
     def expired(self) -> bool:
-        """Whether the deadline has passed."""
+        """True if the deadline has passed."""
         return self._clock.now() >= self.deadline
 
     def __repr__(self) -> str:

@@ -37,11 +37,11 @@ Plain = Slice | bytes | bytearray
 
 @functools.cache  # an import statement in each call would take as long as finding the records of a small batch
 def _library(name: str) -> Any:
-    """Returns the library of a codec.
+    """Import and return the library of a codec.
 
-    For lz4 and zstd it also gives the compiled core the path of a shared library whose functions do not need Python:
-    a module of the package itself, or else the library of the system. If there is none, or the machine has one
-    processor, all batches are decompressed through Python.
+    The compiled core can call the C functions of lz4 and zstd without Python. For these codecs this function passes it
+    the path of a shared library: a module of the package itself, or else the library of the system. If there is none,
+    or the machine has one processor, all batches are decompressed through Python.
     """
     found = importlib.import_module(name)
     codec, module, system = _WITHOUT_PYTHON.get(name, ("", "", ""))
@@ -67,10 +67,10 @@ _STEP_BYTES = 64 << 10
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
-_LZ4_MAX_RATIO = 255  # a length byte of 255 stands for 255 bytes
+_LZ4_MAX_RATIO = 255  # a length byte of 255 adds 255 bytes to the output
 _LZ4_FLAGS_AT = 4
 _ZSTD_BLOCK_BYTES = 128 << 10
-_ZSTD_STEP_BYTES = 2048  # of input; the densest block is 4 bytes for 128 KiB, so at most 64 MiB come of it
+_ZSTD_STEP_BYTES = 2048  # of input; the densest block is 4 bytes for 128 KiB, so the output is at most 64 MiB
 _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
@@ -80,10 +80,11 @@ def output_limit(compressed_bytes: int) -> int:
 
 
 def decompress(codec: int, data: Packed, limit: int, magic: int = 2) -> Plain:
-    """Returns the decompressed `data`, at most `limit` bytes; a Slice of `data` if its block is not compressed.
+    """Returns the decompressed `data`: at most `limit` bytes, or a Slice of `data` if its block is not compressed.
 
-    `codec`: the number in a batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd); `magic`: the batch's format. Raises
-    DecompressionError for an unknown codec and for malformed data, OutputLimitError for output above the limit.
+    `codec` is the number in the batch's attributes (1 gzip, 2 snappy, 3 lz4, 4 zstd), and `magic` the message format.
+    Raises DecompressionError for an unknown codec and for malformed data, OutputLimitError if the output is larger than
+    the limit.
     """
     reader = _READERS.get(codec)
     if reader is None:
@@ -146,7 +147,7 @@ def _xerial_parts(view: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _snappy_block(block: Slice | memoryview, limit: int) -> bytes:
-    """Decompress one raw block. It begins with the size of the output, which the library allocates without a check."""
+    """Decompress one raw block. Check the declared size first, because the library allocates it without a check."""
     size = snappy_size(block)
     if size < 0:
         raise DecompressionError("snappy: the block has no size")
@@ -206,7 +207,7 @@ def with_correct_lz4_checksum(data: Packed) -> bytes:
     """Returns a copy of a frame with the correct header checksum.
 
     For message format 0 producers compute the checksum over the magic number of the frame, too, as Kafka's first lz4
-    writer did by mistake. So it cannot be checked in this format, and is replaced.
+    writer did by mistake. The library would reject such a frame, so the checksum is replaced.
     """
     frame = bytearray(data)
     if len(frame) > _LZ4_FLAGS_AT:
@@ -218,7 +219,7 @@ def with_correct_lz4_checksum(data: Packed) -> bytes:
 
 
 def xxh32(data: bytes | bytearray) -> int:
-    """Returns XXH32 with seed 0 of less than 16 bytes: an lz4 frame header is not longer."""
+    """Returns the XXH32 hash of `data` with seed 0. Works only for less than 16 bytes, as in an lz4 frame header."""
     value = (_XXH_PRIMES[4] + len(data)) & 0xFFFF_FFFF
     whole = len(data) & ~3
     for (word,) in struct.iter_unpack("<I", data[:whole]):
@@ -237,13 +238,13 @@ def _rotated(value: int, bits: int) -> int:
 
 
 class _ThreadCache(threading.local):
-    """What each thread keeps for zstd."""
+    """The values that each thread keeps between its calls of zstd."""
 
-    #: A context serves one thread at a time. To create one takes as long as to decompress a small batch (20 µs).
+    #: Only one thread at a time may use a context. Creating one takes as long as decompressing a small batch (20 µs).
     context: Any = None
-    #: The memory allocated at first for a frame of one block. Half a block is enough for the batches that producers
-    #: write by default, and to release the unused part of a whole block costs page faults. Doubled once it was too
-    #: small.
+    #: The number of bytes that are allocated for a frame of one block. Half a block is enough for the batches that
+    #: producers write by default, and avoids the page faults of releasing the unused half of a block. The value becomes
+    #: a whole block after it was too small once.
     output_size = _ZSTD_BLOCK_BYTES // 2
 
 
@@ -290,7 +291,7 @@ def _zstd_parts(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
 
 
 def _collect(name: str, parts: Iterator[bytes], limit: int) -> Plain:
-    """Returns the parts as one object. Raises as soon as they exceed `limit` bytes. A single part is not copied."""
+    """Returns the joined parts. Raises OutputLimitError as soon as they exceed `limit`. Does not copy a single part."""
     first = next(parts, b"")
     if len(first) > limit:
         raise _too_large(name, limit)

@@ -25,17 +25,19 @@ def decode_batches(
     start_offset: int | None = None,
     decompressed_batch_max_bytes: int | None = None,
 ) -> ConsumerRecords:
-    """Returns the records of any concatenation of record batches (v2) and message sets (v0, v1), in their order.
+    """Returns the records of any sequence of record batches (v2) and message sets (v0, v1), in their order.
 
-    `data`: a fetch response's records field or a log segment's bytes, in any buffer; a partial batch at its
-    end is ignored. It is not copied: the records refer to it. `topic` and `partition` appear in records and
-    errors. Control records are left out, and so are records below `start_offset`. With `isolation_level`
-    read_committed the records of `aborted_transactions` are left out, too: pairs of producer id and first offset, in
-    any order, as a fetch response has them. `next_offsets()` of the result has the offset after the
-    last batch, even if that had no record to return, with the batch's leader epoch if it has one.
+    `data` is the records field of a fetch response, or the bytes of a log segment, in any buffer. A partial batch at
+    its end is ignored. The bytes are not copied: the records refer to them. `topic` and `partition` appear in records
+    and errors.
 
-    Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than
-    `decompressed_batch_max_bytes` (as the consumer's option) and for data whose compression ratio is implausible.
+    Control records and records below `start_offset` are left out. If `isolation_level` is read_committed, records of
+    aborted transactions are left out, too. `aborted_transactions` contains pairs of producer id and first offset, as in
+    a fetch response, in any order. `next_offsets()` of the result has the offset after the last batch, even if no
+    record of that batch is returned, and the leader epoch of the batch if it has one.
+
+    Raises CorruptRecordError for malformed bytes. Raises BatchTooLargeError for a batch that decompresses to more than
+    `decompressed_batch_max_bytes` (like the option of the consumer) or has an implausible compression ratio.
     """
     if start_offset is not None and start_offset < 0:
         raise ValueError(f"start_offset cannot be negative: {start_offset}")

@@ -1,4 +1,4 @@
-"""Defers calls of user code while an engine's lock is held: log handlers and metrics reporters.
+"""Defers calls of log handlers and metrics reporters, which are user code, while an engine's lock is held.
 
 State changes, and log messages about them, are made under the lock. The calls are queued and made in order as soon as
 the thread has released the lock, so that user code may block or use the consumer.
@@ -20,7 +20,7 @@ _registry = threading.RLock()  # a signal handler may log while it is held
 
 
 class DeferredCalls:
-    """A queue of calls of user code that wait until the thread has released the lock."""
+    """The queue of the deferred calls of one engine. They run when the thread has released the lock."""
 
     __slots__ = ("__weakref__", "_owned", "waiting")
 
@@ -31,7 +31,7 @@ class DeferredCalls:
             _instances.add(self)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function now, or once the calling thread has released the lock."""
+        """Call a function now. If the calling thread holds the lock, queue the function for `run` instead."""
         if self._owned():
             self.waiting.append(function)
         else:
@@ -57,7 +57,7 @@ class DeferredCalls:
 
 
 def _hand_over(record: logging.LogRecord) -> bool:
-    """A logging filter: let a record pass, or queue it if the thread holds the lock of an engine."""
+    """Logging filter. Returns True, or queues the record and returns False if the thread holds an engine's lock."""
     with _registry:
         held = [calls for calls in _instances if calls.locked]
     if not held:

@@ -60,10 +60,10 @@ class DeferredSignals:
         self.wake: Callable[[], None] | None = None  # ends the wait of the call that holds
 
     def hold(self, wake: Callable[[], None] | None = None) -> bool:
-        """Defer the handlers from now on; `wake` is called when a signal is noted.
+        """Begin to defer signal handlers. `wake` is called when a signal arrives.
 
-        Returns True if this call began it, and must call `release`. Does nothing on other threads, and while handlers
-        are deferred already.
+        Returns True if this call began to defer; then its caller must call `release`. Does nothing and returns False on
+        any thread but the main thread, and if handlers are deferred already.
         """
         if self.active or get_ident() != _main:
             return False
@@ -73,7 +73,7 @@ class DeferredSignals:
         try:
             for number in self._known:
                 handler = _set(number, note)
-                if handler is not note:  # else left behind by a call that ended in the middle of `release`
+                if handler is not note:  # it is `note` if an earlier `release` was interrupted
                     handlers[number] = handler
         except BaseException as error:  # a handler that is not replaced yet raised
             self.release()
@@ -84,7 +84,7 @@ class DeferredSignals:
         return True
 
     def refresh(self) -> None:
-        """Find the signals that have Python handlers now, and defer these, too.
+        """Find the signals that have Python handlers now, and defer those that are not deferred yet.
 
         `hold` uses the result of the last call, because checking all signals takes longer than replacing a few
         handlers.
@@ -104,11 +104,11 @@ class DeferredSignals:
         self._known = tuple(known)
 
     def release(self) -> None:
-        """Put the handlers back, then run those of the signals that were noted. Raises what they raise."""
+        """Restore the original handlers, then run those of the signals that were noted. Raises their exceptions."""
         if not self.active or get_ident() != _main:
             return
-        # Before the loop: a handler that runs between two of its calls may raise, and some signals then keep our
-        # handler. It passes signals on while `active` is False, so this does no harm.
+        # Set before the loop. A handler that runs between two calls of the loop may raise, and then some signals keep
+        # our handler. That does no harm: while `active` is False, our handler calls the original one.
         self.active = False
         self.wake = None
         note, handlers = self._note, self._handlers
@@ -119,14 +119,14 @@ class DeferredSignals:
             self._run_noted()
 
     def run_noted(self) -> None:
-        """Run the handlers of the signals noted until now: the state is consistent. Raises what they raise."""
+        """Run the handlers of the signals that were noted. Called in a consistent state. Raises their exceptions."""
         if self._noted and self.held:
             wake = self.wake
             self.release()
             self.hold(wake)
 
     def recover(self) -> None:
-        """Put handlers back that an earlier call left replaced, because an asynchronous exception ended it."""
+        """Restore the handlers if an earlier call did not, because an asynchronous exception ended it."""
         if self.held and not _holder_on_stack():
             self.release()
 
@@ -152,9 +152,9 @@ class DeferredSignals:
             _signal.raise_signal(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The handler that replaces others: note the signal, or run the original handler if none is deferred."""
+        """Note a signal, or call the original handler if handlers are not deferred. Installed in place of handlers."""
         if self.active and not _in_our_code(frame):
-            self.active = False  # an exception in the middle of `release` kept it from ending
+            self.active = False  # an exception has interrupted the call that should have released
         if not self.active:
             if _get(number) is self._note:
                 _set(number, self._handlers[number])
@@ -174,9 +174,9 @@ def _in_our_code(frame: FrameType | None) -> bool:
 
 
 def _holder_on_stack() -> bool:
-    """Returns True if a call that defers handlers is still running: the engine of a consumer, or its iteration.
+    """Returns True if a call that defers handlers is on the stack: of an engine, or `_next_batch` of a consumer.
 
-    The frames of `access_guard` do not count. The call that begins now has one, and so does each of its callers.
+    Frames of `access_guard` do not count, because the call that begins now has one, too.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -192,7 +192,7 @@ SIGNALS = DeferredSignals()
 
 
 class HandlersRunning:
-    """Puts the handlers back while user code runs, as the user installed them."""
+    """A context manager for user code: restores the user's signal handlers, and defers them again afterwards."""
 
     __slots__ = ("_wake", "_was_held")
 

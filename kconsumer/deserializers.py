@@ -20,16 +20,15 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class PlainDeserializer:
-    """A callable with the data as its only argument. `plain` is the callable itself, so that loops can call it
-    directly."""
+    """A callable with the data as its only argument."""
 
-    __slots__ = ("plain",)
+    __slots__ = ("plain",)  # the callable itself, so that loops can call it directly
 
     def __init__(self, function: Callable[[bytes], object]) -> None:
         self.plain = function
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """Returns the result of the callable; None for None."""
+        """Returns the result of the callable, or None if `data` is None."""
         return None if data is None else self.plain(data)
 
 
@@ -42,7 +41,7 @@ class ObjectDeserializer:
         self._deserialize = deserialize
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """Returns the result of the method; None for None."""
+        """Returns the result of the method, or None if `data` is None."""
         return None if data is None else self._deserialize(topic, headers, data)
 
 
@@ -56,20 +55,20 @@ class ContextDeserializer:
         self._field = field
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None) -> object:
-        """Returns the result of the callable; None for None."""
+        """Returns the result of the callable, or None if `data` is None."""
         if data is None:
             return None
         return self._function(data, SerializationContext(topic, self._field, list(headers)))
 
 
 class SerializationContext:
-    """Where the data come from, with the attributes of confluent-kafka's class of the same name."""
+    """Describes where the data come from. Has the attributes of the class of this name in confluent-kafka."""
 
     __slots__ = ("field", "headers", "topic")
 
     def __init__(self, topic: str, field: str, headers: list[tuple[str, bytes | None]]) -> None:
         self.topic = topic
-        self.field = field
+        self.field = field  # "key" or "value"
         self.headers = headers
 
 
@@ -98,7 +97,10 @@ def adapt(deserializer: Any, field: str) -> Deserializer:
 
 
 def _wants_context(function: Callable[..., object]) -> bool:
-    """Returns whether the second positional argument of a callable is a context, and not an option of its own."""
+    """Returns True if a callable takes a context as its second positional argument.
+
+    An argument with a default is taken for an option of the callable, unless its name is ctx or context.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in function without a signature

@@ -1,7 +1,6 @@
-"""Kafka's error codes: one table with number, whether the same request may succeed later, and meaning.
+"""Kafka's error codes: one table of their numbers, names and meanings, and whether they are retriable.
 
-Decides nothing about what follows from a code: which exception class it becomes is in `errors.py`, what a manager does
-about it in the `error_actions.py` next to that manager.
+`errors.py` maps the codes to exception classes. The `error_actions.py` next to each manager maps them to actions.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ CODES: dict[int, ErrorCode] = {}
 
 
 class ErrorCode(int):
-    """A row of the table. It is the number itself, so that a code of a response may be compared with it."""
+    """A row of the table. It is an int, so that the code of a response can be compared with it."""
 
     name: str  # Kafka's, such as NOT_COORDINATOR
     retriable: bool  # whether the same request may succeed later
-    meaning: str  # in our words, for error messages
+    meaning: str  # a description in words of kconsumer, for error messages
 
-    # An `enum.IntEnum` with columns would say the same, but takes ten times as long to create in each process.
+    # An `enum.IntEnum` with columns would do the same, but takes ten times as long to create in each process.
     def __new__(cls, code: int, retriable: bool, meaning: str) -> ErrorCode:
-        """Create a row; the attribute of `Errors` that it is assigned to becomes its name."""
+        """Create a row. Its name is that of the attribute of `Errors` to which it is assigned."""
         row = super().__new__(cls, code)
         row.retriable = retriable
         row.meaning = meaning
@@ -170,6 +169,6 @@ class Errors:
 
 
 def is_retriable(code: int) -> bool:
-    """Returns whether the same request may succeed later; False for a code that is not in the table."""
+    """Returns True if the same request may succeed later. Returns False for a code that is not in the table."""
     row = CODES.get(code)
     return row is not None and row.retriable

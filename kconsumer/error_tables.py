@@ -1,7 +1,6 @@
-"""What managers do about error codes: the base of their actions, and the kind of table that maps codes to actions.
+"""Base classes for the tables that map error codes of brokers to the actions of a manager.
 
-Decides nothing by itself. The tables are in the `error_actions.py` next to the managers that act on them, and
-docs/design/state-machines.md shows them all.
+The tables are in the `error_actions.py` next to the managers. docs/design/state-machines.md shows all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from kconsumer.error_codes import is_retriable
 
 
 class ErrorAction(enum.Enum):
-    """What a manager does about an error code; the value describes it. The members are in subclasses."""
+    """An action of a manager after an error code. The value describes the action. Subclasses have the members."""
 
 
 A = TypeVar("A", bound=ErrorAction)
@@ -26,8 +25,10 @@ class ErrorTable(dict[int, A]):
     __slots__ = ("_default", "_default_retriable")
 
     def __init__(self, rows: Mapping[int, A], *, default: A, default_retriable: A | None = None) -> None:
-        """`default` is the action of codes without a row; `default_retriable`, if given, that of the retriable ones
-        among them."""
+        """`default` is the action for codes without a row.
+
+        If `default_retriable` is given, it is the action for retriable codes without a row.
+        """
         super().__init__(rows)
         self._default = default
         self._default_retriable = default if default_retriable is None else default_retriable

@@ -1,7 +1,8 @@
 """The exception classes, and which of them each error code of a broker becomes.
 
-Two families under `KafkaError`: `BrokerError` for error codes in responses (one class per family of codes; the codes
-are in `error_codes.py`); all others for what the client itself detects, from a timeout to a misuse of the API.
+There are two families under `KafkaError`. `BrokerError` and its subclasses are raised for error codes in responses
+(`error_codes.py`); codes with similar meanings have one class. All other classes are for errors that the client itself
+detects, from a timeout to a misuse of the API.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class KafkaError(Exception):
-    """The base class of all errors that kconsumer raises. `retriable`: the same call may succeed if it is repeated."""
+    """The base class of all errors that kconsumer raises."""
 
-    retriable: ClassVar[bool] = False
+    retriable: ClassVar[bool] = False  # True if the same call may succeed when it is repeated
 
 
 # --- detected by the client ----------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ class RecordTooLargeError(KafkaError):
 class BatchTooLargeError(KafkaError):
     """A compressed batch contains more than `limit` bytes, which is set by `decompressed_batch_max_bytes`.
 
-    Raise the option, or `seek` to `next_offset` to skip the batch.
+    Increase the option, or `seek` to `next_offset` to skip the batch.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class AssignorError(KafkaError):
 
 class BrokerError(KafkaError):
     """A response contains an error code. `code` is its number and `name` is Kafka's name of it. For a fetch,
-    `topic_partition` and `offset` say what was requested."""
+    `topic_partition` and `offset` are those of the request."""
 
     topic_partition: TopicPartition | None = None
     offset: int | None = None
@@ -384,13 +385,15 @@ _CLASSES: dict[int, type[BrokerError]] = {
 
 
 def error_class(code: int) -> type[BrokerError]:
-    """Returns the class of the error that `error_for` makes of a code."""
+    """Returns the exception class for an error code."""
     return _CLASSES.get(code) or (RetriableBrokerError if is_retriable(code) else BrokerError)
 
 
 def error_for(code: int, message: str = "", *, operation: str = "") -> BrokerError:
-    """Returns the error to raise for a broker's code. `message` says to which topic, group or broker it belongs,
-    `operation` which permission was needed."""
+    """Returns the exception for an error code.
+
+    `message` names the topic, group or broker that has the error. `operation` is the operation that an ACL must allow.
+    """
     cls = error_class(code)
     if operation and issubclass(cls, AuthorizationError):
         return cls(message, code=code, operation=operation)

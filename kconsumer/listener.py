@@ -23,10 +23,10 @@ class RebalanceListener:
         """Called after a rebalance with the added partitions (all partitions under the eager protocol)."""
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Called before partitions are revoked; commit here what was processed."""
+        """Called before partitions are revoked. Commit the offsets of processed records here."""
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Called when partitions were lost: commits for them fail. Calls `on_partitions_revoked` unless overridden."""
+        """Called after partitions were lost: commits for them fail. Calls `on_partitions_revoked` unless overridden."""
         self.on_partitions_revoked(consumer, partitions)
 
 

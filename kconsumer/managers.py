@@ -1,10 +1,10 @@
-"""What all managers have in common: the requests they return, the replies they get, the promises they complete.
+"""The interface between managers and the engine: requests, replies and promises.
 
-A manager never sends. `poll(now)` returns the requests to send now and for how long the manager needs no other poll;
-the engine sends them and calls the `handler` of each with a `Reply`. A blocking call of the public API waits for a
-`Promise`, which a manager completes while the engine polls it.
+A manager does not send requests itself. Its `poll(now)` returns the requests to send and the time until the next poll
+is due. The engine sends the requests, and calls the `handler` of each with a `Reply`. A blocking call of the public API
+waits for a `Promise`, which a manager completes in its `poll` or in a handler.
 
-Classes with an instance per request are written out: `@dataclass` would generate their methods in each process.
+Classes with an instance per request are no dataclasses, because `@dataclass` generates methods in each process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOREVER = float("inf")
 
 
 class Reply:
-    """The end of a request: a message of the response class, or the error that took its place."""
+    """The result of a request: the response, or the error of the client if there is no response."""
 
     __slots__ = ("error", "message", "node", "now", "sent_at", "version")
 
@@ -37,19 +37,19 @@ class Reply:
         node: str = "",
         sent_at: float = 0.0,
     ) -> None:
-        self.message = message
-        self.error = error  # of this client: disconnected, timed out, no common version; not a code in `message`
-        self.now = now  # when it arrived (ms)
-        self.version = version  # of the request
+        self.message = message  # the response; it may contain error codes
+        self.error = error  # the error of the client: disconnected, timed out, no common version
+        self.now = now  # when the request ended (ms)
+        self.version = version  # the version of the request
         self.node = node  # connection id
-        self.sent_at = sent_at  # ms
+        self.sent_at = sent_at  # when the request was sent (ms)
 
     def __repr__(self) -> str:
         return f"<Reply from {self.node or 'no node'}, v{self.version}: {self.error or self.message!r}>"
 
 
 class UnsentRequest:
-    """A request that a manager wants to send."""
+    """A request that a manager has created, for the engine to send."""
 
     __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
 
@@ -73,7 +73,7 @@ class UnsentRequest:
 
 
 class PollResult:
-    """What a manager wants the engine to do."""
+    """The result of polling a manager: what the engine has to do."""
 
     __slots__ = ("disconnect", "requests", "wait_ms")
 
@@ -81,7 +81,7 @@ class PollResult:
         self, requests: list[UnsentRequest] | None = None, wait_ms: float = FOREVER, disconnect: str | None = None
     ) -> None:
         self.requests = [] if requests is None else requests
-        self.wait_ms = wait_ms  # no poll is needed for this long, unless something happens
+        self.wait_ms = wait_ms  # time until the next poll; any activity may make it due earlier
         self.disconnect = disconnect  # a connection to close first; its waiting and in-flight requests fail
 
     def __repr__(self) -> str:
@@ -92,12 +92,12 @@ class RequestManager(Protocol):
     """Any manager that an engine polls."""
 
     def poll(self, now: float) -> PollResult:
-        """Returns the requests to send at `now` (ms)."""
+        """Returns the requests to send at `now` (ms), and the time until the next poll."""
         ...
 
 
 class Promise(Generic[T]):
-    """A value that a manager will have later (Java `RequestFuture`). It is completed once."""
+    """The future result of a call: a value or an error (Java `RequestFuture`). A manager completes it once."""
 
     __slots__ = ("_callbacks", "done", "error", "value")
 
@@ -108,22 +108,22 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     def set_result(self, value: T) -> None:
-        """Complete with a value; ignored if completed already."""
+        """Complete the promise with a value. Does nothing if it is completed already."""
         self._finish(value, None)
 
     def set_exception(self, error: KafkaError) -> None:
-        """Complete with an error; ignored if completed already."""
+        """Complete the promise with an error. Does nothing if it is completed already."""
         self._finish(None, error)
 
     def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
-        """Call `callback(self)` when completed, at once if it is."""
+        """Call `callback(self)` when the promise is completed, or now if it is completed already."""
         if self.done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def result(self) -> T:
-        """Returns the value, or raises the error. Only for a completed promise."""
+        """Returns the value, or raises the error. The promise must be completed."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # completed with a T, which may itself be None
@@ -142,8 +142,10 @@ class Promise(Generic[T]):
 
 
 class PendingCall(Generic[T]):
-    """A call of the public API that is requested again after retriable errors, until its deadline (Java
-    `TimedRequestState`)."""
+    """A call of the public API whose requests are repeated after retriable errors, until its deadline.
+
+    Java has `TimedRequestState` for this.
+    """
 
     __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise")
 
@@ -155,7 +157,7 @@ class PendingCall(Generic[T]):
         self.last_error: KafkaError | None = None
 
     def wait_ms(self, now: float) -> float:
-        """Returns how long (ms) this call needs nothing: 0 if a request must be sent, or the deadline has passed."""
+        """Returns the time (ms) until a request must be sent, or until the deadline if that is earlier."""
         pause_ms = FOREVER if self.in_flight else self.backoff.remaining_ms(now)
         return max(0.0, min(pause_ms, self.deadline - now))
 
@@ -168,12 +170,12 @@ class PendingCall(Generic[T]):
         self.in_flight -= 1
 
     def retry(self, error: KafkaError, now: float) -> None:
-        """Keep the error of a failed attempt and back off."""
+        """Store the error of a failed attempt, and start the backoff."""
         self.last_error = error
         self.backoff.failed(now)
 
     def time_out(self, message: str, cause: KafkaError | None = None) -> None:
-        """Fail with TimeoutError, caused by the error of the last attempt, or else by `cause`."""
+        """Complete the promise with a TimeoutError. Its cause is the error of the last attempt, or else `cause`."""
         error = KafkaTimeoutError(message)
         error.__cause__ = self.last_error or cause
         self.promise.set_exception(error)

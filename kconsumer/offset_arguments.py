@@ -1,7 +1,7 @@
 """Checks of partitions and offsets that users pass. The errors say what to pass instead.
 
-Integers are accepted by `__index__`, so those of numpy work, and floats do not. Values that pass these checks can be
-encoded in a request.
+Any object with `__index__`, such as an integer of numpy, is accepted as an integer. Floats are not. Values that pass
+these checks can be encoded in a request.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _OFFSETS = "a mapping {TopicPartition(topic, partition): next offset}, the Consu
 
 
 def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
-    """Returns a TopicPartition for one or for a plain pair. Raises ValueError for an empty topic or an impossible
-    partition, TypeError for anything else."""
+    """Returns the TopicPartition for a TopicPartition or a plain pair (topic, partition).
+
+    Raises ValueError for an empty topic and for a partition out of range, TypeError for any other object.
+    """
     topic, partition = tp if isinstance(tp, tuple | list) and len(tp) == 2 else (None, None)
     if not isinstance(topic, str) or not hasattr(partition, "__index__"):
         raise TypeError(
@@ -39,7 +41,7 @@ def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
 
 
 def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the offsets of a commit by partition. Raises TypeError or ValueError for invalid ones."""
+    """Returns the offsets to commit by partition. Raises TypeError or ValueError for an invalid argument."""
     if isinstance(offsets, ConsumerRecords):
         return dict(offsets.next_offsets())
     if not isinstance(offsets, Mapping):
@@ -49,7 +51,7 @@ def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def seek_target(offset: Any) -> OffsetAndMetadata:
-    """Returns the offset to seek to. Raises TypeError or ValueError for an invalid one."""
+    """Returns the offset to seek to. Raises TypeError or ValueError for an invalid argument."""
     return _offset(offset, "the offset of seek()")
 
 
@@ -92,7 +94,7 @@ def _within(limit: int, number: Any, what: str) -> int:
 
 
 def _fits(text: str) -> bool:
-    """Returns True if a string of a request can have this value."""
+    """Returns True if the text can be encoded as a string of a request."""
     try:
         return len(text.encode()) <= MAX_STRING_BYTES
     except UnicodeEncodeError:

@@ -27,10 +27,11 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 class ConsumerRecords:
-    """Records of several partitions, each partition's in offset order (Java `ConsumerRecords`).
+    """Records of several partitions (Java `ConsumerRecords`). Those of one partition are in offset order.
 
-    Falsy if there are none. Iterating, `records` and `by_partition` create new record objects each time. A record keeps
-    the received bytes of its batch in memory. To keep something for long, keep the value of the record instead.
+    An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time.
+    A record keeps the received bytes of its batch in memory. To keep data for a long time, keep the value of the record
+    instead.
     """
 
     __slots__ = ("_count", "_positions", "_runs", "_skipped")
@@ -43,9 +44,10 @@ class ConsumerRecords:
         positions: Mapping[TopicPartition, Position] = NONE,
         skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
     ) -> None:
-        """Each of the `runs` has records and is used here only. `positions`: next offset and leader epoch by partition.
+        """`positions` maps partitions to next offset and leader epoch. `skipped`: see the method.
 
-        The arguments are not copied, for the speed of poll(), so the caller must not change them later.
+        Each of the `runs` must have records, and must not be used elsewhere. The arguments are not copied, which makes
+        poll() faster, so the caller must not change them later.
         """
         self._runs = tuple(runs)
         self._positions = positions
@@ -98,16 +100,16 @@ class ConsumerRecords:
         return {tp: OffsetAndMetadata(position[0], "", position[1]) for tp, position in self._positions.items()}
 
     def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
-        """Returns the batches that were skipped: first offset, the offset after the last, "control" or "aborted"."""
+        """Returns the skipped batches by partition, as (first offset, last offset + 1, "control" or "aborted")."""
         return {tp: tuple(batches) for tp, batches in self._skipped.items()}
 
     def to_arrow(
         self, columns: Iterable[str] | None = None, *, ends: dict[TopicPartition, int] | None = None
     ) -> RecordBatch:
-        """Returns the records as Arrow columns (see `kconsumer.arrow`), all or the chosen ones; keys, values are bytes.
+        """Returns the records as the chosen Arrow columns, by default all (see `kconsumer.arrow`).
 
-        `ends`: leave out records at and beyond their partition's offset here. Raises OverflowError if a column
-        would reach 2 GiB; as a stream (`__arrow_c_stream__`) there is no such limit.
+        Keys and values are bytes. Records at or beyond the offset that `ends` has for their partition are left out.
+        Raises OverflowError if a column would reach 2 GiB. A stream (`__arrow_c_stream__`) has no such limit.
         """
         from kconsumer.arrow import RecordBatch  # a third of all compiled modules: imported when used
 

@@ -1,4 +1,4 @@
-"""How often the same failure is worth a warning: at once, then with pauses that grow to a minute."""
+"""Limits the warnings about a repeated failure: the first ones at once, others after pauses of up to a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class RepeatedFailures:
-    """The failed attempts at one thing, such as connecting to a broker, since it last worked."""
+    """Counts the failed attempts at one action, such as connecting to a broker, since its last success."""
 
     __slots__ = ("_cause", "_quiet_until", "_suppressed", "_warnings")
 
@@ -21,7 +21,7 @@ class RepeatedFailures:
         self.reset()
 
     def reset(self) -> None:
-        """It works: the next failure is a new one."""
+        """Forget all failures, because the action succeeded. A warning about the next failure is due at once."""
         self._cause: frozenset[str] = frozenset()
         self._warnings = 0
         self._suppressed = 0

@@ -1,8 +1,7 @@
-"""The one way in which state machines change their state.
+"""Checks the state changes of all state machines.
 
-A machine is an `enum` of states, a table `TRANSITIONS` from each state to the states that may follow it, and one method
-`transition_to` that asks this module. Which changes are legal is decided by the tables; docs/design/state-machines.md
-shows them as diagrams.
+A state machine has an `enum` of states, a table `TRANSITIONS` from each state to the states that may follow it, and one
+method `transition_to` that calls `checked_transition`. docs/design/state-machines.md shows the tables as diagrams.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ S = TypeVar("S", bound=enum.Enum)
 
 
 def checked_transition(transitions: Mapping[S, frozenset[S]], subject: str, old: S, new: S) -> S:
-    """Returns `new` if it may follow `old`. Raises StateError, which names the `subject`, if not: the caller must not
-    have changed anything before."""
+    """Returns `new` if it may follow `old`, otherwise raises StateError, which names the `subject`.
+
+    Call this before any other change, so that an illegal transition changes nothing.
+    """
     if new not in transitions[old]:
         raise StateError(f"{subject} cannot change from {old.name} to {new.name}")
     return new

@@ -50,9 +50,9 @@ class PartitionInfo:
 class OffsetAndMetadata:
     """An offset to commit or to seek to (Java `OffsetAndMetadata`). Raises ValueError for a negative offset."""
 
-    offset: int  # of the next record to read
+    offset: int  # the offset of the next record to read
     metadata: str = ""  # any text of the application
-    leader_epoch: int | None = None  # of the last record that was read, if known
+    leader_epoch: int | None = None  # the leader epoch of the last record that was read, if known
 
     def __post_init__(self) -> None:
         if self.offset < 0:
@@ -124,7 +124,7 @@ def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance
 
 
 class IsolationLevel(enum.Enum):
-    """Which records of transactions are returned. The value is the text of the option `isolation_level`."""
+    """Whether records of open and aborted transactions are returned. The value is that of the option."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
