@@ -235,7 +235,9 @@ def test_zstd_announced_sizes_that_are_wrong_by_little() -> None:
 
 
 def test_zstd_that_comes_to_more_than_was_thought_is_read_as_a_stream() -> None:
-    """More than eight times the input and more than 64 KB: first within one block, then in so many that it is known."""
+    """A frame that decompresses to more than 64 KB and eight times its input is read as a stream, with one block or
+    with several.
+    """
     for size in (120_000, 1 << 20):
         packed = ZSTD_UNSIZED.compress(bytes(size))
         assert bytes(size) == decompress(4, packed, size)

@@ -1,4 +1,4 @@
-"""The classic membership manager: requests, callbacks and state for each answer, without network or clock."""
+"""The classic membership manager: requests, callbacks and state after each response, without network or clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_first_join_sends_what_java_sends() -> None:
 
 
 def test_member_id_required_rejoins_with_the_id_given() -> None:
-    """MEMBER_ID_REQUIRED (KIP-394) leads to a second JoinGroup with the coordinator's id, no callback between."""
+    """After MEMBER_ID_REQUIRED (KIP-394) a second JoinGroup has the coordinator's member id, and no callback runs in
+    between.
+    """
     group = GroupHarness()
     group.answer(group.request(), JoinGroupResponse(error_code=79, member_id="given"))
     assert "given" == group.request().message.member_id
@@ -45,7 +47,7 @@ def test_member_id_required_rejoins_with_the_id_given() -> None:
 
 
 def test_follower_gets_its_assignment() -> None:
-    """A follower syncs without assignments; on_assign sees its partitions, then the member is stable."""
+    """A follower sends SyncGroup without assignments; on_assign receives its partitions, then the member is stable."""
     group = GroupHarness()
     sync = group.join()
     assert [] == sync.message.assignments
@@ -70,7 +72,7 @@ def test_leader_assigns_through_its_plugin() -> None:
 
 
 def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
-    """A topic that only another member subscribes to is looked up before assigning."""
+    """The leader requests metadata of a topic that only another member subscribes to before it assigns."""
     group = GroupHarness(topics=("t", "unknown"))
     group.learn({"t": 2})
     group.answer(group.until("JoinGroup"), group.joined(leader=True))
@@ -83,7 +85,7 @@ def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
 
 
 def test_leader_rejoins_when_partitions_are_added() -> None:
-    """A stable leader joins again when metadata shows another partition count than it assigned with."""
+    """A stable leader joins again when metadata shows another partition count than that of its last assignment."""
     group = GroupHarness()
     sync = group.join(leader=True)
     group.answer(sync, group.synced(*tps("t", 0, 1)))
@@ -95,7 +97,7 @@ def test_leader_rejoins_when_partitions_are_added() -> None:
 
 
 def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
-    """An assignor's exception reaches the caller naming the plugin; the member joins again."""
+    """An assignor's exception is raised to the caller and names the plugin; the member joins again."""
 
     class Broken(FirstTakesAll):
         def assign(self, cluster, subscriptions):  # type: ignore[no-untyped-def]
@@ -113,7 +115,9 @@ def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
 
 
 def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
-    """Eager order: commit, on_revoke(all), drop, JoinGroup without owned partitions, on_assign(all)."""
+    """An eager member commits, calls on_revoke for all partitions, drops them, sends JoinGroup without owned
+    partitions, and calls on_assign for all.
+    """
     group = GroupHarness()
     group.stable(*tps("t", 0, 1))
     group.consume(tps("t", 0)[0], 7)
@@ -136,7 +140,7 @@ def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
 
 
 def test_eager_revokes_even_an_empty_assignment() -> None:
-    """A member without partitions is still told of the revocation under the eager protocol."""
+    """on_revoke is called for an eager member without partitions."""
     group = GroupHarness()
     group.stable()
     group.calls.clear()
@@ -146,7 +150,7 @@ def test_eager_revokes_even_an_empty_assignment() -> None:
 
 
 def test_cooperative_member_keeps_partitions_while_joining() -> None:
-    """Cooperative: nothing is revoked before the join, and the subscription names what is owned."""
+    """A cooperative member revokes nothing before it joins, and its subscription contains the owned partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     group.stable(*tps("t", 0, 1))
     group.calls.clear()
@@ -159,7 +163,9 @@ def test_cooperative_member_keeps_partitions_while_joining() -> None:
 
 
 def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
-    """What moves away is committed and revoked after the sync, on_assign sees only what is new, then a rejoin."""
+    """After SyncGroup the partitions that move to another member are committed and revoked; on_assign receives only new
+    partitions, and the member joins again.
+    """
     group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"))
     group.stable(*tps("t", 0, 1))
     group.consume(tps("t", 0)[0], 3)
@@ -181,7 +187,7 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
 
 
 def test_lost_generation_runs_on_lost() -> None:
-    """When the coordinator has forgotten the member, the next poll runs on_lost before joining again."""
+    """After UNKNOWN_MEMBER_ID the next poll calls on_lost before the member joins again."""
     group = GroupHarness()
     group.stable(*tps("t", 0, 1))
     group.calls.clear()
@@ -195,7 +201,7 @@ def test_lost_generation_runs_on_lost() -> None:
 
 
 def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
-    """A broken connection marks the coordinator unknown; the join is sent again once it is found."""
+    """A lost connection makes the coordinator unknown; JoinGroup is sent again once it is found."""
     group = GroupHarness()
     group.break_connection(group.request(), BrokerConnectionError("reset"))
     assert group.coordinator.connection_id is None
@@ -205,7 +211,7 @@ def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
 
 
 def test_answer_to_an_older_join_is_ignored() -> None:
-    """After leaving, a late JoinGroup answer changes nothing."""
+    """A JoinGroup response that arrives after the member left changes nothing."""
     group = GroupHarness()
     join = group.request()
     group.membership.leave("test", group.now)
@@ -216,8 +222,9 @@ def test_answer_to_an_older_join_is_ignored() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_no_join_is_sent_behind_an_abandoned_one(lost: bool) -> None:
-    """After leaving, the next JoinGroup waits for the end of the one in flight. Behind it, the coordinator would read
-    it only when a successor with the same group_instance_id has taken the place, and fence that successor."""
+    """After leaving, the next JoinGroup is sent only when the one in flight has ended. Otherwise the coordinator might
+    read it after a successor with the same group_instance_id has joined, and would fence that successor.
+    """
     group = GroupHarness(group_instance_id="i")
     join = group.request()
     assert group.membership.leave("test", group.now) is None
@@ -231,22 +238,24 @@ def test_no_join_is_sent_behind_an_abandoned_one(lost: bool) -> None:
 
 
 def static_member() -> GroupHarness:
-    """A static member of a cooperative group that owns two partitions."""
+    """Return a static member of a cooperative group that owns two partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative(), group_instance_id="i")
     group.stable(*tps("t", 0, 1))
     return group
 
 
 def rejoins(group: GroupHarness) -> UnsentRequest:
-    """The next SyncGroup of a member that rejoins."""
+    """Let the member join again and return its next SyncGroup."""
     group.member.request_rejoin("test")
     return group.join(generation=2)
 
 
 @pytest.mark.parametrize("step", ["joining", "syncing", "synced", "revoked"])
 def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str) -> None:
-    """A cooperative static member that closes while partitions may be moved away from it sends a last JoinGroup, which
-    owns nothing: its successor is given the present assignment, and nobody would read the withheld partitions."""
+    """A cooperative static member that closes in the middle of a rebalance sends a last JoinGroup without owned
+    partitions. Its successor receives the present assignment, and without that join no member would read the
+    partitions that were to be moved.
+    """
     group = static_member()
     if step == "joining":
         group.member.request_rejoin("test")
@@ -274,8 +283,9 @@ def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str
 
 @pytest.mark.parametrize("case", ["kept", "left", "eager", "dynamic", "first", "unknown coordinator"])
 def test_no_last_join_is_sent_for_nothing(case: str) -> None:
-    """A member that keeps its partitions, sends LeaveGroup, revokes everything before it joins, or owned nothing, owes
-    the group no join; and nobody receives one while the coordinator is unknown."""
+    """No last JoinGroup is sent by a member that keeps its partitions, sends LeaveGroup, revokes everything before it
+    joins, or owned nothing; nor while the coordinator is unknown.
+    """
     leave_group = True if case == "left" else None
     if case in ("eager", "dynamic"):
         assignor = FirstTakesAll() if case == "eager" else FirstTakesAllCooperative()
@@ -296,8 +306,10 @@ def test_no_last_join_is_sent_for_nothing(case: str) -> None:
 
 
 def test_a_static_member_that_was_reset_while_it_owed_a_join_joins_twice() -> None:
-    """The caller did not poll for max_poll_interval_ms while partitions were withheld from its static member. The join
-    without a member id returns the present assignment without a rebalance, so that another join has to follow."""
+    """A static member whose caller exceeded max_poll_interval_ms in the middle of a rebalance joins twice. The first
+    join, without a member id, returns the present assignment without a rebalance; the second one starts the
+    rebalance.
+    """
     group = static_member()
     group.answer(rejoins(group), group.synced(*tps("t", 0)))
     group.member.reset("test")
@@ -314,7 +326,7 @@ def test_a_static_member_that_was_reset_while_it_owed_a_join_joins_twice() -> No
 
 
 def test_changed_subscription_rejoins() -> None:
-    """A stable member whose topics changed joins again with the new ones."""
+    """A stable member whose topics changed joins again with the new topics."""
     group = GroupHarness()
     group.stable(*tps("t", 0))
     group.subscription.subscribe(["t", "u"])
@@ -324,7 +336,9 @@ def test_changed_subscription_rejoins() -> None:
 
 
 def test_assignment_for_an_older_subscription_is_not_taken() -> None:
-    """Topics unsubscribed while joining: no callback for the stale assignment, and another join."""
+    """If topics are unsubscribed during a join, the assignment for the old topics runs no callback and the member joins
+    again.
+    """
     group = GroupHarness()
     sync = group.join()
     group.subscription.subscribe(["u"])
@@ -335,7 +349,9 @@ def test_assignment_for_an_older_subscription_is_not_taken() -> None:
 
 
 def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
-    """leave() of a dynamic member: LeaveGroup with the member id and reason; the callback before it is revoked."""
+    """leave() of a dynamic member, after on_revoke, sends LeaveGroup with the member id and a reason, and resets the
+    generation.
+    """
     group = GroupHarness()
     group.stable(*tps("t", 0))
     callback = group.membership.leave_callback()
@@ -351,7 +367,7 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
 
 @pytest.mark.parametrize(("under_way", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
 def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -> None:
-    """While JoinGroup or SyncGroup waits for others, LeaveGroup takes the broker's other connection."""
+    """While JoinGroup or SyncGroup is in flight, LeaveGroup is sent on the broker's other connection."""
     group = GroupHarness()
     if under_way is None:
         group.stable(*tps("t", 0))
@@ -375,7 +391,7 @@ def test_static_member_stays_unless_told(leave_group: bool | None, leaves: bool)
 
 
 def test_leaving_in_the_middle_of_a_join_runs_on_lost() -> None:
-    """Partitions kept through a cooperative join are lost, not revoked, when leaving before it ends."""
+    """A cooperative member that leaves during a join calls on_lost, not on_revoke, for its partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     group.stable(*tps("t", 0))
     group.member.request_rejoin("test")

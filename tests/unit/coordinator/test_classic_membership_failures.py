@@ -1,4 +1,4 @@
-"""What fails in the middle of a classic rebalance is raised once by poll; later polls join again and read."""
+"""A failure in the middle of a classic rebalance is raised by one poll; later polls join again and read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ZERO, ONE = tps("t", 0, 1)
 
 
 class Raising(FirstTakesAll):
-    """Raises, or returns nonsense, the first time that one of its methods is called."""
+    """An assignor that raises, or returns an invalid object, the first time that one of its methods is called."""
 
     def __init__(self, method: str, outcome: object) -> None:
         self.method, self.outcome = method, outcome
@@ -44,7 +44,7 @@ class Raising(FirstTakesAll):
 
 
 def joins_and_reads(group: GroupHarness) -> None:
-    """After a backoff the member joins and is stable with its partitions."""
+    """Check that after a backoff the member joins and is stable with its partitions."""
     group.now += 1300
     group.run_callbacks()
     if group.member.state is not MemberState.STABLE:
@@ -59,7 +59,7 @@ def joins_and_reads(group: GroupHarness) -> None:
 
 
 def raised(group: GroupHarness) -> KafkaError:
-    """What poll raises, once."""
+    """Return the error that poll raises, and check that it is raised once."""
     error = group.membership.take_error()
     assert error is not None
     assert group.membership.take_error() is None
@@ -77,8 +77,9 @@ def raised(group: GroupHarness) -> KafkaError:
     ],
 )
 def test_plugin_that_fails_once(method: str, outcome: object) -> None:
-    """Whichever method of an assignor raises or returns what cannot be sent: an AssignorError names the plugin and the
-    method, and the member joins."""
+    """If any method of an assignor raises or returns an invalid object once, an AssignorError names the plugin and the
+    method, and the member joins again.
+    """
     group = GroupHarness(assignor=Raising(method, outcome))
     requests = group.poll()
     if requests:
@@ -97,8 +98,9 @@ def test_plugin_that_fails_once(method: str, outcome: object) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff", b"\x00\x03\x00\x00\x00\x09"])
 def test_assignment_that_cannot_be_read(data: bytes) -> None:
-    """A leader of another client that leaves this member out, or sends garbage: ProtocolError, then another join. The
-    member does not stay in the group as one that only sends heartbeats."""
+    """If the leader omits this member or sends an invalid assignment, a ProtocolError is raised and the member joins
+    again, rather than only send heartbeats.
+    """
     group = GroupHarness()
     group.answer(group.join(), SyncGroupResponse(assignment=data))
     error = raised(group)
@@ -110,7 +112,9 @@ def test_assignment_that_cannot_be_read(data: bytes) -> None:
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00\x03\x00\x00\x00\x09"])
 def test_leader_of_a_member_whose_subscription_cannot_be_read(metadata: bytes) -> None:
-    """The group does not wait for a SyncGroup that never comes: the error names the member, and this one rejoins."""
+    """If the leader cannot read a member's subscription, the error names that member, and the leader joins again so
+    that the group does not wait for its SyncGroup.
+    """
     group = GroupHarness()
     response = group.joined(leader=True)
     stranger = type(response.members[0])(member_id="stranger", metadata=metadata)
@@ -124,7 +128,9 @@ def test_leader_of_a_member_whose_subscription_cannot_be_read(metadata: bytes) -
 
 @pytest.mark.parametrize("leader", [True, False])
 def test_assignor_that_is_not_configured(leader: bool) -> None:
-    """The group uses an assignor that this member does not have: raised, leader or not."""
+    """An assignor that the group selected and this member does not have raises an error, for the leader and for a
+    follower.
+    """
     group = GroupHarness()
     response = group.joined(leader=leader)
     response.protocol_name = "unheard-of"
@@ -134,7 +140,7 @@ def test_assignor_that_is_not_configured(leader: bool) -> None:
 
 
 def test_cooperative_member_keeps_its_partitions_when_a_join_fails() -> None:
-    """As in Java the generation is not forgotten: nothing is lost by an error of the leader's assignor."""
+    """As in Java an error of the leader's assignor keeps the generation, so no partition is lost."""
 
     class Broken(FirstTakesAllCooperative):
         def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
@@ -154,7 +160,7 @@ def test_cooperative_member_keeps_its_partitions_when_a_join_fails() -> None:
 
 
 def test_repeated_failures_back_off() -> None:
-    """A leader that leaves this member out again and again is asked ever more rarely."""
+    """If the leader omits this member repeatedly, the pauses between joins grow."""
     group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     joins = 0
     began = group.now
@@ -180,7 +186,7 @@ def test_repeated_failures_back_off() -> None:
     ids=["REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "MEMBER_ID_REQUIRED"],
 )
 def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Callable[[], JoinGroupResponse]) -> None:
-    """What is retried at once is retried at once one time; from then on there is a backoff."""
+    """An error that is retried at once is retried without a backoff only one time."""
     group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     joins = 0
     began = group.now
@@ -193,7 +199,9 @@ def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Call
 
 
 def test_exception_between_two_steps_is_followed_by_another_join() -> None:
-    """A rebalance whose steps were cut short (Ctrl-C, no memory) does not leave a member that only sends heartbeats."""
+    """After an exception (Ctrl-C, MemoryError) between two steps of a rebalance the member joins again, rather than
+    only send heartbeats.
+    """
     group = GroupHarness()
     sync = group.join()
     group.answer(sync, group.synced(ZERO, ONE))
@@ -203,7 +211,9 @@ def test_exception_between_two_steps_is_followed_by_another_join() -> None:
 
 
 def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
-    """A member that is thrown out between the SyncGroup response and the next poll joins again without callbacks."""
+    """A member that is removed from the group between the SyncGroup response and the next poll joins again without
+    callbacks.
+    """
     group = GroupHarness()
     group.answer(group.join(), group.synced(ZERO, ONE))
     group.member.reset("fenced")
@@ -214,8 +224,9 @@ def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
 
 
 def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
-    """The new generation is shown when its assignment is taken over: before on_revoke and on_assign, not when JoinGroup
-    is answered. It stays while the member is fenced, and is gone after it left (Java onJoinComplete)."""
+    """The new generation is returned from when its assignment is applied, before on_revoke and on_assign, and not from
+    the JoinGroup response on. It is kept while the member is fenced and reset when it leaves (Java onJoinComplete).
+    """
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     seen: list[GroupMetadata] = []
 

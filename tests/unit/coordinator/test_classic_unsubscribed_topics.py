@@ -1,4 +1,4 @@
-"""Classic protocol: from the moment subscribe() returns nothing of a topic that it left out is fetched or returned."""
+"""Classic protocol: once subscribe() has returned, no topic that it left out is fetched or returned."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ KEPT, DROPPED = *tps("t", 0), *tps("u", 0)
 
 
 def nothing(_: GroupHarness) -> None:
-    """The member is stable."""
+    """Leave the member stable."""
 
 
 def join_in_flight(group: GroupHarness) -> None:
-    """Another member joined, and this one waits for the response to its JoinGroup."""
+    """Bring the member to a JoinGroup in flight, after another member joined."""
     group.member.request_rejoin("test")
     group.until("JoinGroup")
 
 
 def sync_in_flight(group: GroupHarness) -> None:
-    """The SyncGroup is waited for."""
+    """Bring the member to a SyncGroup in flight."""
     group.member.request_rejoin("test")
     group.join(generation=2)
 
 
 def assignment_received(group: GroupHarness) -> None:
-    """The SyncGroup response was received outside poll."""
+    """Let the SyncGroup response arrive outside poll."""
     group.member.request_rejoin("test")
     group.answer(group.join(generation=2), group.synced(KEPT, DROPPED))
 
 
 def coordinator_unknown(group: GroupHarness) -> None:
-    """The coordinator is looked for."""
+    """Make the coordinator unknown, so that it is looked up."""
     group.coordinator.mark_unknown("test", group.now)
 
 
 def backing_off(group: GroupHarness) -> None:
-    """A JoinGroup failed, the next one is sent later."""
+    """Fail a JoinGroup, so that the member is in backoff."""
     group.member.request_rejoin("test")
     group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=14))
 
 
 def connection_lost(group: GroupHarness) -> None:
-    """The connection broke in the middle of the join, and the coordinator was found again."""
+    """Lose the connection during the join, and find the coordinator again."""
     group.member.request_rejoin("test")
     group.break_connection(group.until("JoinGroup"), BrokerConnectionError("reset"))
     group.find_coordinator()
@@ -60,8 +60,9 @@ def connection_lost(group: GroupHarness) -> None:
     [nothing, join_in_flight, sync_in_flight, assignment_received, coordinator_unknown, backing_off, connection_lost],
 )
 def test_topic_left_out_is_not_fetchable(assignor: Assignor, moment: Callable[[GroupHarness], None]) -> None:
-    """Whatever the membership waits for: a topic left out is not fetchable at once, nor when polls go on, and one that
-    is subscribed to again before the group knows is fetchable if it is still owned."""
+    """In every phase of a rebalance, a topic that is left out is not fetchable from then on. If it is subscribed to
+    again before the group is notified, it is fetchable if still owned.
+    """
     group = GroupHarness(assignor=assignor, topics=("t", "u"))
     group.stable(KEPT, DROPPED)
     for tp in (KEPT, DROPPED):

@@ -1,4 +1,4 @@
-"""Commits and committed offsets: requests, reactions to each error code, retries and deadlines."""
+"""Commits and committed offsets: requests, the action for each error code, retries and deadlines."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ OFFSETS = {T0: OffsetAndMetadata(5, "note", 3)}
 
 
 def member(**options: Any) -> GroupHarness:
-    """A stable member of generation 1."""
+    """Return a stable member of generation 1."""
     group = GroupHarness(**options)
     group.stable(T0)
     return group
 
 
 def sent(group: GroupHarness) -> list[UnsentRequest]:
-    """What the commit manager sends now."""
+    """Return the requests that the commit manager sends now."""
     return group.commits.poll(group.now).requests
 
 
 def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchResponse:
-    """An OffsetFetch answer for t-0."""
+    """Return an OffsetFetch response for t-0."""
     partition = OffsetFetchResponsePartitions(
         partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
     )
@@ -52,7 +52,7 @@ def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchR
 
 
 def test_commit_carries_generation_metadata_and_epoch() -> None:
-    """A member's commit names its generation; offset, note and leader epoch arrive as given."""
+    """A member's commit has its generation, and the offset, metadata and leader epoch that were given."""
     group = member()
     promise = group.commits.commit(OFFSETS, group.now + 1000)
     (request,) = sent(group)
@@ -71,7 +71,7 @@ def test_commit_carries_generation_metadata_and_epoch() -> None:
 
 
 def test_assigned_consumer_commits_without_generation() -> None:
-    """With assign() the commit is no member's: generation -1, empty member id."""
+    """After assign() a commit has generation -1 and an empty member id."""
     group = GroupHarness(group_instance_id="i")
     group.subscription.unsubscribe()
     group.subscription.assign([T0])
@@ -88,7 +88,9 @@ def test_nothing_to_commit_is_done_at_once() -> None:
 
 @pytest.mark.parametrize("during_join", [True, False])
 def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> None:
-    """Without membership no request is sent: RebalanceInProgress while joining, else CommitFailed."""
+    """Without membership no request is sent: the commit fails with RebalanceInProgressError during a join, else with
+    CommitFailedError.
+    """
     group = GroupHarness()
     if during_join:
         group.until("JoinGroup")
@@ -98,7 +100,9 @@ def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> 
 
 
 def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None:
-    """ILLEGAL_GENERATION for a commit sent before the rejoin says: rebalance in progress, and resets nothing."""
+    """ILLEGAL_GENERATION for a commit that was sent before the rejoin becomes RebalanceInProgressError and does not
+    reset the member.
+    """
     group = member()
     promise = group.commits.commit(OFFSETS, group.now + 10_000)
     (request,) = sent(group)
@@ -111,7 +115,7 @@ def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None
 
 
 def test_async_commit_is_tried_once() -> None:
-    """Without a deadline a retriable error fails the commit: the caller decides."""
+    """Without a deadline a retriable error fails the commit, and the caller decides whether to retry."""
     group = member()
     promise = group.commits.commit(OFFSETS)
     (request,) = sent(group)
@@ -122,7 +126,7 @@ def test_async_commit_is_tried_once() -> None:
 
 
 def test_async_commit_waits_for_the_coordinator_and_fails_with_it() -> None:
-    """With the coordinator unknown an async commit waits for the look-up, and fails when that fails."""
+    """While the coordinator is unknown an async commit waits for the lookup, and fails if the lookup fails."""
     group = member()
     group.coordinator.coordinator = None
     promise = group.commits.commit(OFFSETS)
@@ -155,13 +159,14 @@ def test_commits_leave_in_order() -> None:
 
 
 def committed_by(requests: list[UnsentRequest]) -> list[int]:
-    """The offsets that these commit."""
+    """Return the offsets that these requests commit."""
     return [request.message.topics[0].partitions[0].committed_offset for request in requests]
 
 
 def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
-    """Of many asynchronous commits a few are in flight at a time, in order; a response sends all that wait, as one: the
-    last offset of each partition. They end in order."""
+    """Only a few of many asynchronous commits are in flight at a time. After a response all waiting ones are sent as
+    one request with the last offset of each partition, and they complete in order.
+    """
     group = member()
     done: list[int] = []
     for n in range(MAX_IN_FLIGHT + 7):
@@ -187,21 +192,21 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
 
 
 def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata]) -> list[Promise[Any]]:
-    """Asynchronous commits that wait behind as many as may be in flight, to be sent in one request."""
+    """Return asynchronous commits that wait for those in flight and will be sent in one request."""
     for n in range(MAX_IN_FLIGHT):
         group.commits.commit({T0: OffsetAndMetadata(n)})
     return [group.commits.commit(offsets) for offsets in commits]
 
 
 def the_rest(group: GroupHarness) -> list[UnsentRequest]:
-    """What is sent when the first commits of `merged` are done."""
+    """Return the requests that are sent when the first commits of `merged` are complete."""
     for request in sent(group):
         group.answer(request, committed(request))
     return sent(group)
 
 
 def test_merged_commits_fail_separately() -> None:
-    """Each ends with the codes of its own partitions: one that is refused does not fail the others."""
+    """Each merged commit completes with the error codes of its own partitions; if one is refused the others succeed."""
     group = member()
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
     offsets = [{one: OffsetAndMetadata(1)}, {two: OffsetAndMetadata(2)}, {T0: OffsetAndMetadata(3)}]
@@ -223,7 +228,7 @@ def test_merged_commits_fail_separately() -> None:
 
 
 def test_merged_commits_all_fail_with_their_connection() -> None:
-    """Without a response none of them is known to have succeeded; all are tried once."""
+    """If the connection is lost all merged commits fail, and none is retried."""
     group = member()
     promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
     (request,) = the_rest(group)
@@ -233,7 +238,7 @@ def test_merged_commits_all_fail_with_their_connection() -> None:
 
 
 def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
-    """An empty commit with a deadline ends after the last commit that joined the request of another."""
+    """An empty commit with a deadline completes after the last commit that was merged into another request."""
     group = member()
     promises = merged(group, {T0: OffsetAndMetadata(1)}, {T0: OffsetAndMetadata(2)})
     nothing = group.commits.commit({}, group.now + 1000)
@@ -247,7 +252,7 @@ def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
 
 
 def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
-    """One with a deadline joins no other, and none joins it or overtakes it; nor does an automatic one join."""
+    """A commit with a deadline is not merged with or overtaken by others; an automatic commit is not merged either."""
     group = member()
     for n in range(MAX_IN_FLIGHT + 1):
         group.commits.commit({T0: OffsetAndMetadata(n)})
@@ -264,7 +269,7 @@ def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
 
 @pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
 def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -> None:
-    """A commit with a deadline, an empty one and a rebalance send all commits before them at once."""
+    """A commit with a deadline, an empty commit and a rebalance each send all earlier commits at once."""
     group = member(enable_auto_commit=False)
     expected = [*range(MAX_IN_FLIGHT), MAX_IN_FLIGHT + 1]
     for number in range(MAX_IN_FLIGHT + 2):
@@ -278,7 +283,7 @@ def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -
 
 
 def test_auto_commit_follows_the_interval() -> None:
-    """maybe_auto_commit sends all positions once per interval, and not while one is in flight."""
+    """maybe_auto_commit commits all positions once per interval, and not while an auto-commit is in flight."""
     group = member(auto_commit_interval_ms=5000)
     group.consume(T0, 7)
     group.commits.maybe_auto_commit(group.now)
@@ -309,7 +314,9 @@ def test_failed_auto_commit_is_tried_again_soon() -> None:
 
 
 def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """A coordinator that is away for a minute: a few warnings, the later ones with how many failures they stand for."""
+    """While the coordinator is unavailable for a minute only a few warnings are logged, and later ones contain the
+    number of failures since the last.
+    """
     group = member(auto_commit_interval_ms=1_000)
     group.consume(T0, 7)
     attempts, end = 0, group.now + 60_000
@@ -326,7 +333,9 @@ def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest
 
 
 def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
-    """What is returned while the commit is retried is still being processed, and so not in it."""
+    """Records that are returned while the commit is retried are not part of it, because the caller still processes
+    them.
+    """
     group = member()
     group.consume(T0, 7)
     group.commits.auto_commit_before_rebalance(group.now + 10_000)
@@ -342,8 +351,9 @@ def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
 @pytest.mark.parametrize("first", ["refused", "lost"])
 @pytest.mark.parametrize("order", ["waiting for its retry", "in flight"])
 def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> None:
-    """The commit before a rebalance is refused, a newer one is accepted: the retry carries the newer offset of the same
-    partition, be it lower because the caller sought back, and its own of the others."""
+    """If a newer commit succeeds before the commit of a rebalance is retried, the retry has the newer offset of that
+    partition, even a lower one after a seek, and its own offsets of other partitions.
+    """
     group = member(auto_commit_interval_ms=100)
     one = TopicPartition("t", 1)
     group.subscription.assign_from_group([T0, one])
@@ -385,7 +395,9 @@ def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> 
 
 
 def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
-    """A newer commit changes what a retry would say, not what the request in flight said."""
+    """A commit that succeeds reports the offsets that were sent, not those that a newer commit would put
+    into a retry.
+    """
     group = member()
     promise = group.commits.commit({T0: OffsetAndMetadata(1)}, group.now + 1000)
     (request,) = sent(group)
@@ -395,7 +407,7 @@ def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
 
 
 def test_commit_without_time_is_sent_once() -> None:
-    """A deadline that has passed before the first try still lets it be sent; it is not retried (Java commitSync)."""
+    """A commit whose deadline has passed before the first attempt is sent once and not retried (Java commitSync)."""
     group = member()
     promise = group.commits.commit(OFFSETS, group.now)
     assert [5] == committed_by(sent(group))
@@ -404,7 +416,7 @@ def test_commit_without_time_is_sent_once() -> None:
 
 
 def test_committed_offsets_are_fetched() -> None:
-    """OffsetFetch asks for stable offsets; a negative offset means no commit."""
+    """OffsetFetch requires stable offsets, and a negative offset means no commit."""
     group = member()
     promise = group.commits.committed([T0], group.now + 1000)
     (request,) = sent(group)
@@ -417,7 +429,7 @@ def test_committed_offsets_are_fetched() -> None:
 
 
 def test_equal_lookups_end_separately() -> None:
-    """Whoever gives up, because of a timeout or a wakeup, gives up only for itself."""
+    """If one of two equal lookups ends by a timeout or a wakeup, the other continues."""
     group = member()
     lookup, other = (group.commits.committed([T0], group.now + 1000) for _ in range(2))
     requests = sent(group)
@@ -429,14 +441,16 @@ def test_equal_lookups_end_separately() -> None:
 
 
 def test_empty_assignment_has_nothing_to_look_up() -> None:
-    """Asking for no partitions needs no request."""
+    """A lookup for no partitions sends no request."""
     group = member()
     assert {} == group.commits.committed([], group.now).result()
     assert () == tps("t")
 
 
 def test_what_ends_without_a_request_is_not_slept_over() -> None:
-    """A commit refused here, or whose time is over, makes poll say that there is no time to wait."""
+    """After a commit that is refused locally, or a lookup whose deadline has passed, the manager's poll returns a wait
+    of 0.
+    """
     group = GroupHarness()
     promise = group.commits.commit(OFFSETS, group.now + 60_000)
     assert 0 == group.commits.poll(group.now).wait_ms
@@ -450,7 +464,7 @@ def test_what_ends_without_a_request_is_not_slept_over() -> None:
 
 
 def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
-    """An empty commit with a deadline is done when the ones before it are; without a deadline at once."""
+    """An empty commit with a deadline completes after all earlier commits; without a deadline it completes at once."""
     group = member()
     promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in (1, 2)]
     nothing = group.commits.commit({}, group.now + 1000)
@@ -463,7 +477,9 @@ def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
 
 
 def test_automatic_commit_gives_up_on_a_topic_that_is_gone() -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION ends the commit before a rebalance at once, and brings no sooner interval commit."""
+    """UNKNOWN_TOPIC_OR_PARTITION ends the commit before a rebalance at once, and the interval commit is not sent
+    earlier.
+    """
     group = member(auto_commit_interval_ms=5000)
     group.consume(T0, 7)
     before = group.commits.auto_commit_before_rebalance(group.now + 300_000)

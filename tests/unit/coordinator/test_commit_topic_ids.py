@@ -1,4 +1,6 @@
-"""Commits and committed offsets of a KIP-848 member: topics go by id, and a topic made again is another one."""
+"""Commits and committed offsets of a KIP-848 member: topics are identified by id, so a re-created topic is a different
+one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LAST_VERSION_WITH_NAMES, UNKNOWN_TOPIC_ID = 9, 100
 
 @pytest.fixture
 def group() -> ConsumerGroupHarness:
-    """A member that owns partitions 0 and 1 of t, and has read both up to offset 5."""
+    """Return a member that owns partitions 0 and 1 of t and has read both up to offset 5."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     for tp in (T0, T1):
@@ -38,25 +40,25 @@ def group() -> ConsumerGroupHarness:
 
 
 def sent(group: ConsumerGroupHarness) -> UnsentRequest:
-    """The one request of the commit manager."""
+    """Return the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
 def made_anew(group: ConsumerGroupHarness) -> None:
-    """Metadata shows that t was deleted and made again."""
+    """Let metadata show that t was deleted and created again."""
     group.learn(EVERYTHING, {"t": NEW})
 
 
 def fetched(topic: bytes, offset: int = 9, code: int = 0) -> OffsetFetchResponse:
-    """An OffsetFetch answer for partition 0 of the topic with this id."""
+    """Return an OffsetFetch response for partition 0 of the topic with this id."""
     partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="m", error_code=code)
     topics = [OffsetFetchResponseTopics(topic_id=topic, partitions=[partition])]
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
 def test_ids_if_all_are_known(group: ConsumerGroupHarness) -> None:
-    """A commit names its topics by id, in the newest version."""
+    """A commit identifies its topics by id, in the newest version."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5), U0: OffsetAndMetadata(1)}, group.now + 1000)
     request = sent(group)
     assert [OLD, topic_id("u")] == [topic.topic_id for topic in request.message.topics]
@@ -66,7 +68,7 @@ def test_ids_if_all_are_known(group: ConsumerGroupHarness) -> None:
 
 
 def test_names_if_one_is_not_known(group: ConsumerGroupHarness) -> None:
-    """One topic without an id, and all go by name in a version that has names, as in Java."""
+    """If one topic has no id, all are identified by name in a version that has names, as in Java."""
     stranger = TopicPartition("stranger", 0)
     group.commits.commit({T0: OffsetAndMetadata(5), stranger: OffsetAndMetadata(1)}, group.now + 1000)
     request = sent(group)
@@ -76,8 +78,9 @@ def test_names_if_one_is_not_known(group: ConsumerGroupHarness) -> None:
 
 
 def test_commits_with_and_without_ids_are_not_merged(group: ConsumerGroupHarness) -> None:
-    """Of many asynchronous commits those that wait are sent in one request by id and one by name. A topic without an id
-    fails nothing but its own commit, and the queue stays short."""
+    """Of many waiting asynchronous commits, those with ids are merged into one request and those with names into
+    another. A topic without an id fails only its own commit, and the queue stays short.
+    """
     stranger = TopicPartition("stranger", 0)
     for n in range(MAX_IN_FLIGHT):
         group.commits.commit({T0: OffsetAndMetadata(n)})
@@ -96,7 +99,7 @@ def test_commits_with_and_without_ids_are_not_merged(group: ConsumerGroupHarness
 
 
 def test_merging_keeps_the_order_of_one_partition(group: ConsumerGroupHarness) -> None:
-    """A topic whose id becomes known while commits wait: its newer offset is not sent before the older one."""
+    """If the id of a topic becomes known while commits wait, its newer offset is not sent before the older one."""
     stranger = TopicPartition("stranger", 0)
     for n in range(MAX_IN_FLIGHT):
         group.commits.commit({T0: OffsetAndMetadata(n)})
@@ -116,7 +119,9 @@ def test_merging_keeps_the_order_of_one_partition(group: ConsumerGroupHarness) -
 
 
 def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: ConsumerGroupHarness) -> None:
-    """What was read from the old topic is committed to the old topic; that it is gone is told at once."""
+    """Offsets of the old topic are committed with the old id, and the commit fails at once because the
+    topic is gone.
+    """
     made_anew(group)
     promise = group.commits.commit(group.subscription.all_consumed(), group.now + 60_000)
     request = sent(group)
@@ -128,7 +133,7 @@ def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: Co
 
 
 def test_the_id_is_that_of_the_moment_of_the_commit(group: ConsumerGroupHarness) -> None:
-    """A commit that is retried does not move on to the topic that was made meanwhile."""
+    """A retried commit keeps the id of the old topic if the topic is re-created meanwhile."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     request = sent(group)
     group.reply(request, committed(request, 14))
@@ -141,7 +146,9 @@ def test_the_id_is_that_of_the_moment_of_the_commit(group: ConsumerGroupHarness)
 
 
 def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> None:
-    """While one partition continues in the new topic and another one has not, each goes to its own."""
+    """If one partition already reads the re-created topic and another one does not, each offset is committed with its
+    own id.
+    """
     made_anew(group)
     group.subscription.get(T1).topic_id = NEW
     group.commits.commit(group.subscription.all_consumed(), group.now + 1000)
@@ -150,7 +157,7 @@ def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> 
 
 
 def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness) -> None:
-    """A caller's commit is tried again, and metadata asked for; the consumer's own is given up."""
+    """A caller's commit is retried and metadata is requested; an automatic commit fails at once."""
     waiting = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     automatic = group.commits.commit({T1: OffsetAndMetadata(5)}, group.now + 60_000, automatic=True)
     for request in group.commits.poll(group.now).requests:
@@ -164,7 +171,7 @@ def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness
 
 
 def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: ConsumerGroupHarness) -> None:
-    """After a seek or a reset nothing was read from the old topic."""
+    """After a seek or a reset the position belongs to the current topic, because nothing was read from the old one."""
     made_anew(group)
     group.subscription.seek(T0, 0)
     group.commits.commit({T0: OffsetAndMetadata(0)}, group.now + 1000)
@@ -172,7 +179,7 @@ def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: ConsumerG
 
 
 def test_an_id_that_nobody_asked_about_is_ignored(group: ConsumerGroupHarness) -> None:
-    """An error for another topic is none of ours."""
+    """An error for a topic that is not in the request is ignored."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 1000)
     partition = OffsetCommitResponsePartition(partition_index=0, error_code=3)
     answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=NEW, partitions=[partition])])
@@ -181,7 +188,7 @@ def test_an_id_that_nobody_asked_about_is_ignored(group: ConsumerGroupHarness) -
 
 
 def test_committed_offsets_by_id(group: ConsumerGroupHarness) -> None:
-    """They are asked for by id and found by id; what nobody asked about is left out."""
+    """Committed offsets are requested and matched by id, and topics that were not requested are ignored."""
     promise = group.commits.committed([T0], group.now + 1000)
     request = sent(group)
     assert [OLD] == [topic.topic_id for topic in request.message.groups[0].topics]
@@ -192,7 +199,7 @@ def test_committed_offsets_by_id(group: ConsumerGroupHarness) -> None:
 
 
 def test_committed_offsets_of_a_topic_made_anew(group: ConsumerGroupHarness) -> None:
-    """The question is repeated with the id that the topic has by then."""
+    """If the topic is re-created meanwhile, the request is repeated with the new id."""
     promise = group.commits.committed([T0], group.now + 60_000)
     group.reply(sent(group), fetched(OLD, -1, UNKNOWN_TOPIC_ID))
     made_anew(group)

@@ -66,7 +66,7 @@ FETCH_GROUP = {
     "UNKNOWN_MEMBER_ID": "raise",
     "STALE_MEMBER_EPOCH": "stale",
 }
-# The coordinator's trouble in partitions is that of OffsetFetch v1, of a consumer that assigns itself.
+# Coordinator errors per partition are those of OffsetFetch v1, which a consumer with assign() may use.
 FETCH = {
     **COORDINATOR_ERRORS,
     **LOADING,
@@ -99,13 +99,13 @@ def test_the_tables_are_whole(table: Mapping[int, object], java: Mapping[str, st
 
 
 def joining() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """A member whose first heartbeat is out."""
+    """Return a member whose first heartbeat is in flight."""
     group = ConsumerGroupHarness()
     return group, group.beat()
 
 
 def stable() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """A member that owns t-0, and its next heartbeat."""
+    """Return a member that owns t-0, and its next heartbeat."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -113,7 +113,7 @@ def stable() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 
 
 def reconciling() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """A member that owns t-0 and waits for on_assign of t-1; and its next heartbeat."""
+    """Return a member that owns t-0 and waits for on_assign of t-1, and its next heartbeat."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -124,7 +124,7 @@ def reconciling() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 
 
 def acknowledging() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """A member that owns t-0 and t-1, and the heartbeat that says so."""
+    """Return a member that owns t-0 and t-1, and the heartbeat that acknowledges them."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -136,7 +136,9 @@ def acknowledging() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 @pytest.mark.parametrize("at", [joining, stable, reconciling, acknowledging], ids=lambda at: at.__name__)
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, UnsentRequest]]) -> None:
-    """In every state: a new look-up, a backoff, on_lost and a join with epoch 0, an error of one poll, or of all."""
+    """In every state each code has Java's effect: a coordinator lookup, a backoff, on_lost and a join with epoch 0, or
+    an error that is raised by one poll or by all.
+    """
     what = HEARTBEAT.get(name_of(code), "fatal")
     group, request = at()
     before, owned, epoch = group.state, set(group.subscription.assigned()), group.member.member_epoch
@@ -157,7 +159,9 @@ def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, Unsen
 
 
 def gives_all_up(group: ConsumerGroupHarness, owned: set[TopicPartition]) -> None:
-    """What the listener was given is lost, and nothing else; what it was never given is gone without a word."""
+    """Check that on_lost is called for the partitions of on_assign and no others, and that all partitions
+    are dropped.
+    """
     group.run_callbacks()
     told = [set(partitions) for kind, partitions in group.calls if kind == "lost"]
     assert len(told) == len(group.calls) <= 1
@@ -168,7 +172,9 @@ def gives_all_up(group: ConsumerGroupHarness, owned: set[TopicPartition]) -> Non
 
 
 def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
-    """The next heartbeat: at once after fencing or with a new coordinator, after the backoff, or never."""
+    """Check when the next heartbeat is sent: at once after fencing or with a new coordinator, after the backoff, or
+    never.
+    """
     if what == "coordinator":
         assert [] == group.background()
         group.coordinator.coordinator = Node(1, "broker", 9092)
@@ -186,7 +192,7 @@ def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_heartbeat_of_one_that_has_left(code: int) -> None:
-    """Whatever the answer to the heartbeat that leaves, or to one before it: the member has left, nothing is raised."""
+    """Whatever the response to the leave heartbeat, or to one before it, the member has left and nothing is raised."""
     group, late = stable()
     group.membership.leave_callback()
     leaving = group.membership.leave("test", group.now)
@@ -202,20 +208,20 @@ def test_heartbeat_of_one_that_has_left(code: int) -> None:
 
 
 def owner() -> ConsumerGroupHarness:
-    """A member that owns t-0, with no heartbeat out."""
+    """Return a member that owns t-0, with no heartbeat in flight."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     return group
 
 
 def sent(group: ConsumerGroupHarness) -> UnsentRequest:
-    """The one request of the commit manager."""
+    """Return the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
 def asked_again(group: ConsumerGroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
-    """The request that follows a retriable error."""
+    """Return the request that follows a retriable error."""
     assert not promise.done
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.coordinator.coordinator = Node(1, "broker", 9092)
@@ -225,7 +231,7 @@ def asked_again(group: ConsumerGroupHarness, promise: Promise[Any], what: str) -
 
 
 def stays_a_member(group: ConsumerGroupHarness) -> None:
-    """What becomes of the member is for its heartbeats to say."""
+    """Check that the response leaves the membership unchanged; only heartbeats change it."""
     assert (MemberState.STABLE, 1, {T0}) == (group.state, group.member.member_epoch, set(group.subscription.assigned()))
     assert (None, None) == (group.membership.take_error(), group.commits.take_error())
 
@@ -233,8 +239,9 @@ def stays_a_member(group: ConsumerGroupHarness) -> None:
 @pytest.mark.parametrize("before_rebalance", [False, True])
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_commit(code: int, before_rebalance: bool) -> None:
-    """Sent again until its deadline, or failed; a stale epoch fails the caller's commit, and the one that the consumer
-    makes before a rebalance is sent again with the new epoch. No answer changes the membership."""
+    """A commit is retried until its deadline, or fails. STALE_MEMBER_EPOCH fails a caller's commit; the commit before a
+    rebalance is retried with the new epoch. No response changes the membership.
+    """
     what = COMMIT.get(name_of(code), "raise")
     group = owner()
     promise = group.commits.commit(OFFSETS, group.now + 10_000, before_rebalance=before_rebalance)
@@ -255,14 +262,14 @@ def test_commit(code: int, before_rebalance: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """A response with offset 9 of t-0, or with these errors."""
+    """Return a response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", topic_id=topic_id("t"), partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
 def fetch(group: ConsumerGroupHarness, answer: OffsetFetchResponse, code: int, what: str) -> None:
-    """A fetch of committed offsets meets this answer, and what follows is `what`."""
+    """Let a fetch of committed offsets receive this response, and check that it has the effect `what`."""
     promise = group.commits.committed([T0], group.now + 10_000)
     request = sent(group)
     assert (1, "me") == (request.message.groups[0].member_epoch, request.message.groups[0].member_id)
@@ -278,19 +285,19 @@ def fetch(group: ConsumerGroupHarness, answer: OffsetFetchResponse, code: int, w
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_fetch_of_a_group(code: int) -> None:
-    """A code for the whole group: what is retriable is retried, and so is a stale epoch of one that is a member."""
+    """A retriable code for the whole group is retried, and so is a stale epoch while the consumer is a member."""
     what = FETCH_GROUP.get(name_of(code), "retry" if is_retriable(code) else "raise")
     fetch(owner(), fetched(group_code=code), code, "retry" if what == "stale" else what)
 
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_fetch_of_a_partition(code: int) -> None:
-    """A code for one partition; only what is in the table is retried."""
+    """Of the codes for one partition only those in the table are retried."""
     fetch(owner(), fetched(code), code, FETCH.get(name_of(code), "raise"))
 
 
 def test_fetch_with_the_epoch_of_one_that_has_left() -> None:
-    """A stale epoch is final for a consumer that is no member any more."""
+    """A stale epoch is a final error for a consumer that has left the group."""
     group = owner()
     promise = group.commits.committed([T0], group.now + 10_000)
     request = sent(group)

@@ -1,4 +1,4 @@
-"""Heartbeats of KIP-848: their fields, when they are sent, and what each answer leads to."""
+"""Heartbeats of KIP-848: their fields, when they are sent, and the effect of each response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.network_thread
 
 
 def fields(request: UnsentRequest) -> dict[str, object]:
-    """The fields of a heartbeat that say something; partitions by topic id."""
+    """Return the fields of a heartbeat that are set, with partitions by topic id."""
     message = request.message
     names = ("rebalance_timeout_ms", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "rack_id")
     said = {name: getattr(message, name) for name in names}
@@ -32,7 +32,7 @@ def fields(request: UnsentRequest) -> dict[str, object]:
 
 
 def test_the_first_heartbeat_tells_everything() -> None:
-    """Joining goes out at once, with epoch 0 and every field."""
+    """The first heartbeat is sent at once, with epoch 0 and every field."""
     group = ConsumerGroupHarness(client_rack="r1", group_remote_assignor="range", group_protocol="consumer")
     request = group.beat()
     assert ("g", "me", 0, "+1") == (
@@ -51,7 +51,7 @@ def test_the_first_heartbeat_tells_everything() -> None:
 
 
 def test_later_heartbeats_tell_what_changed() -> None:
-    """What was owned before is not repeated; an acknowledgement names the partitions, and at once."""
+    """Later heartbeats omit unchanged fields; an acknowledgement is sent at once and contains the owned partitions."""
     group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0, 1]})
     (ack,) = group.until_stable()
@@ -61,7 +61,9 @@ def test_later_heartbeats_tell_what_changed() -> None:
 
 
 def test_after_a_failure_everything_is_told_again() -> None:
-    """The coordinator may have missed the last heartbeat, and repeats an assignment only to a full one."""
+    """After a failure the next heartbeat has every field: the coordinator may have missed the last one, and repeats an
+    assignment only in response to a full heartbeat.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -79,7 +81,7 @@ def test_after_a_failure_everything_is_told_again() -> None:
 
 
 def test_one_heartbeat_per_interval() -> None:
-    """The interval is the coordinator's, counted from when the last one was sent; one is in flight at most."""
+    """The coordinator sets the interval, which starts when a heartbeat is sent; at most one is in flight."""
     group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS - 1
@@ -94,7 +96,7 @@ def test_one_heartbeat_per_interval() -> None:
 
 
 def test_a_changed_subscription_is_told_at_once() -> None:
-    """The next heartbeat does not wait for the interval and carries only the topics."""
+    """After a change of the subscription the next heartbeat is sent at once, and has only the topics."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.subscription.subscribe(["t", "u"])
@@ -102,7 +104,7 @@ def test_a_changed_subscription_is_told_at_once() -> None:
 
 
 def test_a_broker_pattern_is_told_and_taken_back() -> None:
-    """The pattern goes as text; a subscription by name later clears it with an empty one."""
+    """A broker pattern is sent as text; a later subscription by name clears it with an empty text."""
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     request = group.beat()
@@ -120,8 +122,9 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: bool) -> None:
-    """The coordinator may not have heard that the member left; without the field it keeps the pattern of this member
-    id, and assigns topics that nobody subscribed to."""
+    """A join by names clears the pattern explicitly. If the coordinator missed that the member left, it would otherwise
+    keep the pattern of this member id and assign topics that are not subscribed.
+    """
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.joined({"t": [0]})
@@ -143,7 +146,7 @@ def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: boo
 
 
 def test_a_lost_coordinator_costs_no_backoff() -> None:
-    """NOT_COORDINATOR: the heartbeat goes out as soon as the coordinator is found again."""
+    """After NOT_COORDINATOR the heartbeat is sent as soon as the coordinator is found again."""
     group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS
@@ -153,7 +156,7 @@ def test_a_lost_coordinator_costs_no_backoff() -> None:
 
 
 def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS waits retry_backoff_ms, then repeats everything."""
+    """After COORDINATOR_LOAD_IN_PROGRESS a heartbeat with every field is sent after retry_backoff_ms."""
     group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.joined()
     group.now += INTERVAL_MS
@@ -164,7 +167,7 @@ def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
 
 
 def test_a_joining_member_backs_off_too() -> None:
-    """While joining, heartbeats go out at once, but not in a tight loop when they fail."""
+    """Heartbeats of a joining member are sent at once, but after a backoff when they fail."""
     group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.refuse(group.beat(), 14)
     assert [] == group.poll()
@@ -181,14 +184,14 @@ def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
 
 
 def test_a_broker_with_the_protocol_switched_off_says_so() -> None:
-    """Kafka 3.9 knows the request and refuses it: the same advice."""
+    """Kafka 3.9, which has the request but refuses it, leads to an error with the same advice."""
     group = ConsumerGroupHarness()
     group.refuse(group.beat(), 35)
     assert 'group_protocol="classic"' in str(group.membership.take_error())
 
 
 def test_a_broker_without_patterns_says_so() -> None:
-    """With a SubscriptionPattern the advice is another one."""
+    """For a SubscriptionPattern the error has other advice."""
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.break_connection(group.beat(), UnsupportedVersionError("version 0 at most"))
@@ -196,7 +199,7 @@ def test_a_broker_without_patterns_says_so() -> None:
 
 
 def test_fatal_stays_fatal() -> None:
-    """Each poll raises again, nothing is sent any more, and subscribing again does not help."""
+    """After a fatal error every poll raises it, no heartbeat is sent, and subscribing again does not help."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -213,7 +216,7 @@ def test_fatal_stays_fatal() -> None:
 
 
 def test_a_late_answer_to_one_that_left_is_ignored() -> None:
-    """GROUP_ID_NOT_FOUND (and anything else) after leaving changes nothing."""
+    """After the member left, GROUP_ID_NOT_FOUND and any other error is ignored."""
     group = ConsumerGroupHarness()
     group.joined()
     group.now += INTERVAL_MS
@@ -227,8 +230,9 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
 
 @pytest.mark.parametrize("error", [AuthenticationError("no", code=58), ProtocolError("garbage"), KafkaError("bug")])
 def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) -> None:
-    """A password may be corrected while we run, and a response that cannot be parsed be followed by one that can: poll
-    raises the error, and heartbeats continue after the backoff."""
+    """A wrong password may be corrected later, and a response that cannot be parsed may be the only one: poll raises
+    the error, and heartbeats continue after the backoff.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS

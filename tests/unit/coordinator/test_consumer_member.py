@@ -1,4 +1,4 @@
-"""States of a KIP-848 member: which changes are legal, and what an epoch is worth."""
+"""States of a KIP-848 member: which transitions are legal, and when its epoch may be used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUCCESSORS = {
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)), ids=lambda state: state.name)
 def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
-    """A legal change happens; an illegal one raises and changes nothing."""
+    """A legal transition takes place; an illegal one raises an error and changes nothing."""
     member = ConsumerMember("g", None)
     member.state = before
     if after in SUCCESSORS[before]:
@@ -42,12 +42,12 @@ def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
 
 
 def test_every_state_is_in_the_table() -> None:
-    """The table is complete: a state without a row could never be entered."""
+    """Every state has a row in the table; otherwise it could never be entered."""
     assert set(S) == set(TRANSITIONS)
 
 
 def test_the_member_makes_its_own_id() -> None:
-    """Two consumers never share one, and it outlives the epoch (KIP-1082)."""
+    """The member id is unique and does not change with the epoch (KIP-1082)."""
     one, other = ConsumerMember("g", None), ConsumerMember("g", None)
     assert one.member_id != other.member_id
     kept = one.member_id
@@ -57,7 +57,7 @@ def test_the_member_makes_its_own_id() -> None:
 
 @pytest.mark.parametrize(("epoch", "good"), [(-2, False), (-1, False), (0, False), (1, True), (7, True)])
 def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
-    """Joining and leaving epochs are nothing to commit with."""
+    """The epochs of joining and leaving cannot be used for a commit."""
     member = ConsumerMember("g", None, "me")
     member.member_epoch = epoch
     assert good == member.may_commit
@@ -65,7 +65,7 @@ def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
 
 
 def test_an_assignment_of_nothing_is_one() -> None:
-    """The first assignment is to be acknowledged even if empty; the same one again is nothing new."""
+    """The first assignment must be acknowledged even if it is empty; the same assignment again must not."""
     nothing = LocalAssignment()
     first = nothing.followed_by({})
     assert nothing != first
@@ -73,7 +73,7 @@ def test_an_assignment_of_nothing_is_one() -> None:
 
 
 def test_an_assignment_that_comes_back_is_another_one() -> None:
-    """A, then B, then A again: what is owned since the first A must be acknowledged once more."""
+    """After the assignments A, B and A again, the last one must be acknowledged once more."""
     a, b = {b"t": frozenset({0})}, {b"t": frozenset({1})}
     first = LocalAssignment().followed_by(a)
     again = first.followed_by(b).followed_by(a)

@@ -1,4 +1,4 @@
-"""Membership of KIP-848: from what is assigned to what is owned, in order, whatever comes between."""
+"""Membership of KIP-848: how assigned partitions become owned ones, in which order, and which events interrupt that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = MemberState
 
 
 def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
-    """What the member owns."""
+    """Return the partitions that the member owns."""
     return sorted(group.subscription.assigned())
 
 
@@ -27,7 +27,9 @@ def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
 
 
 def test_join_take_and_acknowledge() -> None:
-    """JOINING → RECONCILING → on_assign → ACKNOWLEDGING → STABLE, the acknowledgement at once."""
+    """A member goes through JOINING, RECONCILING, on_assign, ACKNOWLEDGING and STABLE, and the acknowledgement is sent
+    at once.
+    """
     group = ConsumerGroupHarness()
     join = group.beat()
     assert S.JOINING is group.state
@@ -43,7 +45,7 @@ def test_join_take_and_acknowledge() -> None:
 
 
 def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
-    """A member without partitions hears of it, as in Java."""
+    """on_assign is called for an empty assignment, as in Java."""
     group = ConsumerGroupHarness()
     group.joined({})
     assert [(ASSIGNED, ())] == group.calls
@@ -51,7 +53,7 @@ def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
 
 
 def test_new_partitions_are_fetched_only_after_the_callback() -> None:
-    """Between taking a partition and the end of on_assign it is not fetchable; then it is."""
+    """A new partition is fetchable only after on_assign has returned."""
     group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
@@ -63,7 +65,9 @@ def test_new_partitions_are_fetched_only_after_the_callback() -> None:
 
 
 def test_revocation_comes_before_assignment() -> None:
-    """What goes is held back, revoked and dropped; then what comes is taken and announced; what stays flows on."""
+    """Revoked partitions stop being fetched, and on_revoke runs before new partitions are added and on_assign runs;
+    kept partitions are fetched throughout.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.calls.clear()
@@ -82,7 +86,7 @@ def test_revocation_comes_before_assignment() -> None:
 
 
 def test_positions_are_committed_before_revocation() -> None:
-    """With auto-commit, on_revoke waits for the commit, made with the member epoch."""
+    """With auto-commit, on_revoke waits for the commit, which has the member epoch."""
     group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0]})
     group.subscription.seek(TopicPartition("t", 0), 7)
@@ -102,7 +106,7 @@ def test_positions_are_committed_before_revocation() -> None:
 
 
 def test_a_newer_target_waits_for_the_present_one() -> None:
-    """What arrives during a reconciliation is reconciled after it; only the newest counts."""
+    """Target assignments that arrive during a reconciliation are applied after it, and only the newest one."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -117,7 +121,7 @@ def test_a_newer_target_waits_for_the_present_one() -> None:
 
 
 def test_there_and_back_is_acknowledged() -> None:
-    """A target that becomes again what is owned needs no callback but an acknowledgement."""
+    """A target that changes back to the owned partitions runs no callback but is acknowledged."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -134,7 +138,7 @@ def test_there_and_back_is_acknowledged() -> None:
 
 
 def test_a_failed_assignment_callback_is_tried_again() -> None:
-    """Nothing is acknowledged and nothing fetched until on_assign has returned; it sees the same partitions again."""
+    """Nothing is acknowledged or fetched until on_assign has returned; each call receives the same partitions."""
     group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
@@ -150,7 +154,9 @@ def test_a_failed_assignment_callback_is_tried_again() -> None:
 
 
 def test_a_failed_revocation_callback_is_tried_again() -> None:
-    """The partition stays owned and held back, and the coordinator is not told, until on_revoke has returned."""
+    """Until on_revoke has returned the partition stays owned, is not fetched, and its revocation is not
+    acknowledged.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({}, 2)
@@ -166,7 +172,7 @@ def test_a_failed_revocation_callback_is_tried_again() -> None:
 
 
 def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
-    """The names or ids in the next Metadata request, which is answered as by a broker that knows t alone."""
+    """Return the names or ids of the next Metadata request, and respond as a broker that only has topic t."""
     group.now += 1000
     (request,) = group.metadata.poll(group.now).requests
     answer = MetadataResponse(
@@ -178,7 +184,9 @@ def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
 
 
 def test_names_are_not_asked_for_together_with_ids() -> None:
-    """A broker that finds an id in a request does not check names, and would seem to know no other topic."""
+    """Names and ids are not sent in one request, because a broker that finds an id does not check names and would omit
+    all other topics.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0], "gone": [0]}, 2)
@@ -191,7 +199,9 @@ def test_names_are_not_asked_for_together_with_ids() -> None:
 
 
 def test_an_unknown_topic_id_waits_for_metadata() -> None:
-    """The known part is owned and acknowledged first; the rest after its name was asked for by id."""
+    """Partitions of known topics are owned and acknowledged first; the others follow when their topic name has been
+    requested by id.
+    """
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe(["t", "new"])
     join = group.beat()
@@ -211,7 +221,7 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
 
 
 def test_unknown_ids_are_acknowledged_once() -> None:
-    """While metadata is missing the known part is not acknowledged again and again."""
+    """While metadata is missing the partitions of known topics are acknowledged only once."""
     group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"gone": [0]})
     group.poll()
@@ -224,7 +234,7 @@ def test_unknown_ids_are_acknowledged_once() -> None:
 
 
 def test_a_name_is_kept_when_metadata_forgets_it() -> None:
-    """A broker that is behind answers without the topic: its partitions stay."""
+    """If a broker with old metadata omits the topic, its partitions stay."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.learn({})
@@ -234,7 +244,9 @@ def test_a_name_is_kept_when_metadata_forgets_it() -> None:
 
 
 def test_metadata_of_assigned_topics_is_kept() -> None:
-    """With a pattern that the broker evaluates nobody names the topics; their metadata is asked for by id and kept."""
+    """With a pattern that the broker evaluates, metadata of the assigned topics is requested by id and kept, although
+    the subscription has no names.
+    """
     group = ConsumerGroupHarness(subscribe=False)
     group.learn({})
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("x.*"))
@@ -257,7 +269,9 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
 
 @pytest.mark.parametrize("code", [25, 110])
 def test_fenced_loses_everything_and_joins_again(code: int) -> None:
-    """on_lost for all, nothing fetched meanwhile, then a join with epoch 0 under the same member id."""
+    """A fenced member calls on_lost for all partitions, fetches nothing meanwhile, and joins with epoch 0 and the same
+    member id.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.calls.clear()
@@ -275,7 +289,7 @@ def test_fenced_loses_everything_and_joins_again(code: int) -> None:
 
 
 def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> None:
-    """There is nobody to tell, so the next heartbeat joins."""
+    """A fenced member without partitions has no callback to run, so the next heartbeat joins."""
     group = ConsumerGroupHarness()
     group.joined({})
     group.now += INTERVAL_MS
@@ -286,8 +300,9 @@ def test_fenced_without_partitions_joins_without_waiting_for_the_caller() -> Non
 
 @pytest.mark.parametrize(("begun", "error"), [(False, None), (True, None), (True, ValueError("no"))])
 def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception | None) -> None:
-    """The steps are given up: all is lost but for what on_revoke was called with, whatever came of it; what was coming
-    is not announced."""
+    """The reconciliation is cancelled: on_lost is called for all partitions except those of the on_revoke call, and
+    on_assign is not called for new ones.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": [1, 2]}, 2)
@@ -308,7 +323,9 @@ def test_fenced_in_the_middle_of_a_reconciliation(begun: bool, error: Exception 
 
 
 def test_fenced_after_on_revoke_had_raised() -> None:
-    """An on_revoke that raised is to be called again: until then its partitions are the listener's, and may be lost."""
+    """If on_revoke raised, and must be called again, its partitions still belong to the listener, so on_lost is called
+    for them.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": [1]}, 2)
@@ -324,8 +341,9 @@ def test_fenced_after_on_revoke_had_raised() -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_was_never_given_is_not_lost(begun: bool) -> None:
-    """Fenced before on_assign was called: no on_lost for partitions that the listener never heard of; while it runs:
-    on_lost."""
+    """If the member is fenced before on_assign is called, on_lost is not called for the new partitions; if it is fenced
+    during on_assign, it is.
+    """
     group = ConsumerGroupHarness()
     group.answer(group.beat(), 1, {"t": [0]})
     group.poll()
@@ -342,7 +360,7 @@ def test_what_was_never_given_is_not_lost(begun: bool) -> None:
 
 
 def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
-    """What is lost is lost, whatever on_lost says."""
+    """If on_lost raises, the partitions are dropped all the same and the member joins again."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -356,7 +374,7 @@ def test_a_listener_that_raises_does_not_stop_the_rejoin() -> None:
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) -> None:
-    """After max_poll_interval_ms the heartbeat leaves; the next poll hears on_lost and joins again."""
+    """After max_poll_interval_ms the heartbeat leaves the group; the next poll calls on_lost and joins again."""
     group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.calls.clear()
@@ -380,7 +398,7 @@ def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) 
 
 
 def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
-    """Nobody can be told; the session runs out at the coordinator."""
+    """Without a coordinator no leave heartbeat can be sent; the coordinator ends the session by its timeout."""
     group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.coordinator.mark_unknown("gone", group.now)
@@ -390,8 +408,9 @@ def test_an_idle_caller_without_a_coordinator_is_stale_at_once() -> None:
 
 
 def test_an_idle_caller_fenced_before_it_left() -> None:
-    """The response to a heartbeat in flight fences the member while it leaves: it need not leave any more, and the next
-    poll hears on_lost and joins; what it is given again is fetched."""
+    """If the response to a heartbeat in flight fences a member that is about to leave, it need not leave any more. The
+    next poll calls on_lost and joins, and partitions that are assigned again are fetched.
+    """
     group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.calls.clear()
@@ -414,8 +433,9 @@ def test_an_idle_caller_fenced_before_it_left() -> None:
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_an_idle_caller_that_closes_before_it_left(instance: str | None, epoch: int) -> None:
-    """The poll interval is exceeded while a heartbeat is in flight, and the consumer closes before its response: the
-    heartbeat that leaves is sent by close(). Without it a static member's successor would be refused."""
+    """If the poll interval is exceeded while a heartbeat is in flight, and the consumer closes before the response,
+    close() sends the leave heartbeat. Without it a static member's successor would be refused.
+    """
     group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.now += 60_000 - INTERVAL_MS
@@ -432,7 +452,9 @@ def test_an_idle_caller_that_closes_before_it_left(instance: str | None, epoch: 
 
 
 def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
-    """A stale member that unsubscribes hears on_lost at once; it has left already, and joins when it subscribes."""
+    """A stale member that unsubscribes calls on_lost at once. It has left already, and joins when it
+    subscribes again.
+    """
     group = ConsumerGroupHarness(max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.now += 60_000
@@ -463,7 +485,7 @@ def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
     ],
 )
 def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, epoch: int | None) -> None:
-    """-1 leaves for good, -2 says that a static member will be back, None says nothing."""
+    """The leave epoch is -1, or -2 for a static member that will return; with None no leave heartbeat is sent."""
     group = ConsumerGroupHarness(group_instance_id=instance)
     group.joined({"t": [0]})
     callback = group.membership.leave_callback()
@@ -475,7 +497,7 @@ def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, e
 
 
 def test_leaving_before_the_join_is_answered() -> None:
-    """Nothing is owned, so nothing is revoked; the coordinator is told in case the join arrived."""
+    """Nothing is owned, so nothing is revoked; a leave heartbeat is sent in case the join arrived."""
     group = ConsumerGroupHarness()
     join = group.beat()
     assert group.membership.leave_callback() is None
@@ -487,7 +509,7 @@ def test_leaving_before_the_join_is_answered() -> None:
 
 
 def test_leaving_what_was_never_joined() -> None:
-    """There is nothing to say."""
+    """A member that never joined sends no leave heartbeat."""
     group = ConsumerGroupHarness()
     assert group.membership.leave_callback() is None
     assert group.membership.leave("test", group.now) is None
@@ -495,7 +517,7 @@ def test_leaving_what_was_never_joined() -> None:
 
 
 def test_leaving_while_fenced_says_lost() -> None:
-    """The ownership is already gone."""
+    """A fenced member that leaves calls on_lost, because it no longer owns its partitions."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -508,7 +530,7 @@ def test_leaving_while_fenced_says_lost() -> None:
 
 
 def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
-    """The same object may come back."""
+    """After unsubscribing, the same object can join again."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.membership.leave_callback()
@@ -522,7 +544,7 @@ def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
 
 
 def test_a_lost_leave_does_not_come_back() -> None:
-    """Leaving is said once; whatever happens to it, the member has left."""
+    """The leave heartbeat is sent once; even if it is lost the member has left."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.membership.leave_callback()
@@ -536,8 +558,9 @@ def test_a_lost_leave_does_not_come_back() -> None:
 @pytest.mark.parametrize("code", [15, 25, 69, 110, 128])
 @pytest.mark.parametrize("told", [True, False])
 def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) -> None:
-    """What the coordinator answers to a leave, or to a heartbeat before it, ends no membership that began since: after
-    GROUP_ID_NOT_FOUND, for one, the member would be FATAL."""
+    """A response to a leave heartbeat, or to one before it, does not change a membership that began since. Otherwise
+    GROUP_ID_NOT_FOUND, for example, would make the member FATAL.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -561,8 +584,9 @@ def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) 
 
 
 def test_a_fatal_error_ends_with_the_subscription() -> None:
-    """A consumer that unsubscribes and assigns partitions itself needs no membership; one that subscribes again hears
-    at once that it cannot join (Java says it once, and then joins no more)."""
+    """After a fatal error a consumer that unsubscribes can assign partitions itself. If it subscribes again, poll
+    raises the error at once (Java raises it once and then does not join).
+    """
     group = ConsumerGroupHarness()
     group.refuse(group.beat(), 112)
     assert [112, 112] == [getattr(group.membership.take_error(), "code", 0) for _ in range(2)]
@@ -581,7 +605,7 @@ def test_a_fatal_error_ends_with_the_subscription() -> None:
 
 
 def test_topics_no_longer_subscribed_stop_at_once() -> None:
-    """Before the coordinator knows of the change, nothing of the topic is fetched any more."""
+    """An unsubscribed topic is not fetched any more, even before the coordinator is notified."""
     group = ConsumerGroupHarness("t", "u")
     group.joined({"t": [0], "u": [0]})
     for topic in ("t", "u"):
@@ -592,7 +616,7 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
 
 
 def test_a_client_pattern_is_matched_before_joining() -> None:
-    """The first heartbeat names the topics that match, so it waits for the metadata of all topics."""
+    """The first heartbeat contains the topics that match, so it waits for the metadata of all topics."""
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_pattern(re.compile("t.*"))
     assert [] == group.poll()
@@ -604,7 +628,7 @@ def test_a_client_pattern_is_matched_before_joining() -> None:
 
 
 def test_commits_carry_the_epoch_of_the_moment() -> None:
-    """A commit made while the epoch moves on is sent with the newest one."""
+    """A commit that is created before a change of the epoch is sent with the newest epoch."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(3)}, group.now + 60_000)

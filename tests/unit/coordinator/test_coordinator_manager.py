@@ -1,4 +1,4 @@
-"""Finding the group coordinator: when it is asked for and what answers mean."""
+"""Finding the group coordinator: when requests are sent and the effect of each response."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ LOST = BrokerConnectionError("lost")
 
 
 def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = None) -> Any:
-    """A response of v4 and later."""
+    """Return a response of v4 or later."""
     row = Coordinator(key=key, node_id=node, host="h", port=9, error_code=error, error_message=text)
     return FindCoordinatorResponse(coordinators=[row])
 
 
 def manager(**options: Any) -> CoordinatorManager:
-    """A manager whose coordinator is wanted."""
+    """Return a manager that has to find its coordinator."""
     made = group_of(make_components(config(group_id="g", **options))).coordinator
     made.request_lookup()
     return made
 
 
 def asks(case: CoordinatorManager, now: float) -> UnsentRequest:
-    """The one request sent at `now`."""
+    """Return the one request sent at `now`."""
     requests = case.poll(now).requests
     assert 1 == len(requests)
     return requests[0]
 
 
 def waits(case: CoordinatorManager, now: float) -> float:
-    """How long to wait at `now`, with nothing sent."""
+    """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
     result = case.poll(now)
     assert [] == result.requests
     return result.wait_ms
 
 
 def test_nothing_is_asked_while_nobody_wants() -> None:
-    """A consumer that needs no coordinator asks for none."""
+    """While no coordinator is needed no request is sent."""
     case = manager()
     case.request_lookup(False)
     assert FOREVER == waits(case, 0.0)
 
 
 def test_the_group_is_asked_for() -> None:
-    """Any broker is asked, in the old form and the new one, and only once."""
+    """One request is sent to any broker, in the old or the new form."""
     case = manager()
     request = asks(case, 0.0)
     assert (FIND_COORDINATOR, None) == (request.api, request.node)
@@ -69,7 +69,7 @@ def test_the_group_is_asked_for() -> None:
 
 
 def test_the_coordinator_has_its_own_connection() -> None:
-    """The connection id says that it is the coordinator's, apart from fetches of the same broker."""
+    """The coordinator's connection id differs from that of the same broker's fetches."""
     case = manager()
     assert case.connection_id is None
     answer(asks(case, 0.0), found(3), 1.0)
@@ -79,14 +79,14 @@ def test_the_coordinator_has_its_own_connection() -> None:
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_old_answers(version: int) -> None:
-    """Before v4 the response is one coordinator without a list."""
+    """A response before v4 has one coordinator and no list."""
     case = manager()
     answer(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
     assert Node(2, "h", 9) == case.coordinator
 
 
 def test_finding_tells_listeners() -> None:
-    """The session timer restarts when the coordinator is found."""
+    """The listeners are called when the coordinator is found, so that the session timer restarts."""
     case = manager()
     moments: list[float] = []
     case.on_found.append(moments.append)
@@ -95,7 +95,7 @@ def test_finding_tells_listeners() -> None:
 
 
 def test_a_lost_coordinator_is_looked_up_again() -> None:
-    """After `mark_unknown` it is asked for again, not sooner than retry_backoff_ms after it was found."""
+    """After `mark_unknown` the coordinator is looked up again, no sooner than retry_backoff_ms after it was found."""
     case = manager()
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("NOT_COORDINATOR", 30.0)
@@ -106,7 +106,7 @@ def test_a_lost_coordinator_is_looked_up_again() -> None:
 
 
 def test_a_later_loss_is_looked_up_at_once() -> None:
-    """The pause counts from when the coordinator was found."""
+    """If the coordinator was found longer ago than the backoff, it is looked up at once."""
     case = manager()
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown(LOST, 5000.0)
@@ -114,7 +114,7 @@ def test_a_later_loss_is_looked_up_at_once() -> None:
 
 
 def test_failures_back_off() -> None:
-    """Lost requests and passing errors double the wait; nothing is raised."""
+    """Lost requests and retriable errors double the wait, and nothing is raised."""
     case = manager()
     fail(asks(case, 0.0), LOST, 0.0)
     assert 100.0 == waits(case, 0.0)
@@ -138,7 +138,7 @@ def test_failures_back_off() -> None:
     ],
 )
 def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: str) -> None:
-    """Errors that will not pass are told once, naming the group; looking up continues after the backoff."""
+    """An error that is not retriable is raised once, with the name of the group; lookups continue after the backoff."""
     case = manager()
     answer(asks(case, 0.0), found(error=code), 0.0)
     raised = case.take_error()
@@ -149,7 +149,7 @@ def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: 
 
 
 def test_final_errors_of_the_client_are_raised() -> None:
-    """A failed login is told."""
+    """A failed authentication is raised."""
     case = manager()
     error = AuthenticationError(code=58)
     fail(asks(case, 0.0), error, 0.0)
@@ -157,14 +157,14 @@ def test_final_errors_of_the_client_are_raised() -> None:
 
 
 def test_the_brokers_words_are_passed_on() -> None:
-    """A message that comes with the code is part of the error."""
+    """The error contains the message that the broker sends with the code."""
     case = manager()
     answer(asks(case, 0.0), found(error=24, text="bad name"), 0.0)
     assert "bad name" in str(case.take_error())
 
 
 def test_an_answer_about_another_group_is_refused() -> None:
-    """A response that does not name the group is a protocol error."""
+    """A response without the requested group is a protocol error."""
     case = manager()
     answer(asks(case, 0.0), found(key="other"), 0.0)
     assert isinstance(case.take_error(), ProtocolError)
@@ -181,7 +181,9 @@ def test_marking_unknown_twice_keeps_the_time() -> None:
 
 
 def test_the_last_error_is_that_of_a_lookup() -> None:
-    """A lost coordinator is no failed lookup: what waits for the lookup must not fail before it was tried."""
+    """The loss of a coordinator is not stored as the last error, because requests that wait for the lookup must not
+    fail before it was tried.
+    """
     case = manager()
     answer(asks(case, 0.0), found(), 0.0)
     case.mark_unknown(LOST, 200.0)
@@ -193,7 +195,7 @@ def test_the_last_error_is_that_of_a_lookup() -> None:
 
 
 def test_it_describes_itself() -> None:
-    """Error messages name the coordinator, or why there is none."""
+    """Error messages contain the coordinator, or the reason why there is none."""
     case = manager()
     assert "unknown" == case.describe()
     case.mark_unknown("no answer", 0.0)
@@ -205,7 +207,9 @@ def test_it_describes_itself() -> None:
 
 
 def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
-    """A heartbeat on a connection that has gone silent must not be waited for after the session timed out."""
+    """The connection is closed, so that a heartbeat on a silent connection is not awaited after the
+    session timed out.
+    """
     case = manager()
     answer(asks(case, 0.0), found(3), 1.0)
     assert case.poll(2.0).disconnect is None
@@ -216,7 +220,7 @@ def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
 
 
 def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() -> None:
-    """Closing does not wait until somebody needs a coordinator again."""
+    """The connection is closed even while no coordinator is needed."""
     case = manager()
     answer(asks(case, 0.0), found(3), 1.0)
     case.request_lookup(False)

@@ -104,7 +104,7 @@ FETCH_GROUP = {
     **LOADING,
     "GROUP_AUTHORIZATION_FAILED": "raise",
 }
-# OffsetFetch v1 has codes of partitions only; Java reads the coordinator's trouble there, too.
+# OffsetFetch v1 has only codes of partitions; Java reads the coordinator's errors there, too.
 FETCH = {
     **COORDINATOR_ERRORS,
     **LOADING,
@@ -120,7 +120,7 @@ AFTER_RESET = {"reset": Generation(), "reset keep id": Generation(member_id="me"
 
 
 def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> str:
-    """What Java does. `passing`: it retries retriable errors that have no row of their own."""
+    """Return Java's action. `passing`: Java retries retriable errors that have no row of their own."""
     return java.get(name_of(code), "retry" if passing and is_retriable(code) else "raise")
 
 
@@ -144,7 +144,7 @@ def test_the_tables_are_whole(table: Mapping[int, tables.GroupErrorAction], java
 
 
 def stable() -> GroupHarness:
-    """A member of generation 1 that reads t-0."""
+    """Return a member of generation 1 that reads t-0."""
     group = GroupHarness()
     group.stable(T0)
     return group
@@ -155,7 +155,9 @@ def stable() -> GroupHarness:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_find_coordinator(code: int) -> None:
-    """Asked again after a backoff whatever the response; what will not pass is raised once."""
+    """FindCoordinator is sent again after a backoff whatever the response; an error that is not retriable is raised
+    once.
+    """
     group = GroupHarness()
     group.coordinator.coordinator = None
     group.coordinator.request_lookup()
@@ -175,7 +177,7 @@ def test_find_coordinator(code: int) -> None:
 
 
 def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
-    """The JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
+    """Return the JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
     if what == "coordinator":
         assert group.coordinator.connection_id is None
         group.find_coordinator()
@@ -187,7 +189,7 @@ def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_join(code: int) -> None:
-    """A JoinGroup that is refused: raised, or sent again with the member id that then holds."""
+    """A JoinGroup that is refused raises the error, or is sent again with the member id that is valid then."""
     what = expected(JOIN, code)
     group = GroupHarness()
     group.member.generation = Generation(member_id="old")
@@ -208,7 +210,7 @@ def test_join(code: int) -> None:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_sync(code: int) -> None:
-    """A SyncGroup that is refused always leads to another JoinGroup, for what is raised in a later poll."""
+    """A SyncGroup that is refused always leads to another JoinGroup; some errors are raised by the next poll."""
     what = expected(SYNC, code)
     group = GroupHarness()
     group.answer(group.join(), SyncGroupResponse(error_code=code))
@@ -224,7 +226,7 @@ def test_sync(code: int) -> None:
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("code", [22, 25, 82])
 def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
-    """They do not undo a newer one; a fenced instance id is raised even so."""
+    """An error for an older generation does not reset a newer one; FENCED_INSTANCE_ID is raised all the same."""
     group = GroupHarness()
     request = group.until("JoinGroup") if request_name == "JoinGroup" else group.join()
     group.member.generation = newer = Generation(7, "me", "first-takes-all")
@@ -236,7 +238,7 @@ def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
 
 
 def test_a_broker_without_static_members_is_named() -> None:
-    """UNSUPPORTED_VERSION says what to leave out, to those who set it."""
+    """If group_instance_id is set, the error for UNSUPPORTED_VERSION advises to omit it."""
     for options, hint in (({"group_instance_id": "i"}, True), ({}, False)):
         group = GroupHarness(**options)
         group.answer(group.request(), JoinGroupResponse(error_code=35))
@@ -247,7 +249,7 @@ def test_a_broker_without_static_members_is_named() -> None:
 
 
 def heartbeat(group: GroupHarness) -> UnsentRequest:
-    """The heartbeat that is due."""
+    """Return the heartbeat that is due."""
     group.now += 3000
     (request,) = group.heartbeat.poll(group.now).requests
     return request
@@ -255,7 +257,7 @@ def heartbeat(group: GroupHarness) -> UnsentRequest:
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_heartbeat(code: int) -> None:
-    """What a heartbeat is told: raised in the next poll, a rejoin, or nothing but another coordinator."""
+    """An error of a heartbeat is raised by the next poll, causes a rejoin, or only a lookup of the coordinator."""
     what = expected(HEARTBEAT, code)
     group = stable()
     group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
@@ -270,7 +272,7 @@ def test_heartbeat(code: int) -> None:
 
 @pytest.mark.parametrize(("code", "raised"), [(82, FencedInstanceIdError), (25, CommitFailedError)])
 def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: type[Exception]) -> None:
-    """It fails for the same reason, so that it does not matter which of the two hears of it first."""
+    """The commit fails with the same error as the heartbeat, so the order of the two responses does not matter."""
     group = stable()
     group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
     promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
@@ -288,7 +290,7 @@ def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: t
 @pytest.mark.parametrize("where", ["group", "member"])
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The member is gone whatever the response, of the group or of the member in it; a log line says why."""
+    """The member has left whatever the code of the group or of the member is; an error is logged."""
     group = stable()
     request = group.membership.leave("the end", group.now)
     assert request is not None
@@ -304,13 +306,13 @@ def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def sent(group: GroupHarness) -> UnsentRequest:
-    """The one request of the commit manager."""
+    """Return the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
 def asked_again(group: GroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
-    """The request that follows a retriable error."""
+    """Return the request that follows a retriable error."""
     assert not promise.done
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.find_coordinator()
@@ -330,7 +332,7 @@ COMMIT_ERRORS: dict[str, type[Exception]] = {
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_commit(code: int) -> None:
-    """A commit that is refused: sent again until its deadline, or failed with what it means for the member."""
+    """A commit that is refused is retried until its deadline, or fails and may reset the member."""
     what = expected(COMMIT, code)
     group = stable()
     promise = group.commits.commit(OFFSETS, group.now + 10_000)
@@ -352,7 +354,9 @@ def test_commit(code: int) -> None:
 @pytest.mark.parametrize("code", [22, 25, 82])
 @pytest.mark.parametrize("rebalancing", [True, False])
 def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
-    """Refused while the group rebalances: RebalanceInProgressError, else CommitFailedError. The newer one stays."""
+    """A commit that is refused during a rebalance raises RebalanceInProgressError, else CommitFailedError. The newer
+    generation is kept.
+    """
     group = stable()
     promise = group.commits.commit(OFFSETS, group.now + 10_000)
     request = sent(group)
@@ -370,14 +374,14 @@ def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """A response with offset 9 of t-0, or with these errors."""
+    """Return a response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
 def fetch(answer: Callable[[int], OffsetFetchResponse], code: int, what: str) -> None:
-    """A fetch of committed offsets meets this code, and what follows is `what`."""
+    """Let a fetch of committed offsets receive this code, and check that it has the effect `what`."""
     group = stable()
     promise = group.commits.committed([T0], group.now + 10_000)
     group.answer(sent(group), answer(code))
@@ -397,11 +401,11 @@ def fetch(answer: Callable[[int], OffsetFetchResponse], code: int, what: str) ->
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_fetch_of_a_group(code: int) -> None:
-    """A code for the whole group; what is retriable is retried."""
+    """A code for the whole group is retried if it is retriable."""
     fetch(lambda code: fetched(group_code=code), code, expected(FETCH_GROUP, code, passing=True))
 
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
 def test_fetch_of_a_partition(code: int) -> None:
-    """A code for one partition; only what is in the table is retried."""
+    """Of the codes for one partition only those in the table are retried."""
     fetch(fetched, code, expected(FETCH, code))

@@ -1,4 +1,4 @@
-"""GroupMetadata: named fields, and the form that transactional producers of other clients take."""
+"""GroupMetadata: its named fields, and its compatibility with transactional producers of other clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ kafka_python = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated
 
 
 def test_fields() -> None:
-    """Named fields that do not change, defaults, equality by all of them, and a readable form."""
+    """Fields are read-only and have defaults; objects are equal if all fields are, and have a readable repr."""
     one = GroupMetadata("g", 3, "m", "i")
     assert ("g", 3, "m", "i") == (one.group_id, one.generation_id, one.member_id, one.group_instance_id)
     assert GroupMetadata("g") == GroupMetadata("g", -1, "", None)
@@ -45,7 +45,7 @@ def test_copies(loaded: bool) -> None:
 
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_as_confluent_kafka_has_it(instance: str | None) -> None:
-    """The bytes are those that confluent-kafka's own consumer gives its producer."""
+    """The bytes equal those that confluent-kafka's consumer gives to its producer."""
     options = {"group.id": "grüppe"} | ({} if instance is None else {"group.instance.id": instance})
     peer = confluent_kafka.Consumer(options)
     try:
@@ -60,7 +60,7 @@ def test_as_confluent_kafka_has_it(instance: str | None) -> None:
 
 @pytest.mark.parametrize("fields", [("a\0b",), ("g", 1, "m\0"), ("g", 1, "m", "\0"), ("\ud800",)])
 def test_text_that_librdkafka_cannot_have(fields: tuple[str, int, str, str]) -> None:
-    """Ids with NUL or half a character make an object all the same; librdkafka refuses those with NUL."""
+    """Ids with NUL or half a surrogate pair can be stored; librdkafka refuses those with NUL."""
     found = GroupMetadata(*fields)
     assert fields[0] == found.group_id
     assert found != GroupMetadata("other")
@@ -69,7 +69,7 @@ def test_text_that_librdkafka_cannot_have(fields: tuple[str, int, str, str]) -> 
 
 @kafka_python
 def test_as_kafka_python_has_it() -> None:
-    """kafka-python's producer takes what isinstance() finds to be its own class, and reads it by the same names."""
+    """kafka-python's producer accepts the object by isinstance() and reads the same field names."""
     from kafka.structs import ConsumerGroupMetadata
 
     found = GroupMetadata("g", 3, "m", "i")

@@ -1,4 +1,4 @@
-"""The consumer-coordinator-metrics group: what each answer and each rebalance records."""
+"""The consumer-coordinator-metrics group: what each response and each rebalance records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from support.harnesses.group_harness import GroupHarness, committed, tps
 
 
 def metric(group: GroupHarness, name: str) -> float:
-    """A metric of the group now."""
+    """Return the value of a metric now."""
     return {m.name: value for m, value in group.metrics.snapshot(group.now).items() if m.group == GROUP}[name]
 
 
 def test_a_heartbeat() -> None:
-    """Its answer is counted and timed; since when it was sent is known at once."""
+    """The response of a heartbeat is counted and timed; the time since the last heartbeat is available from the request
+    on.
+    """
     group = GroupHarness()
     group.stable(*tps("t", 0))
     assert -1 == metric(group, "last-heartbeat-seconds-ago")
@@ -34,7 +36,7 @@ def test_a_heartbeat() -> None:
 
 
 def test_a_heartbeat_without_an_answer() -> None:
-    """A lost connection is no answer."""
+    """A lost connection is not recorded as a response."""
     group = GroupHarness()
     group.stable(*tps("t", 0))
     group.now += 3000
@@ -45,7 +47,9 @@ def test_a_heartbeat_without_an_answer() -> None:
 
 
 def test_a_rebalance() -> None:
-    """From the first JoinGroup to the assignment; the join, the sync and both latencies apart."""
+    """The time from the first JoinGroup to the assignment is recorded, and the number of joins and syncs with their
+    latencies.
+    """
     group = GroupHarness()
     assert -1 == metric(group, "last-rebalance-seconds-ago")
     group.answer(group.until("JoinGroup"), group.joined(leader=False), took_ms=100)
@@ -62,7 +66,7 @@ def test_a_rebalance() -> None:
 
 
 def test_a_member_id_is_no_failure() -> None:
-    """The first answer of a broker that only hands out a member id (KIP-394) is not counted."""
+    """A first response that only contains a member id (KIP-394) is not counted."""
     group = GroupHarness()
     group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"), took_ms=10)
     group.answer(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
@@ -71,7 +75,7 @@ def test_a_member_id_is_no_failure() -> None:
 
 @pytest.mark.parametrize("code", [15, 27, 25, 23])
 def test_failed_joins(code: int) -> None:
-    """Whatever a JoinGroup's error leads to it is one failure, and the time of the rebalance runs on."""
+    """Any error of a JoinGroup counts as one failure, and the time of the rebalance continues."""
     group = GroupHarness()
     group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=code), took_ms=10)
     assert 1 == metric(group, "failed-rebalance-total")
@@ -84,7 +88,7 @@ def test_failed_joins(code: int) -> None:
 
 
 def test_failed_syncs_and_lost_connections() -> None:
-    """A SyncGroup's error and a connection that broke are failures, too."""
+    """An error of a SyncGroup and a lost connection count as failures."""
     group = GroupHarness()
     group.answer(group.join(), SyncGroupResponse(error_code=27))
     group.break_connection(group.until("JoinGroup"), BrokerConnectionError("gone"))
@@ -94,7 +98,7 @@ def test_failed_syncs_and_lost_connections() -> None:
 
 
 def test_leaving_ends_a_rebalance() -> None:
-    """The next rebalance is timed from its own start."""
+    """After the member left, the next rebalance is timed from its own start."""
     group = GroupHarness()
     join = group.until("JoinGroup")
     group.membership.leave("test", group.now)
@@ -105,7 +109,7 @@ def test_leaving_ends_a_rebalance() -> None:
 
 
 def test_commits() -> None:
-    """Each answer to an OffsetCommit is counted and timed, refused or not."""
+    """Each response to an OffsetCommit is counted and timed, with or without an error."""
     group = GroupHarness()
     group.stable(*tps("t", 0))
     for code, took_ms in ((0, 20), (12, 40)):
@@ -117,7 +121,7 @@ def test_commits() -> None:
 
 
 def test_callbacks_and_assignment() -> None:
-    """The engine tells how long the listener took; the number of partitions is read when asked."""
+    """The engine records how long the listener took; the number of partitions is read at each snapshot."""
     metrics = Metrics()
     group = GroupMetrics(metrics)
     partitions: list[int] = []

@@ -1,4 +1,4 @@
-"""Heartbeats of the classic protocol: when they are sent and what each answer leads to."""
+"""Heartbeats of the classic protocol: when they are sent and the effect of each response."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from support.harnesses.group_harness import GroupHarness, tps
 
 
 def stable(**options: object) -> GroupHarness:
-    """A member with one partition that has just joined."""
+    """Return a member with one partition that has just joined."""
     group = GroupHarness(**options)
     group.stable(*tps("t", 0))
     return group
 
 
 def beat(group: GroupHarness) -> list[UnsentRequest]:
-    """What the heartbeat manager sends now."""
+    """Return what the heartbeat manager sends now."""
     return group.heartbeat.poll(group.now).requests
 
 
 def test_heartbeats_follow_the_interval() -> None:
-    """One heartbeat per heartbeat_interval_ms, none while one is unanswered."""
+    """One heartbeat is sent per heartbeat_interval_ms, and none while one is in flight."""
     group = stable()
     assert [] == beat(group)
     group.now += 3000
@@ -37,7 +37,7 @@ def test_heartbeats_follow_the_interval() -> None:
 
 
 def test_no_heartbeat_while_a_join_is_out() -> None:
-    """The JoinGroup itself keeps the member alive at the coordinator."""
+    """No heartbeat is sent during a JoinGroup, which itself keeps the member alive at the coordinator."""
     group = stable()
     group.member.request_rejoin("test")
     group.until("JoinGroup")
@@ -47,7 +47,7 @@ def test_no_heartbeat_while_a_join_is_out() -> None:
 
 
 def test_heartbeats_start_when_the_join_is_answered() -> None:
-    """Between JoinGroup and SyncGroup the member heartbeats, before it is stable."""
+    """The member sends heartbeats from the JoinGroup response on, before it is stable."""
     group = GroupHarness()
     group.join()
     group.now += 3000
@@ -57,7 +57,7 @@ def test_heartbeats_start_when_the_join_is_answered() -> None:
 
 @pytest.mark.parametrize("code", [22, 25, 82])
 def test_answers_for_an_older_generation_are_ignored(code: int) -> None:
-    """A refusal of an older generation does not undo the newer one."""
+    """An error for an older generation does not reset the newer one."""
     group = stable()
     group.now += 3000
     (request,) = beat(group)
@@ -68,7 +68,7 @@ def test_answers_for_an_older_generation_are_ignored(code: int) -> None:
 
 
 def test_rebalance_notice_is_ignored_before_the_member_is_stable() -> None:
-    """REBALANCE_IN_PROGRESS during SYNCING asks for no rejoin: the sync's answer will tell."""
+    """REBALANCE_IN_PROGRESS during SYNCING causes no rejoin, because the response to SyncGroup will contain it."""
     group = GroupHarness()
     group.join()
     group.now += 3000
@@ -77,7 +77,7 @@ def test_rebalance_notice_is_ignored_before_the_member_is_stable() -> None:
 
 
 def test_failed_heartbeat_is_retried_with_backoff() -> None:
-    """A lost connection marks the coordinator unknown; the next heartbeat comes after retry_backoff_ms."""
+    """A lost connection makes the coordinator unknown; the next heartbeat is sent after retry_backoff_ms."""
     group = stable()
     group.now += 3000
     group.break_connection(beat(group)[0], BrokerConnectionError("reset"))
@@ -90,7 +90,7 @@ def test_failed_heartbeat_is_retried_with_backoff() -> None:
 
 
 def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
-    """Without an answered heartbeat for session_timeout_ms the coordinator is looked up again."""
+    """If no heartbeat had a response for session_timeout_ms the coordinator is looked up again."""
     group = stable(max_poll_interval_ms=1_000_000)
     group.now += 3000
     beat(group)
@@ -100,7 +100,9 @@ def test_silent_coordinator_is_given_up_after_the_session_timeout() -> None:
 
 
 def test_idle_caller_leaves_the_group() -> None:
-    """No poll for max_poll_interval_ms: LeaveGroup, generation forgotten; the next poll joins again."""
+    """Without a poll for max_poll_interval_ms LeaveGroup is sent and the generation is reset; the next poll joins
+    again.
+    """
     group = stable(max_poll_interval_ms=10_000)
     group.heartbeat.poll_started(group.now)
     group.now += 10_000
@@ -113,7 +115,9 @@ def test_idle_caller_leaves_the_group() -> None:
 
 
 def test_idle_static_member_stops_heartbeating_without_leaving() -> None:
-    """A static member that is too slow keeps its place at the coordinator: no LeaveGroup is sent."""
+    """A static member that exceeds the poll interval sends no heartbeat and no LeaveGroup, so it keeps its place in the
+    group.
+    """
     group = stable(max_poll_interval_ms=10_000, group_instance_id="i")
     group.now += 10_001
     assert [] == beat(group)
@@ -121,7 +125,7 @@ def test_idle_static_member_stops_heartbeating_without_leaving() -> None:
 
 
 def test_a_refused_login_is_told_and_changes_nothing() -> None:
-    """The next poll raises it; the member stays, and looks its coordinator up again."""
+    """The next poll raises the error; the member stays in the group, and looks up its coordinator again."""
     group = stable()
     group.now += 3000
     error = AuthenticationError("no", code=58)

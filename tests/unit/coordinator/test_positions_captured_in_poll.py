@@ -1,4 +1,4 @@
-"""Positions for an automatic commit are captured while the caller is in poll, never while it processes a batch."""
+"""Positions for an automatic commit are read while the caller is in poll, never while it processes a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ZERO, ONE = tps("t", 0, 1)
 
 
 def in_the_middle_of_a_batch() -> GroupHarness:
-    """A cooperative member that joins while its caller processes offsets 100 to 199 of both partitions."""
+    """Return a cooperative member that joins while its caller processes offsets 100 to 199 of both partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     group.stable(ZERO, ONE)
     group.consume(ZERO, 100)
@@ -25,15 +25,16 @@ def in_the_middle_of_a_batch() -> GroupHarness:
 
 
 def offsets(group: GroupHarness) -> dict[int, int]:
-    """What the one commit of the next poll says, by partition."""
+    """Return the offsets in the one commit of the next poll, by partition."""
     commit = group.request()
     assert "OffsetCommit" == commit.api.name
     return {p.partition_index: p.committed_offset for topic in commit.message.topics for p in topic.partitions}
 
 
 def test_sync_response_outside_poll_commits_nothing() -> None:
-    """A SyncGroup response that the heartbeat thread or another call receives captures no position and takes nothing
-    away: close() after an exception has nothing to send."""
+    """A SyncGroup response that is received outside poll reads no position and removes no partition, so close() after
+    an exception commits nothing.
+    """
     group = in_the_middle_of_a_batch()
     assert [] == group.background()
     assert not group.commits.pending_commits()
@@ -42,14 +43,16 @@ def test_sync_response_outside_poll_commits_nothing() -> None:
 
 
 def test_next_poll_commits_what_was_returned_before_it() -> None:
-    """The next call of poll says that the batch is processed: it is committed before the partition is given up."""
+    """The next call of poll implies that the batch is processed: its offsets are committed before the partition is
+    revoked.
+    """
     group = in_the_middle_of_a_batch()
     assert {0: 200, 1: 200} == offsets(group)
     assert not group.subscription.is_fetchable(ONE)
 
 
 def test_seek_back_before_the_next_poll_is_committed() -> None:
-    """A record that failed and was sought back to is still to be read: the next owner of its partition begins there."""
+    """If the caller seeks back to a record that failed, that position is committed, and the next owner starts there."""
     group = in_the_middle_of_a_batch()
     group.background()
     group.consume(ONE, 103)
@@ -57,7 +60,7 @@ def test_seek_back_before_the_next_poll_is_committed() -> None:
 
 
 def test_leaving_in_the_middle_of_a_batch_commits_nothing() -> None:
-    """close() after the body raised: the rebalance that waits for a poll is forgotten with what it would commit."""
+    """close() after an exception in the loop cancels the rebalance that waits for a poll, with its commit."""
     group = in_the_middle_of_a_batch()
     callback = group.membership.leave_callback()
     assert callback is not None
@@ -68,7 +71,9 @@ def test_leaving_in_the_middle_of_a_batch_commits_nothing() -> None:
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
 def test_rebalance_asked_for_outside_poll_commits_nothing(protocol: str) -> None:
-    """A heartbeat that hears of a rebalance while the caller processes leaves the commit to the next poll."""
+    """If a heartbeat is notified of a rebalance while the caller processes a batch, the commit waits for
+    the next poll.
+    """
     group = GroupHarness(assignor=FirstTakesAllCooperative() if protocol == "cooperative" else None)
     group.stable(ZERO)
     group.consume(ZERO, 100)
@@ -81,8 +86,9 @@ def test_rebalance_asked_for_outside_poll_commits_nothing(protocol: str) -> None
 
 
 def test_consumer_protocol_captures_in_poll_only() -> None:
-    """A heartbeat response that takes a partition away, received by the network thread in the middle of a batch, leaves
-    the commit to the next poll."""
+    """If a heartbeat response revokes a partition while the caller processes a batch, the commit waits for the next
+    poll.
+    """
     group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0, 1]})
     group.subscription.seek(ZERO, 100)
@@ -99,7 +105,7 @@ def test_consumer_protocol_captures_in_poll_only() -> None:
 
 
 def test_commit_of_the_revocation_holds_up_what_follows() -> None:
-    """The commit captured in poll is awaited before on_revoke, as the one before the join."""
+    """on_revoke waits for the commit whose positions were read in poll, as a join does."""
     group = in_the_middle_of_a_batch()
     commit = group.request()
     assert group.membership.due_callback is None

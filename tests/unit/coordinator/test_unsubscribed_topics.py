@@ -1,4 +1,6 @@
-"""A partition is fetched and returned only while the subscription contains its topic and the group lets us keep it."""
+"""A partition is fetched and returned only while the subscription contains its topic and the group has
+not revoked it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 def fetchable(group: ConsumerGroupHarness | GroupHarness) -> tuple[bool, bool]:
-    """Whether t-0 and u-0 may be fetched."""
+    """Return whether t-0 and u-0 may be fetched."""
     return group.subscription.is_fetchable(T), group.subscription.is_fetchable(U)
 
 
 def owner(**options: object) -> ConsumerGroupHarness:
-    """A stable member of the consumer protocol that reads t-0 and u-0."""
+    """Return a stable member of the consumer protocol that reads t-0 and u-0."""
     group = ConsumerGroupHarness("t", "u", **options)
     group.joined({"t": [0], "u": [0]})
     for tp in (T, U):
@@ -38,7 +40,9 @@ def subscribe_by_pattern(state: SubscriptionState, topics: str) -> None:
 
 @pytest.mark.parametrize("subscribe", [SubscriptionState.subscribe, subscribe_by_pattern])
 def test_fetchable_follows_the_subscription(subscribe: Callable[[SubscriptionState, str], object]) -> None:
-    """From the moment subscribe() returns, without a poll; a topic that is subscribed again is fetched again."""
+    """A change takes effect when subscribe() returns, without a poll; a topic that is subscribed again is fetched
+    again.
+    """
     state = SubscriptionState()
     subscribe(state, "tu")
     state.assign_from_group([T, U])
@@ -50,7 +54,7 @@ def test_fetchable_follows_the_subscription(subscribe: Callable[[SubscriptionSta
 
 
 def test_a_new_assignment_of_an_unsubscribed_topic_is_not_fetched() -> None:
-    """The coordinator may assign a topic that was just taken out of the subscription."""
+    """A new assignment may contain a topic that was just unsubscribed; it is not fetched."""
     state = SubscriptionState()
     state.subscribe("t")
     state.assign_from_group([T, U])
@@ -63,7 +67,7 @@ def test_a_new_assignment_of_an_unsubscribed_topic_is_not_fetched() -> None:
 
 
 def test_subscribing_back_and_forth_leaves_nothing_unread() -> None:
-    """subscribe([t]), poll, subscribe([t, u]) before the coordinator noticed: u stays assigned and is read."""
+    """After subscribe([t]) and subscribe([t, u]) before the coordinator was notified, u stays assigned and is read."""
     group = owner()
     group.subscription.subscribe(["t"])
     group.membership.poll(group.now)
@@ -75,7 +79,7 @@ def test_subscribing_back_and_forth_leaves_nothing_unread() -> None:
 
 
 def test_an_unsubscribed_topic_is_not_read_while_a_reconciliation_waits() -> None:
-    """A callback or a commit that is awaited does not delay it."""
+    """An unsubscribed topic is not fetched although the reconciliation waits for a callback or a commit."""
     group = owner()
     group.target({"t": [0, 1], "u": [0]}, 2)
     group.poll()
@@ -86,7 +90,7 @@ def test_an_unsubscribed_topic_is_not_read_while_a_reconciliation_waits() -> Non
 
 
 def test_on_revoke_raised_and_the_target_came_back() -> None:
-    """What on_revoke was called for, but was not given up, is read on once the coordinator assigns it again."""
+    """If on_revoke raised and the coordinator then assigns the partition again, reading continues."""
     group = owner()
     group.target({"t": [0]}, 2)
     group.poll()
@@ -105,7 +109,7 @@ def test_on_revoke_raised_and_the_target_came_back() -> None:
 
 @pytest.mark.parametrize("waiting_for", ["the JoinGroup", "the coordinator", "the backoff"])
 def test_classic_unsubscribed_topic_is_not_read_while_the_group_rebalances(waiting_for: str) -> None:
-    """Nothing of it is fetched although a cooperative member keeps its partitions until it joins again."""
+    """An unsubscribed topic is not fetched, although a cooperative member owns its partitions until it joins again."""
     group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"), enable_auto_commit=False)
     group.stable(*tps("t", 0), *tps("u", 0))
     for tp in (T, U):

@@ -1,4 +1,4 @@
-"""Who gets in: one thread at a time, again from inside, not after close, not in a forked child."""
+"""The access guard admits one thread at a time, nested calls of it, and no call after close or in a forked child."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from support.harnesses.threads import elsewhere
 
 
 class Guarded:
-    """Something with public methods."""
+    """An object with guarded public methods."""
 
     def __init__(self) -> None:
         self._guard = AccessGuard()
 
     @guarded
     def run(self, action: Callable[[], object]) -> object:
-        """Runs an action."""
+        """Run an action inside the guard."""
         return action()
 
     @guarded
     def double(self, number: int, *, plus: int = 0) -> int:
-        """Doubles."""
+        """Return twice the value."""
         return 2 * number + plus
 
 
 def test_public_method_is_itself() -> None:
-    """Arguments, result, name and docstring pass through the guard."""
+    """The guard keeps arguments, result, name and docstring of a method."""
     assert 7 == Guarded().double(3, plus=1)
     assert ("double", "Doubles.") == (Guarded.double.__name__, Guarded.double.__doc__)
 
 
 def test_same_thread_may_come_in_again() -> None:
-    """Calls nest, and leaving the inner one does not open the guard."""
+    """Calls may be nested, and the end of the inner one does not release the guard."""
     guarded = Guarded()
 
     def nested() -> object:
@@ -52,7 +52,7 @@ def test_same_thread_may_come_in_again() -> None:
 
 
 def test_second_thread_is_refused_and_told_what_to_do() -> None:
-    """Its error says so at once; afterwards either thread may use the object."""
+    """A second thread gets an error with advice at once; afterwards either thread may use the object."""
     guarded = Guarded()
     error = guarded.run(lambda: elsewhere(lambda: guarded.double(1)))
     assert isinstance(error, ConcurrentAccessError)
@@ -62,7 +62,7 @@ def test_second_thread_is_refused_and_told_what_to_do() -> None:
 
 
 def test_refused_thread_changes_nothing() -> None:
-    """After a refusal the first thread is still in, and can leave and come back."""
+    """After a refusal the first thread still holds the guard, and can leave and enter again."""
     guarded = Guarded()
 
     def refused_twice() -> list[type]:
@@ -73,7 +73,7 @@ def test_refused_thread_changes_nothing() -> None:
 
 
 def test_error_inside_opens_the_guard() -> None:
-    """A method that raises has left."""
+    """A method that raises releases the guard."""
     guarded = Guarded()
 
     def fail() -> None:
@@ -85,7 +85,7 @@ def test_error_inside_opens_the_guard() -> None:
 
 
 def test_closed_object_refuses_everyone() -> None:
-    """After close both threads get StateError, each time; the guard itself is not left locked."""
+    """After close calls of both threads raise StateError each time, and the guard is not left locked."""
     guarded = Guarded()
     guarded._guard.closed = True
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_closed_object_refuses_everyone() -> None:
 
 
 def test_closing_inside_a_call_takes_effect_in_it() -> None:
-    """Once closed from a callback, further calls of the same thread are refused, and the outer one can leave."""
+    """After a callback closed the object, further calls of the thread are refused, and the outer call can return."""
     guarded = Guarded()
 
     def close_and_call() -> object:
@@ -109,7 +109,7 @@ def test_closing_inside_a_call_takes_effect_in_it() -> None:
 
 
 def test_forked_child_is_refused() -> None:
-    """In a child every call raises ForkedConsumerError, closed or not; a new object works there."""
+    """In a forked child every call raises ForkedConsumerError, closed or not; a new object works there."""
     guarded, forks = Guarded(), fork_count()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # pytest may have threads
@@ -127,7 +127,9 @@ def test_forked_child_is_refused() -> None:
 
 
 def test_fork_while_another_thread_is_inside() -> None:
-    """A child forked during a call of another thread does not deadlock on its lock: it is refused as forked."""
+    """In a child that is forked during a call of another thread, a call does not deadlock but raises
+    ForkedConsumerError.
+    """
     guarded = Guarded()
     entered, leave = threading.Event(), threading.Event()
 
@@ -156,7 +158,7 @@ def test_fork_while_another_thread_is_inside() -> None:
 
 
 def test_a_consumer_that_was_not_made_need_not_be_closed(recwarn: pytest.WarningsRecorder) -> None:
-    """When the constructor raises, nobody has anything to close."""
+    """A constructor that raises leaves nothing to close."""
     with pytest.raises(StateError, match="group_id"):
         Consumer("t", bootstrap_servers="127.0.0.1:1")
     gc.collect()

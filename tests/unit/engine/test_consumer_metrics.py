@@ -1,4 +1,4 @@
-"""Polls, commits and app-info: what the engine measures of itself."""
+"""Metrics of polls and commits, and app-info, which the engine records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from kconsumer.metrics.registry import Metrics
 
 
 def read(metrics: Metrics, name: str, now: float) -> float:
-    """A metric at `now`."""
+    """Return the value of a metric at `now`."""
     return {metric.name: value for metric, value in metrics.snapshot(now).items()}[name]
 
 
 def test_polls_that_wait() -> None:
-    """Time between polls, the share of it that polls waited, and when the last one was (Java testPollTimeMetrics)."""
+    """The time between polls, the fraction of it that polls waited, and the time since the last poll are recorded (Java
+    testPollTimeMetrics).
+    """
     metrics = Metrics()
     polls = ConsumerMetrics(metrics)
     assert -1 == read(metrics, "last-poll-seconds-ago", 0.0)
@@ -29,7 +31,7 @@ def test_polls_that_wait() -> None:
     assert (0, 0) == (read(metrics, "time-between-poll-avg", 1_050.0), read(metrics, "time-between-poll-max", 1_050.0))
     assert 1 == read(metrics, "poll-idle-ratio-avg", 1_050.0)
     polls.poll_began(6_000.0)
-    polls.waited_until = 6_000.0  # found its data at once: no share to tell
+    polls.waited_until = 6_000.0  # found its data at once: no fraction is recorded
     assert (2_500, 5_000) == (
         read(metrics, "time-between-poll-avg", 6_000.0),
         read(metrics, "time-between-poll-max", 6_000.0),
@@ -43,7 +45,7 @@ def test_polls_that_wait() -> None:
 
 
 def test_quick_polls() -> None:
-    """Polls of the fast path are only noted, and recorded together as polls that did not wait."""
+    """Polls of the fast path are only counted, and recorded later in one step as polls that did not wait."""
     metrics = Metrics()
     polls = ConsumerMetrics(metrics)
     polls.poll_began(1_000.0)
@@ -64,7 +66,7 @@ def test_quick_polls() -> None:
 
 
 def test_blocking_commits() -> None:
-    """Nanoseconds spent in commit() and committed()."""
+    """The time that commit() and committed() take is recorded in nanoseconds."""
     metrics = Metrics()
     calls = ConsumerMetrics(metrics)
     calls.commit_ended(100.0, 103.0)
@@ -75,7 +77,7 @@ def test_blocking_commits() -> None:
 
 
 def test_app_info() -> None:
-    """Texts are tags; the start is a number, and so is how many metrics there are."""
+    """Texts are tags; the start time and the number of metrics are values."""
     metrics = Metrics()
     add_app_info(metrics, 1_700_000_000_000)
     found = {metric.name: (value, dict(metric.tags)) for metric, value in metrics.snapshot(0.0).items()}
@@ -86,7 +88,9 @@ def test_app_info() -> None:
 
 
 def test_every_metric_has_the_client_id() -> None:
-    """Of a consumer that has not connected yet, with a group or without; without one there are no group metrics."""
+    """Every metric of a consumer that has not connected has the client id; without a group there are no
+    group metrics.
+    """
     for group_id in (None, "g"):
         with Consumer(bootstrap_servers="localhost:1", group_id=group_id, client_id="me") as consumer:
             names = list(consumer.metrics())

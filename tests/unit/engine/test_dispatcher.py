@@ -1,4 +1,4 @@
-"""The dispatcher between managers and network: what waits, what fails, and how long a step may sleep."""
+"""The dispatcher between managers and network: which requests wait, which fail, and how long a step may wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.fakes.scripted_broker import SILENCE, api_versions
 
 
 class Case:
-    """A dispatcher over a fake network; answers and failures are collected."""
+    """A dispatcher over a fake network, which collects responses and failures."""
 
     def __init__(self, **options: Any) -> None:
         self.harness = NetworkHarness(**options)
@@ -45,7 +45,7 @@ class Case:
         self.dispatcher.submit(requests, self.now)
 
     def step(self, timeout_ms: float = 0) -> float:
-        """One step; how long it slept."""
+        """Run one step. Returns how long it waited (ms)."""
         before = self.now
         self.dispatcher.step(timeout_ms)
         return self.now - before
@@ -55,12 +55,12 @@ class Case:
             self.dispatcher.step(0)
 
     def unreachable(self) -> None:
-        """Attempts to connect are refused."""
+        """Refuse attempts to connect."""
         self.harness.net.servers = {"10.0.0.1": errno.ECONNREFUSED}
 
 
 def test_request_waits_for_its_connection_and_is_answered() -> None:
-    """Submitting to a broker that is not connected connects; the reply names version, connection and time."""
+    """A request for a broker that is not connected opens a connection; the reply has version, connection and time."""
     case = Case()
     assert case.dispatcher.idle
     case.submit(case.request("-1"))
@@ -75,7 +75,7 @@ def test_request_waits_for_its_connection_and_is_answered() -> None:
 
 
 def test_request_leaves_at_once_on_a_ready_connection() -> None:
-    """Nothing waits when the connection is there."""
+    """A request is sent at once if its connection is ready."""
     case = Case()
     case.harness.connect()
     case.submit(case.request("-1"))
@@ -86,7 +86,7 @@ def test_request_leaves_at_once_on_a_ready_connection() -> None:
 
 
 def test_any_broker_will_do_without_a_node() -> None:
-    """A request without a node goes to the least loaded broker; the reply says which."""
+    """A request without a node is sent to the least loaded broker, which the reply names."""
     case = Case()
     case.submit(case.request())
     case.steps()
@@ -94,7 +94,7 @@ def test_any_broker_will_do_without_a_node() -> None:
 
 
 def test_requests_leave_in_the_order_of_submission() -> None:
-    """Requests that waited for one connection are sent in order, and before later ones."""
+    """Requests that waited for one connection are sent in order, before later ones."""
     case = Case()
     order: list[int] = []
     case.submit(*(case.request("-1", handler=lambda _, n=n: order.append(n)) for n in range(3)))
@@ -104,7 +104,7 @@ def test_requests_leave_in_the_order_of_submission() -> None:
 
 
 def test_refused_connection_fails_the_request() -> None:
-    """The handler gets the connection's error, naming the address; nothing is retried here."""
+    """The handler receives the connection's error with the address; the dispatcher does not retry."""
     case = Case()
     case.unreachable()
     case.submit(case.request("-1"))
@@ -116,7 +116,9 @@ def test_refused_connection_fails_the_request() -> None:
 
 
 def test_no_broker_at_all_is_told() -> None:
-    """While all brokers are backing off, a request for any of them fails at once, and metadata is told so."""
+    """While all brokers are in backoff, a request for any of them fails at once and the metadata manager
+    is notified.
+    """
     case = Case(reconnect_backoff_ms=500, reconnect_backoff_max_ms=500)
     case.unreachable()
     case.submit(case.request())
@@ -129,7 +131,7 @@ def test_no_broker_at_all_is_told() -> None:
 
 
 def test_unknown_broker_fails_the_request() -> None:
-    """A connection id that metadata does not know any more is an error for the handler, not a crash."""
+    """The handler receives an error for a connection id that metadata no longer contains."""
     case = Case()
     case.submit(case.request("77"))
     case.steps(1)
@@ -137,7 +139,7 @@ def test_unknown_broker_fails_the_request() -> None:
 
 
 def test_request_that_never_becomes_ready_times_out() -> None:
-    """A connection that hangs: the request fails after its own timeout, and the step sleeps until then."""
+    """If its connection hangs, a request fails after its own timeout, and the step waits no longer than that."""
     case = Case(socket_connection_setup_timeout_ms=60_000, socket_connection_setup_timeout_max_ms=60_000)
     case.harness.net.servers = {}
     case.submit(case.request("-1", timeout_ms=700))
@@ -151,7 +153,7 @@ def test_request_that_never_becomes_ready_times_out() -> None:
 
 
 def test_request_of_an_api_that_the_broker_lacks() -> None:
-    """UnsupportedVersionError goes to the handler."""
+    """The handler receives an UnsupportedVersionError."""
     case = Case()
     case.harness.broker.on(API_VERSIONS, api_versions(ConsumerGroupHeartbeat=(1, 0)))
     case.submit(case.request("-1", api=CONSUMER_GROUP_HEARTBEAT))
@@ -161,7 +163,7 @@ def test_request_of_an_api_that_the_broker_lacks() -> None:
 
 @pytest.mark.parametrize("bad", [5.0, "5", None, 2**31])
 def test_request_that_cannot_be_encoded_fails_alone(bad: Any) -> None:
-    """A value that no request can carry fails its own request; requests before and after it are answered."""
+    """A value that cannot be encoded fails its own request; earlier and later requests have responses."""
     case = Case()
     case.harness.connect()
     broken = case.request("-1", api=CONSUMER_GROUP_HEARTBEAT)
@@ -177,7 +179,7 @@ def test_request_that_cannot_be_encoded_fails_alone(bad: Any) -> None:
 
 
 def test_versions_are_kept_in_the_given_limits() -> None:
-    """max_version of a request bounds the version spoken."""
+    """max_version of a request limits the version that is used."""
     case = Case()
     case.submit(case.request("-1", max_version=METADATA.min_version))
     case.steps()
@@ -185,7 +187,7 @@ def test_versions_are_kept_in_the_given_limits() -> None:
 
 
 def test_handlers_may_submit_more() -> None:
-    """A handler that submits a request while the dispatcher goes through its list loses nothing."""
+    """No request is lost if a handler submits one while the dispatcher iterates over its list."""
     case = Case()
 
     def again(reply: Reply) -> None:
@@ -214,7 +216,7 @@ def test_failing_handler_does_not_silence_the_others() -> None:
 
 
 def test_step_does_not_sleep_after_it_failed_a_request() -> None:
-    """A manager learns of the failure before the network is waited for: it may want to try again sooner."""
+    """After a request failed the step returns before it waits for the network, so that its manager may retry sooner."""
     case = Case(reconnect_backoff_ms=500, reconnect_backoff_max_ms=500)
     case.unreachable()
     case.submit(case.request("-1"))
@@ -227,7 +229,7 @@ def test_step_does_not_sleep_after_it_failed_a_request() -> None:
 
 
 def test_waiting_requests_can_be_dropped() -> None:
-    """drop_waiting forgets what was not sent; its handlers are never called."""
+    """drop_waiting removes requests that were not sent; their handlers are never called."""
     case = Case()
     case.submit(case.request("-1"))
     case.dispatcher.drop_waiting()
@@ -237,7 +239,7 @@ def test_waiting_requests_can_be_dropped() -> None:
 
 
 def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
-    """One broker hangs while connecting; requests to another are answered meanwhile."""
+    """While one broker hangs during connect, requests to another have responses."""
     case = Case()
     case.harness.net.names["far"] = ["10.0.0.9"]
     case.harness.client.set_nodes([Node(1, "boot", 9092), Node(2, "far", 9092)])
@@ -248,7 +250,7 @@ def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
 
 
 def test_time_is_told_before_answers() -> None:
-    """Who keeps the time hears it after the wait and before the responses that came of it."""
+    """The clock listener is called after the wait and before the handlers of the responses."""
     case = Case()
     told: list[tuple[float, int]] = []
     case.dispatcher.on_woken.append(lambda now: told.append((now, len(case.replies))))
@@ -259,7 +261,9 @@ def test_time_is_told_before_answers() -> None:
 
 
 def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
-    """Nothing of a connection that was given up is waited for; requests to other brokers continue waiting."""
+    """Disconnecting fails the connection's requests, in flight or waiting; requests to other brokers
+    continue to wait.
+    """
     case = Case()
     case.harness.connect()
     case.harness.broker.on(METADATA, SILENCE)

@@ -1,4 +1,4 @@
-"""How soon the heartbeat thread checks the network again."""
+"""When the heartbeat thread runs its next step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from kconsumer.net.client import NetworkClient
 def test_a_response_that_arrives_in_part_is_read_on(
     monkeypatch: pytest.MonkeyPatch, receiving: bool, nap_ms: float
 ) -> None:
-    """Of a TLS connection one step reads a megabyte at most: the thread makes the next one after retry_backoff_ms, not
-    when the next heartbeat is due."""
+    """One step reads at most a megabyte of a TLS connection. The thread runs the next step after retry_backoff_ms, not
+    when the next heartbeat is due.
+    """
     monkeypatch.setattr(NetworkClient, "receiving", property(lambda _: receiving))
     monkeypatch.setattr(Member, "heartbeating", property(lambda _: True))
     monkeypatch.setattr(CoordinatorManager, "connection_id", property(lambda _: "+1"))

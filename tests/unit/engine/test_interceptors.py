@@ -1,4 +1,4 @@
-"""The chain of interceptors: its order, and that nothing it does breaks the consumer."""
+"""The chain of interceptors: its order, and that its failures do not reach the consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFSETS = {TP: OffsetAndMetadata(5)}
 
 
 class Named:
-    """Notes its calls, and does what it is told."""
+    """An interceptor that records its calls and does what the test sets."""
 
     def __init__(self, name: str, calls: list[tuple[Any, ...]], returns: Any = None, raises: bool = False) -> None:
         self.name, self.calls, self.returns, self.raises = name, calls, returns, raises
@@ -37,7 +37,7 @@ class Named:
 
 
 class OnlyCommits:
-    """Has one method of three."""
+    """An interceptor with one of the three methods."""
 
     def __init__(self) -> None:
         self.offsets: list[Any] = []
@@ -47,12 +47,12 @@ class OnlyCommits:
 
 
 def records() -> ConsumerRecords:
-    """A result that can be told from another."""
+    """Return an empty result, which is a different object for each call."""
     return ConsumerRecords()
 
 
 def test_each_sees_what_the_one_before_returned() -> None:
-    """In the order configured; the last one's result is the caller's."""
+    """Interceptors run in the configured order, and the caller receives the result of the last one."""
     calls: list[tuple[Any, ...]] = []
     first, second, given = records(), records(), records()
     chain = Interceptors([Named("a", calls, first), OnlyCommits(), Named("b", calls, second)])
@@ -63,7 +63,7 @@ def test_each_sees_what_the_one_before_returned() -> None:
 
 
 def test_commits_reach_all() -> None:
-    """Also one that does not care for records."""
+    """Commits are passed to all interceptors, also to one without on_consume."""
     calls: list[tuple[Any, ...]] = []
     other = OnlyCommits()
     chain = Interceptors([Named("a", calls), other])
@@ -74,7 +74,7 @@ def test_commits_reach_all() -> None:
 
 
 def test_failures_are_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither an exception nor a wrong result reaches the caller or the others in the chain."""
+    """An exception or a wrong result of one interceptor reaches neither the caller nor the other interceptors."""
     calls: list[tuple[Any, ...]] = []
     given = records()
     chain = Interceptors([Named("a", calls, raises=True), Named("b", calls, returns=[]), Named("c", calls)])
@@ -90,7 +90,7 @@ def test_failures_are_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -
 
 
 def test_interrupts_pass() -> None:
-    """Ctrl-C inside an interceptor is the caller's."""
+    """KeyboardInterrupt inside an interceptor is raised to the caller."""
 
     class Slow:
         def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:

@@ -1,4 +1,4 @@
-"""How far a loop came through a batch, and what it has not come to."""
+"""How far a loop has read a batch, and which records it has not reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 
 
 def batch(**starts_and_counts: tuple[int, int]) -> ConsumerRecords:
-    """A poll's result: `a=(first offset, count)`, in this order."""
+    """Return the result of a poll: `a=(first offset, count)`, in this order."""
     partitions = {"a": A, "b": B}
     runs = []
     for name, (start, count) in starts_and_counts.items():
@@ -26,12 +26,12 @@ def batch(**starts_and_counts: tuple[int, int]) -> ConsumerRecords:
 
 
 def at(iteration: Iteration, count: int) -> list[tuple[str, int]]:
-    """The next so many records."""
+    """Return this many of the next records."""
     return [(record.topic, record.offset) for record in islice(iteration, count)]
 
 
 def test_nothing_before_and_after() -> None:
-    """Without a batch there is nothing to come to, and nothing unseen."""
+    """Without a batch there is no next record and no unseen one."""
     iteration = Iteration()
     assert (False, {}, []) == (iteration.active, iteration.unseen(), list(iteration))
     iteration.start(batch(a=(5, 3)))
@@ -40,7 +40,7 @@ def test_nothing_before_and_after() -> None:
 
 
 def test_unseen_before_the_first_record() -> None:
-    """A batch nobody looked at is unseen from the first offset of each partition."""
+    """A batch that was not iterated is unseen from the first offset of each partition."""
     iteration = Iteration()
     iteration.start(batch(a=(5, 3), b=(9, 2)))
     assert (True, {A: 5, B: 9}) == (iteration.active, iteration.unseen())
@@ -51,7 +51,7 @@ def test_unseen_before_the_first_record() -> None:
     [(1, {A: 6, B: 9}), (2, {A: 7, B: 9}), (3, {B: 9}), (4, {B: 10}), (5, {})],
 )
 def test_unseen_after_some_records(taken: int, unseen: dict[TopicPartition, int]) -> None:
-    """The record at hand counts as seen; partitions seen to their end are not named."""
+    """The current record counts as seen; partitions that were read to their end are omitted."""
     iteration = Iteration()
     iteration.start(batch(a=(5, 3), b=(9, 2)))
     assert taken == len(at(iteration, taken))
@@ -60,7 +60,7 @@ def test_unseen_after_some_records(taken: int, unseen: dict[TopicPartition, int]
 
 
 def test_partition_that_comes_twice() -> None:
-    """A batch may hold a partition in two pieces: the earliest unseen offset counts."""
+    """If a batch contains a partition in two runs, the earliest unseen offset counts."""
     runs = [
         PartitionFetch(tp, build_batch([(None, b"v")] * 2, base_offset=start), start).take(2)
         for tp, start in ((A, 0), (B, 7), (A, 2))
@@ -74,7 +74,7 @@ def test_partition_that_comes_twice() -> None:
 
 
 def test_gaps_between_offsets() -> None:
-    """With offsets missing (compaction), unseen names the offset of the next record there is."""
+    """If offsets are missing (compaction), the unseen offset is that of the next existing record."""
     fetches = [
         PartitionFetch(A, build_batch([(None, b"v")], base_offset=offset), offset).take(1) for offset in (3, 10, 40)
     ]
@@ -85,7 +85,7 @@ def test_gaps_between_offsets() -> None:
 
 
 def test_iterators_share_the_place() -> None:
-    """Whoever continues, continues where the last one stopped."""
+    """Every iterator continues at the record where the last one stopped."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 4)))
     assert [("a", 0), ("a", 1)] == at(iteration, 2)
@@ -94,7 +94,7 @@ def test_iterators_share_the_place() -> None:
 
 
 def test_stop_ends_a_running_loop() -> None:
-    """A loop ends when the batch is taken away inside its body."""
+    """A loop ends when its body stops the iteration of the batch."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 4)))
     seen = []
@@ -106,7 +106,7 @@ def test_stop_ends_a_running_loop() -> None:
 
 
 def test_new_batch_inside_a_loop_is_gone_on_with() -> None:
-    """A batch started in the body (a poll there) takes the place of the old one."""
+    """After a poll in the body the loop continues with the new batch."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 2)))
     seen = []
@@ -118,7 +118,7 @@ def test_new_batch_inside_a_loop_is_gone_on_with() -> None:
 
 
 def test_empty_batch() -> None:
-    """A batch without records is over before it begins."""
+    """A loop over a batch without records has no iteration."""
     iteration = Iteration()
     iteration.start(ConsumerRecords.EMPTY)
     assert (False, {}, []) == (iteration.active, iteration.unseen(), list(iteration))

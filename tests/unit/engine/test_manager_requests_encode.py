@@ -1,4 +1,4 @@
-"""Every request of the metadata, coordinator and offsets managers can be written at each version it allows."""
+"""Every request of the metadata, coordinator and offsets managers can be encoded at each version that it allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.harnesses.wiring import group_of, make_components
 
 
 def metadata_requests() -> list[UnsentRequest]:
-    """Topics, nothing, all topics, and a lookup."""
+    """Return requests for some topics, no topics and all topics, and a lookup."""
     requests = []
     for setup in (
         lambda state: state.subscribe({"a", "b"}),
@@ -32,7 +32,7 @@ def metadata_requests() -> list[UnsentRequest]:
 
 
 def offsets_requests() -> list[UnsentRequest]:
-    """A reset, a validation and a question."""
+    """Return a reset, a validation and a user's lookup."""
     case = OffsetsCase("a-0", "a-1", isolation_level="read_committed")
     leader = LeaderAndEpoch(case.cluster.nodes[1], 3)
     case.subscription.seek(tps("a-1")[0], 5, 2, leader)
@@ -41,7 +41,7 @@ def offsets_requests() -> list[UnsentRequest]:
 
 
 def coordinator_requests() -> list[UnsentRequest]:
-    """A lookup."""
+    """Return a FindCoordinator request."""
     manager = group_of(make_components(config(group_id="g"))).coordinator
     manager.request_lookup()
     return manager.poll(0.0).requests
@@ -52,7 +52,7 @@ REQUESTS = [*metadata_requests(), *offsets_requests(), *coordinator_requests()]
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.api.name)
 def test_requests_encode(request_: UnsentRequest) -> None:
-    """Bytes are made at every version from the floor up; at the newest one nothing is lost but older forms."""
+    """Every request is encoded at all its versions; at the newest one only fields of older forms are omitted."""
     api = request_.api
     versions = range(max(request_.min_version, api.min_version), api.max_version + 1)
     assert versions
@@ -63,6 +63,6 @@ def test_requests_encode(request_: UnsentRequest) -> None:
 
 
 def test_all_kinds_are_covered() -> None:
-    """The list above holds each API that these managers use."""
+    """The requests above contain each API that these managers use."""
     expected = {"Metadata", "ListOffsets", "OffsetForLeaderEpoch", "FindCoordinator"}
     assert expected == {request.api.name for request in REQUESTS}

@@ -1,4 +1,5 @@
-"""Whatever a broker answers, no manager asks without pause: every API, every error code, every place for one.
+"""Whatever a broker responds, no manager sends requests without pause: every API, every error code, every field for
+one.
 
 All managers run together on virtual time, as a network thread drives them while the caller polls and ignores errors.
 """
@@ -56,7 +57,7 @@ ERRORS: tuple[KafkaError, ...] = (
     UnsupportedVersionError("no common version"),
     ProtocolError("garbage"),
 )
-# The consumer itself asks, and the user of the simulation does, in two ways for metadata: each has its own backoff.
+# The consumer sends requests, and the simulated user does (metadata in two ways): each has its own backoff.
 ASKERS = {"Metadata": 3, "OffsetFetch": 2, "ListOffsets": 2}
 CASES = {protocol: Simulation(**options).run(SECONDS).depths for protocol, options in PROTOCOLS.items()}
 # Only these requests differ when there is no subscription.
@@ -65,14 +66,14 @@ CASES["assigned"] = {api: CASES["assigned"][api] for api in ("OffsetFetch", "Off
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Ten thousand failures are not worth a log."""
+    """Disable logging, because there are ten thousand failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def faults(api: str, depths: set[int]) -> Iterator[Fault]:
-    """All that can be wrong with the responses of an API."""
+    """Return all faults that responses of an API may have."""
     for depth in sorted(depths):
         for code in ALL:
             if code:
@@ -82,7 +83,7 @@ def faults(api: str, depths: set[int]) -> Iterator[Fault]:
 
 
 def complaints(fault: Fault, simulation: Simulation) -> Iterator[str]:
-    """Where more was sent than retries with a backoff send."""
+    """Return where more requests were sent than retries with a backoff allow."""
     per_second = 1000 // RETRY_BACKOFF_MS
     about = f"{fault.error!r}" if fault.error is not None else f"{name_of(fault.code)} at depth {fault.depth}"
     for second in range(SECONDS):
@@ -97,8 +98,9 @@ def complaints(fault: Fault, simulation: Simulation) -> Iterator[str]:
 
 @pytest.mark.parametrize(("protocol", "api"), [(protocol, api) for protocol in CASES for api in CASES[protocol]])
 def test_requests_are_bounded(protocol: str, api: str) -> None:
-    """With any error in every answer of this API a second has at most 1000 / retry_backoff_ms requests of each kind,
-    and soon only a few of this one."""
+    """With any error in every response of an API, at most 1000 / retry_backoff_ms requests of each kind are sent per
+    second, and soon only a few of this API.
+    """
     options = {"retry_backoff_ms": RETRY_BACKOFF_MS, "retry_backoff_max_ms": 1000, **PROTOCOLS[protocol]}
     found = []
     for fault in faults(api, CASES[protocol][api]):
@@ -127,7 +129,7 @@ QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
 
 
 def requests_about_a_group(fault: Fault) -> Counter[int]:
-    """How many requests of the API one question costs in each second, when all its answers have this fault."""
+    """Return the number of requests of the API that one call sends in each second, if all responses have this fault."""
     groups = make_groups_manager()
     QUESTIONS[fault.api](groups)
     now, sent = 0.0, Counter[int]()
@@ -149,7 +151,7 @@ def requests_about_a_group(fault: Fault) -> Counter[int]:
 
 @pytest.mark.parametrize("api", QUESTIONS)
 def test_questions_about_groups_are_bounded(api: str) -> None:
-    """kconsumer.groups asks again until its deadline, less and less often."""
+    """A call of kconsumer.groups retries until its deadline, with growing pauses."""
     for fault in faults(api, {0}):
         sent = requests_about_a_group(fault)
         assert sent[0], fault
@@ -158,19 +160,19 @@ def test_questions_about_groups_are_bounded(api: str) -> None:
 
 
 def test_every_api_of_the_managers_is_covered() -> None:
-    """Each request that the simulated broker can answer is sent by one of the consumers."""
+    """Each request for which the simulated broker has a response is sent by one of the consumers."""
     assert set(ANSWERS) == set().union(*CASES.values())
 
 
 def test_a_flood_would_be_noticed() -> None:
-    """A consumer with shorter backoffs breaks the bounds."""
+    """The test fails for a consumer with shorter backoffs."""
     fault = Fault("OffsetFetch", 1, 30)
     simulation = Simulation(fault, retry_backoff_ms=10, retry_backoff_max_ms=10, **PROTOCOLS["consumer"]).run(SECONDS)
     assert list(complaints(fault, simulation))
 
 
 def test_a_backoff_lasts() -> None:
-    """After thousands of failures, which take less than an hour, the longest pause remains."""
+    """The pause stays at its maximum after thousands of failures within an hour."""
     backoff = RetryTimer(ExponentialBackoff(100, 1000))
     for _ in range(5000):
         backoff.failed(0.0)

@@ -1,4 +1,6 @@
-"""The engine's side of rebalance callbacks: which one a listener gets when the network thread was quicker."""
+"""The engine's part of rebalance callbacks: which callback runs if the network thread changed the membership just
+before.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.network_thread
 
 
 class FencingLock:
-    """A lock that the network thread had just before: it used it to learn that the member is fenced."""
+    """A lock that simulates a network thread which held it just before and found that the member is fenced."""
 
     def __init__(self, group: ConsumerGroupHarness) -> None:
         self._group = group
@@ -34,7 +36,9 @@ class FencingLock:
 
 @pytest.mark.parametrize("target", [[0], [0, 1, 2]], ids=["on_revoke is due", "on_assign is due"])
 def test_fenced_before_the_callback_began(target: list[int]) -> None:
-    """A member that is fenced between the look for what is due and the call: on_lost alone, of all that it had."""
+    """If the member is fenced after the engine selected a callback and before it runs, only on_lost is called, for all
+    owned partitions.
+    """
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.target({"t": target}, 2)

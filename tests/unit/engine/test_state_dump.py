@@ -1,4 +1,4 @@
-"""What a consumer tells people of itself: `repr`, and the report that SIGUSR1 prints."""
+"""The state of a consumer as text: `repr`, and the report that SIGUSR1 prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """A consumer that has not connected, with three partitions of which one is paused."""
+    """Return a consumer that has not connected, with three partitions of which one is paused."""
     with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", group_id="g", enable_auto_commit=False) as made:
         made.assign(PARTITIONS)
         made.pause(PARTITIONS[1])
@@ -29,7 +29,7 @@ def consumer() -> Iterator[Consumer]:
 
 
 def status(state: PartitionCondition) -> PartitionStatus:
-    """A row in which only the state matters."""
+    """Return a row in which only the state matters."""
     return PartitionStatus(state, "", 0.0, None, None, None)
 
 
@@ -43,14 +43,14 @@ def test_summary() -> None:
 
 
 def test_repr(consumer: Consumer) -> None:
-    """The repr says how many partitions wait for what, and "closed" after the end."""
+    """The repr has the number of partitions in each state, and "closed" after close()."""
     assert "<Consumer 'c' group='g' 3 partitions: 1 initializing, 1 no leader, 1 paused>" == repr(consumer)
     consumer.close()
     assert "<Consumer 'c' group='g' closed>" == repr(consumer)
 
 
 def test_repr_never_blocks(consumer: Consumer) -> None:
-    """While another thread is inside a call there is a repr, too, though a shorter one."""
+    """While another thread is inside a call the repr is shorter, but returns at once."""
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -69,7 +69,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
 
 
 def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause began when `pause` was called, however long ago the last poll was."""
+    """The time of a pause starts when `pause` is called, however long ago the last poll was."""
     clock = VirtualClock()
     monkeypatch.setattr(consumer._engine.components, "clock", clock)
     clock.advance(60_000)
@@ -79,7 +79,7 @@ def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.Monk
 
 
 def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions with their reasons, memory, the member, and connections with what is in the way."""
+    """The report has partitions with reasons, memory, the member, and connections with their errors."""
     found = [
         ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, ""),
         ConnectionReport("broker 2 at c:9092", "not connected", 0, "", 0.0, "connection refused"),
@@ -101,12 +101,12 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_report_without_a_group() -> None:
-    """No member is told of where there is no group."""
+    """Without a group the report has no section for the member."""
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
         lines = full_report(consumer).splitlines()
     assert ["0 partitions", "memory", "CONNECTION"] == [lines[0], lines[1].split(":")[0], lines[2].split()[0]]
 
 
 def test_table() -> None:
-    """Columns are as wide as their widest cell; nothing is a dash."""
+    """Columns are as wide as their widest cell, and an empty cell is a dash."""
     assert ["A    B", "xyz  -", "-    1"] == table(("A", "B"), [("xyz", None), ("", 1)])

@@ -1,4 +1,4 @@
-"""The runner of operations, and what every operation has in common."""
+"""The runner of operations, and the rules that all operations follow."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MODULES = [base, operations, close_sequence, groups_engine]
 
 
 class Interruption(BaseException):
-    """What a wait raises."""
+    """The exception that a wait raises."""
 
 
 def no_wait(_: Wait) -> None:
-    """Return at once."""
+    """A wait that returns at once."""
 
 
 def two_waits(seen: list[str]) -> Operation[str]:
-    """Wait twice; note how the operation ended."""
+    """An operation that waits twice and records how it ended."""
     try:
         yield Wait(AT_ONCE)
         yield Wait(AT_ONCE)
@@ -48,7 +48,7 @@ def test_result_is_returned_after_all_waits() -> None:
 
 
 def test_what_a_wait_raises_is_raised_inside_the_operation() -> None:
-    """The operation sees the error itself, cleans up, and the caller gets the same error."""
+    """An error of a wait is raised inside the operation, which can clean up, and then to the caller."""
     seen: list[str] = []
     error = Interruption()
 
@@ -62,7 +62,7 @@ def test_what_a_wait_raises_is_raised_inside_the_operation() -> None:
 
 
 def test_an_operation_may_go_on_after_an_error() -> None:
-    """An operation that catches what a wait raised, as close() does, is driven to its end."""
+    """An operation that catches the error of a wait, as close() does, runs to its end."""
     errors = iter([ValueError("first")])
 
     def wait(_: Wait) -> None:
@@ -82,11 +82,11 @@ def test_an_operation_may_go_on_after_an_error() -> None:
 
 
 def test_a_runner_that_is_interrupted_itself_closes_the_operation() -> None:
-    """An asynchronous exception between two waits ends the operation at once, not when its traceback is freed."""
+    """An asynchronous exception between two waits closes the operation at once, not when its traceback is freed."""
     seen: list[str] = []
 
     class Interrupting:
-        """An operation whose runner is interrupted just after the first wait was taken from it."""
+        """An operation whose runner is interrupted right after it received the first wait."""
 
         def __init__(self) -> None:
             self.inner = two_waits(seen)
@@ -103,7 +103,7 @@ def test_a_runner_that_is_interrupted_itself_closes_the_operation() -> None:
 
 
 def test_a_stop_iteration_of_a_wait_is_not_a_result() -> None:
-    """A signal handler that raises StopIteration does not make the call return None."""
+    """A signal handler that raises StopIteration leads to a RuntimeError and not to a return value of None."""
     seen: list[str] = []
 
     def wait(_: Wait) -> None:
@@ -115,7 +115,7 @@ def test_a_stop_iteration_of_a_wait_is_not_a_result() -> None:
 
 
 def yields_in(nodes: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Return the yields among these statements, those of nested functions excepted."""
+    """Return the yields in these statements, without those of nested functions."""
     pending: list[ast.AST] = list(nodes)
     while pending:
         node = pending.pop()
@@ -127,7 +127,7 @@ def yields_in(nodes: list[ast.stmt]) -> Iterator[ast.AST]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_no_operation_waits_under_the_lock(module: ModuleType) -> None:
-    """No `yield` is inside a `with` block, such as a section that holds the lock."""
+    """No `yield` is inside a `with` block, for example a section that holds the lock."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.With):
             assert [] == [f"{module.__name__}:{found.lineno}" for found in yields_in(node.body)]
@@ -135,7 +135,9 @@ def test_no_operation_waits_under_the_lock(module: ModuleType) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_no_operation_waits_again_while_it_is_closed(module: ModuleType) -> None:
-    """Of a `try` statement either the body waits or the clauses that run after it: GeneratorExit ends the operation."""
+    """If the body of a `try` statement waits, its handlers and `finally` do not, because GeneratorExit has to end the
+    operation.
+    """
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Try) and any(yields_in(node.body)):
             after = [*node.finalbody, *(line for clause in node.handlers for line in clause.body)]
